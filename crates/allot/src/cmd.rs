@@ -1,0 +1,14 @@
+//! One module per subcommand; each has `Args` and `run`.
+
+pub mod allocate;
+pub mod apiserver;
+pub mod bench;
+pub mod cel;
+pub mod completion;
+pub mod controllers;
+pub mod demo;
+pub mod driver;
+pub mod node;
+pub mod scheduler;
+pub mod store;
+pub mod up;

@@ -1,0 +1,10 @@
+//! `allot allocate`.
+
+/// Flags of `allot allocate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the command until it is done or told to stop.
+pub fn run(_args: Args) -> anyhow::Result<()> {
+    anyhow::bail!("`allot allocate` is not part of this build yet")
+}

@@ -1,0 +1,10 @@
+//! `allot scheduler`.
+
+/// Flags of `allot scheduler`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the command until it is done or told to stop.
+pub fn run(_args: Args) -> anyhow::Result<()> {
+    anyhow::bail!("`allot scheduler` is not part of this build yet")
+}

@@ -1,0 +1,69 @@
+//! The `allot` binary: every component behind one command line.
+
+#![forbid(unsafe_code)]
+
+mod cmd;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Kubernetes Dynamic Resource Allocation in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "allot", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Run an embedded control plane and nodes on this machine
+    Up(cmd::up::Args),
+    /// Start a temporary cluster, run the examples and show what happens
+    Demo(cmd::demo::Args),
+    /// Run the API server alone
+    Apiserver(cmd::apiserver::Args),
+    /// Run the scheduler against a Kubernetes API server
+    Scheduler(cmd::scheduler::Args),
+    /// Run the controllers against a Kubernetes API server
+    Controllers(cmd::controllers::Args),
+    /// Run a node agent against a Kubernetes API server
+    Node(cmd::node::Args),
+    /// Run a DRA driver
+    Driver(cmd::driver::Args),
+    /// Solve allocation problems given as JSON
+    Allocate(cmd::allocate::Args),
+    /// Compile a CEL device selector and evaluate it on devices
+    Cel(cmd::cel::Args),
+    /// Check, dump or compact a store file
+    Store(cmd::store::Args),
+    /// Measure an API server or a scheduler
+    Bench(cmd::bench::Args),
+    /// Print a shell completion script
+    Completion(cmd::completion::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Up(args) => cmd::up::run(args),
+        Command::Demo(args) => cmd::demo::run(args),
+        Command::Apiserver(args) => cmd::apiserver::run(args),
+        Command::Scheduler(args) => cmd::scheduler::run(args),
+        Command::Controllers(args) => cmd::controllers::run(args),
+        Command::Node(args) => cmd::node::run(args),
+        Command::Driver(args) => cmd::driver::run(args),
+        Command::Allocate(args) => cmd::allocate::run(args),
+        Command::Cel(args) => cmd::cel::run(args),
+        Command::Store(args) => cmd::store::run(args),
+        Command::Bench(args) => cmd::bench::run(args),
+        Command::Completion(args) => cmd::completion::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

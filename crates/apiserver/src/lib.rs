@@ -1,0 +1,3 @@
+//! The Kubernetes API as one tower service.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Kubernetes CEL: parse, check, cost, compile and evaluate.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Control loops: claims, taint eviction, workloads, garbage collection and more.
+
+#![forbid(unsafe_code)]

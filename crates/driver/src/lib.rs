@@ -1,0 +1,3 @@
+//! SDK for DRA drivers: plugin server, slice publisher, CDI, checkpoints.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! The node agent: plugin manager, claim cache, pod loop and container runtimes.

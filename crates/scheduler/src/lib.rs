@@ -1,0 +1,3 @@
+//! The scheduler: queue, snapshot, plugins and binder.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Structural schemas, strategic merge patch and server-side apply.
+
+#![forbid(unsafe_code)]

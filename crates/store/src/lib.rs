@@ -1,0 +1,3 @@
+//! Revision log with group commit, watch and compaction.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The GPU example driver (gpu.example.com), built on the allot-driver SDK.
+
+#![forbid(unsafe_code)]
