@@ -1,3 +1,5 @@
 //! Structural schemas, strategic merge patch and server-side apply.
 
 #![forbid(unsafe_code)]
+
+pub mod types;
