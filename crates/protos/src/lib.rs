@@ -1,3 +1,88 @@
-//! gRPC services of the kubelet plugin world: DRA, registration, health, PodResources, CRI.
+//! The wire contracts between a kubelet and its plugins: DRA, plugin registration, device health and
+//! PodResources, with upstream's package names, message names and field numbers; and the Unix-socket
+//! transport that these services need.
+//!
+//! Invariants:
+//! - one module per service version; the messages are plain data, conversions live with their users;
+//! - a server built on [`transport`] accepts every `:authority` a Go client sends (see [`transport::Lenient`]),
+//!   without a patched HTTP/2 implementation.
+//!
+//! It must not know what a claim, a pod or a device means.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use allot_protos::{registration, transport};
+//!
+//! let channel = transport::connect("/var/lib/kubelet/plugins_registry/gpu.example.com-reg.sock".as_ref()).await?;
+//! let mut client = registration::registration_client::RegistrationClient::new(channel);
+//! let info = client.get_info(registration::InfoRequest {}).await?.into_inner();
+//! assert_eq!(info.r#type, "DRAPlugin");
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod hpack;
+pub mod transport;
+
+/// `k8s.io.kubelet.pkg.apis.dra.v1`: the DRA service of Kubernetes 1.34 and later.
+#[allow(missing_docs, clippy::all)]
+pub mod dra_v1 {
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/dra_v1/k8s.io.kubelet.pkg.apis.dra.v1.rs"
+    ));
+}
+
+/// `k8s.io.kubelet.pkg.apis.dra.v1beta1`: the DRA service of Kubernetes 1.31 to 1.33 and of older drivers.
+#[allow(missing_docs, clippy::all)]
+pub mod dra_v1beta1 {
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/dra_v1beta1/k8s.io.kubelet.pkg.apis.dra.v1beta1.rs"
+    ));
+}
+
+/// `v1alpha1.DRAResourceHealth`: device health streamed by a driver.
+#[allow(missing_docs, clippy::all)]
+pub mod dra_health_v1alpha1 {
+    include!(concat!(env!("OUT_DIR"), "/dra_health_v1alpha1/v1alpha1.rs"));
+}
+
+/// `pluginregistration.Registration`: how a plugin introduces itself.
+#[allow(missing_docs, clippy::all)]
+pub mod registration {
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/pluginregistration_v1/pluginregistration.rs"
+    ));
+}
+
+/// `v1.PodResourcesLister`: who holds which devices on this node.
+#[allow(missing_docs, clippy::all)]
+pub mod podresources_v1 {
+    include!(concat!(env!("OUT_DIR"), "/podresources_v1/v1.rs"));
+}
+
+/// `v1alpha1.PodResourcesLister`: the same for older monitoring agents.
+#[allow(missing_docs, clippy::all)]
+pub mod podresources_v1alpha1 {
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/podresources_v1alpha1/v1alpha1.rs"
+    ));
+}
+
+/// The type under which a DRA driver registers (`PluginInfo.type`).
+pub const DRA_PLUGIN_TYPE: &str = "DRAPlugin";
+
+/// Service names as they appear in `PluginInfo.supported_versions`; not the gRPC service names.
+pub mod service_name {
+    /// [`crate::dra_v1`].
+    pub const DRA_V1: &str = "v1.DRAPlugin";
+    /// [`crate::dra_v1beta1`].
+    pub const DRA_V1BETA1: &str = "v1beta1.DRAPlugin";
+    /// [`crate::dra_health_v1alpha1`].
+    pub const HEALTH_V1ALPHA1: &str = "v1alpha1.DRAResourceHealth";
+}

@@ -1,0 +1,29 @@
+//! Compiles the service definitions in `proto/` without protoc.
+
+use std::error::Error;
+
+/// Every file is compiled on its own, into a directory of its own: several services share the proto package `v1alpha1`.
+const FILES: &[&str] = &[
+    "dra_v1",
+    "dra_v1beta1",
+    "dra_health_v1alpha1",
+    "pluginregistration_v1",
+    "podresources_v1",
+    "podresources_v1alpha1",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    for file in FILES {
+        let source = format!("proto/{file}.proto");
+        println!("cargo::rerun-if-changed={source}");
+        let descriptors = protox::compile([&source], ["proto"])?;
+        let directory = out.join(file);
+        std::fs::create_dir_all(&directory)?;
+        tonic_prost_build::configure()
+            .build_transport(true)
+            .out_dir(&directory)
+            .compile_fds(descriptors)?;
+    }
+    Ok(())
+}
