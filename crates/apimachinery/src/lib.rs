@@ -1,3 +1,35 @@
-//! Exact Kubernetes basics: quantities, selectors, names, metadata and Status errors.
+//! Exact Kubernetes basics: quantities, selectors, names, field errors and Status.
+//!
+//! Everything that decides what the API accepts and how it says no lives here once: [`quantity::Quantity`],
+//! label and field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors
+//! ([`field`]), [`status::Status`] and the group/version/kind names ([`gvk`]).
+//!
+//! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36.
+//! The crate must not know any kind of object.
+//!
+//! ```
+//! use allot_apimachinery::{labels::Selector, quantity::Quantity};
+//!
+//! let memory: Quantity = "1.5Gi".parse()?;
+//! assert_eq!(memory.to_string(), "1536Mi");
+//! assert!(memory > "1500M".parse()?);
+//!
+//! let selector = Selector::parse("tier in (a, b), !old")?;
+//! let labels = [("tier".to_owned(), "a".to_owned())].into();
+//! assert!(selector.matches(&labels));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod field;
+pub mod fields;
+pub mod gvk;
+pub mod labels;
+pub mod names;
+pub mod quantity;
+pub mod quote;
+pub mod status;
+
+pub use quantity::Quantity;
+pub use status::Status;

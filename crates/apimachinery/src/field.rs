@@ -1,0 +1,389 @@
+//! Errors about fields of objects, with upstream's texts (`field.Error`).
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::quote::{go_json, quote};
+
+/// Path of a field: `spec.devices.requests[0].exactly`, keys in brackets.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Path(String);
+
+impl Path {
+    /// The path of a top-level field.
+    pub fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// The path of nothing; its children are top-level fields.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// The field `name` below this one.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() {
+            Self(name.to_owned())
+        } else {
+            Self(format!("{}.{name}", self.0))
+        }
+    }
+
+    /// The element `index` of this list.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    /// The entry `key` of this map.
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is wrong with the field; the machine-readable reason is [`ErrorType::reason`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ErrorType {
+    /// A value that is referred to does not exist.
+    NotFound,
+    /// A value must be set.
+    Required,
+    /// A value that must be unique is not.
+    Duplicate,
+    /// A malformed or out-of-range value.
+    Invalid,
+    /// A value that is not one of an enumeration.
+    NotSupported,
+    /// A value that is not allowed under some condition.
+    Forbidden,
+    /// A string that is too long.
+    TooLong,
+    /// A list with too many items.
+    TooMany,
+    /// A list with too few items.
+    TooFew,
+    /// Something that is not the user's fault.
+    Internal,
+    /// A value of the wrong JSON type.
+    TypeInvalid,
+    /// A string that is too short.
+    TooShort,
+}
+
+impl ErrorType {
+    /// The cause type in a Status: `FieldValueInvalid`, `FieldValueRequired`, …
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::TooFew => "FieldValueTooFew",
+            Self::Internal => "InternalError",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::TooShort => "FieldValueTooShort",
+        }
+    }
+
+    /// The words that a message starts with: `Invalid value`, `Required value`, …
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::TooFew => "Too few",
+            Self::Internal => "Internal error",
+            Self::TooShort => "Too short",
+        }
+    }
+
+    fn shows_value(self) -> bool {
+        !matches!(
+            self,
+            Self::Required | Self::Forbidden | Self::TooLong | Self::TooShort | Self::Internal
+        )
+    }
+}
+
+impl fmt::Display for ErrorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words())
+    }
+}
+
+/// The offending value as a message shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum BadValue {
+    /// Not shown.
+    #[default]
+    Omitted,
+    /// A string, shown quoted as Go does.
+    Text(String),
+    /// Shown as it is: a number, a bool, or JSON in the field order that upstream's struct has.
+    Raw(String),
+}
+
+impl BadValue {
+    /// Shown as it is.
+    pub fn raw(text: impl Into<String>) -> Self {
+        Self::Raw(text.into())
+    }
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Omitted => Ok(()),
+            Self::Text(text) => f.write_str(&quote(text)),
+            Self::Raw(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<&str> for BadValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for BadValue {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&String> for BadValue {
+    fn from(text: &String) -> Self {
+        Self::Text(text.clone())
+    }
+}
+
+impl From<&Value> for BadValue {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::String(text) => Self::Text(text.clone()),
+            other => Self::Raw(go_json(other)),
+        }
+    }
+}
+
+macro_rules! raw_from {
+    ($($type:ty),*) => {$(
+        impl From<$type> for BadValue {
+            fn from(value: $type) -> Self {
+                Self::Raw(value.to_string())
+            }
+        }
+    )*};
+}
+raw_from!(i32, i64, u32, u64, usize, bool);
+
+/// One thing that is wrong with an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {}", self.body())]
+pub struct Error {
+    /// What kind of mistake it is.
+    pub kind: ErrorType,
+    /// Path of the field; `<nil>` where upstream has none.
+    pub field: String,
+    /// The offending value.
+    pub bad_value: BadValue,
+    /// What is wrong with it, or empty.
+    pub detail: String,
+}
+
+impl Error {
+    fn new(kind: ErrorType, path: &Path, bad_value: BadValue, detail: impl Into<String>) -> Self {
+        let field = if path.0.is_empty() {
+            "<nil>".to_owned()
+        } else {
+            path.0.clone()
+        };
+        Self {
+            kind,
+            field,
+            bad_value,
+            detail: detail.into(),
+        }
+    }
+
+    /// The message without the field: `Invalid value: "x": must be y`.
+    pub fn body(&self) -> String {
+        let mut text = self.kind.words().to_owned();
+        if self.kind.shows_value() && self.bad_value != BadValue::Omitted {
+            text.push_str(&format!(": {}", self.bad_value));
+        }
+        if !self.detail.is_empty() {
+            text.push_str(&format!(": {}", self.detail));
+        }
+        text
+    }
+
+    /// `value` is malformed or out of range.
+    pub fn invalid(path: &Path, value: impl Into<BadValue>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Invalid, path, value.into(), detail)
+    }
+
+    /// `value` has the wrong type.
+    pub fn type_invalid(
+        path: &Path,
+        value: impl Into<BadValue>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(ErrorType::TypeInvalid, path, value.into(), detail)
+    }
+
+    /// The field must be set.
+    pub fn required(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(
+            ErrorType::Required,
+            path,
+            BadValue::Text(String::new()),
+            detail,
+        )
+    }
+
+    /// The field must not be set (that way).
+    pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(
+            ErrorType::Forbidden,
+            path,
+            BadValue::Text(String::new()),
+            detail,
+        )
+    }
+
+    /// `value` occurs twice where it must be unique.
+    pub fn duplicate(path: &Path, value: impl Into<BadValue>) -> Self {
+        Self::new(ErrorType::Duplicate, path, value.into(), "")
+    }
+
+    /// `value` refers to something that does not exist.
+    pub fn not_found(path: &Path, value: impl Into<BadValue>) -> Self {
+        Self::new(ErrorType::NotFound, path, value.into(), "")
+    }
+
+    /// `value` is not one of `supported` (listed in the given order; upstream sorts where it uses a set).
+    pub fn not_supported<S: AsRef<str>>(
+        path: &Path,
+        value: impl Into<BadValue>,
+        supported: &[S],
+    ) -> Self {
+        let detail = if supported.is_empty() {
+            String::new()
+        } else {
+            let quoted: Vec<_> = supported
+                .iter()
+                .map(|value| quote(value.as_ref()))
+                .collect();
+            format!("supported values: {}", quoted.join(", "))
+        };
+        Self::new(ErrorType::NotSupported, path, value.into(), detail)
+    }
+
+    /// A string longer than `max` bytes.
+    pub fn too_long(path: &Path, max: usize) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        Self::new(
+            ErrorType::TooLong,
+            path,
+            "<value omitted>".into(),
+            format!("may not be more than {max} {unit}"),
+        )
+    }
+
+    /// A string longer than `max` characters.
+    pub fn too_long_characters(path: &Path, max: usize) -> Self {
+        let unit = if max == 1 { "character" } else { "characters" };
+        Self::new(
+            ErrorType::TooLong,
+            path,
+            "<value omitted>".into(),
+            format!("may not be more than {max} {unit}"),
+        )
+    }
+
+    /// A string shorter than `min` characters.
+    pub fn too_short(path: &Path, value: impl Into<BadValue>, min: usize) -> Self {
+        let unit = if min == 1 { "character" } else { "characters" };
+        Self::new(
+            ErrorType::TooShort,
+            path,
+            value.into(),
+            format!("must be at least {min} {unit}"),
+        )
+    }
+
+    /// A list of `actual` items where at most `max` are allowed.
+    pub fn too_many(path: &Path, actual: usize, max: usize) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        Self::new(
+            ErrorType::TooMany,
+            path,
+            actual.into(),
+            format!("must have at most {max} {unit}"),
+        )
+    }
+
+    /// A list of `actual` items where at least `min` are needed.
+    pub fn too_few(path: &Path, actual: usize, min: usize) -> Self {
+        let unit = if min == 1 { "item" } else { "items" };
+        Self::new(
+            ErrorType::TooFew,
+            path,
+            actual.into(),
+            format!("must have at least {min} {unit}"),
+        )
+    }
+
+    /// Something that should not happen.
+    pub fn internal(path: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Internal, path, BadValue::Omitted, detail)
+    }
+}
+
+/// All that is wrong with an object, in the order in which it was found.
+pub type ErrorList = Vec<Error>;
+
+/// The text of several errors together as upstream's aggregate writes it: one as it is, more in brackets, equal texts
+/// once. `None` where there is none.
+pub fn aggregate(errors: &[Error]) -> Option<String> {
+    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.len() {
+        0 => None,
+        1 => texts.pop(),
+        _ => Some(format!("[{}]", texts.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+use super::*;
+
+#[test]
+fn texts_are_upstreams() {
+    let path = Path::new("spec").child("foo").index(0).key("a/b");
+    let check = |error: Error, text: &str| assert_eq!(error.to_string(), text);
+    check(
+        Error::invalid(&path, "x\"", "is bad"),
+        r#"spec.foo[0][a/b]: Invalid value: "x\"": is bad"#,
+    );
+    check(
+        Error::invalid(&path, 7, ""),
+        "spec.foo[0][a/b]: Invalid value: 7",
+    );
+    check(
+        Error::required(&path, ""),
+        "spec.foo[0][a/b]: Required value",
+    );
+    check(
+        Error::forbidden(&path, "no"),
+        "spec.foo[0][a/b]: Forbidden: no",
+    );
+    check(
+        Error::too_long(&path, 10),
+        "spec.foo[0][a/b]: Too long: may not be more than 10 bytes",
+    );
+    check(
+        Error::too_many(&path, 3, 1),
+        "spec.foo[0][a/b]: Too many: 3: must have at most 1 item",
+    );
+    check(
+        Error::not_supported(&path, "z", &["a", "b"]),
+        r#"spec.foo[0][a/b]: Unsupported value: "z": supported values: "a", "b""#,
+    );
+    check(
+        Error::duplicate(&path, &serde_json::json!({"k": 1})),
+        r#"spec.foo[0][a/b]: Duplicate value: {"k":1}"#,
+    );
+}
+
+#[test]
+fn aggregates_join_and_deduplicate() {
+    let (a, b) = (
+        Error::required(&Path::new("a"), ""),
+        Error::required(&Path::new("b"), ""),
+    );
+    assert_eq!(aggregate(&[]), None);
+    assert_eq!(
+        aggregate(std::slice::from_ref(&a)).unwrap(),
+        "a: Required value"
+    );
+    assert_eq!(
+        aggregate(&[a.clone(), b, a]).unwrap(),
+        "[a: Required value, b: Required value]"
+    );
+}

@@ -1,0 +1,379 @@
+//! Exact Kubernetes quantities.
+//!
+//! A quantity is a decimal number and the notation it was written in. It is exact: parsing rounds up to nano, binary
+//! notation is capped at 2^63-1, and nothing else loses a digit. Numbers that fit 64 bits times a power of ten stay
+//! inline; the rest uses 128 bits and, rarely, big integers.
+//!
+//! Rules follow `k8s.io/apimachinery/pkg/api/resource` of 1.36, with these differences, where upstream overflows
+//! silently: [`Quantity::value`] and [`Quantity::milli_value`] saturate, an exponent beyond 32 bits is an error, and
+//! decimal SI notation never prints an exponent above `E`.
+
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+    str::FromStr,
+    sync::Arc,
+};
+
+use num_bigint::BigInt;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+mod decimal;
+mod format;
+mod parse;
+
+use decimal::Decimal;
+
+/// The notation of a quantity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Format {
+    /// `12M`: powers of 1000 with letters.
+    DecimalSi,
+    /// `12Mi`: powers of 1024.
+    BinarySi,
+    /// `12e6`: powers of ten.
+    DecimalExponent,
+}
+
+/// Why a text is no quantity, with upstream's texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// It does not have the form of a number with a suffix.
+    #[error(
+        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    )]
+    Format,
+    /// The number cannot be read.
+    #[error("unable to parse numeric part of quantity")]
+    Numeric,
+    /// There is no such suffix.
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+/// A number with its notation. Comparison and hashing are by value: `1Ki == 1024`.
+#[derive(Debug, Clone)]
+pub struct Quantity {
+    amount: Amount,
+    format: Format,
+    /// The text it was parsed from, where printing gives that text although it is not the canonical one.
+    text: Option<Arc<str>>,
+}
+
+/// `Small` is upstream's fast form, `Wide` and `Big` its arbitrary-precision one: whether a number
+/// [is an integer](Quantity::as_i64) depends on which form it is in.
+#[derive(Debug, Clone)]
+enum Amount {
+    Small { value: i64, scale: i32 },
+    Wide { value: i128, scale: i32 },
+    Big(Arc<Decimal>),
+}
+
+impl Quantity {
+    /// Zero in decimal notation.
+    pub const ZERO: Self = Self::new(0, Format::DecimalSi);
+
+    /// The integer `value` in the given notation.
+    pub const fn new(value: i64, format: Format) -> Self {
+        Self::scaled(value, 0, format)
+    }
+
+    /// `value / 1000`.
+    pub const fn from_milli(value: i64, format: Format) -> Self {
+        Self::scaled(value, -3, format)
+    }
+
+    const fn scaled(value: i64, scale: i32, format: Format) -> Self {
+        Self {
+            amount: Amount::Small { value, scale },
+            format,
+            text: None,
+        }
+    }
+
+    fn from_decimal(decimal: Decimal, format: Format) -> Self {
+        let amount = match i128::try_from(&decimal.unscaled) {
+            Ok(value) => Amount::Wide {
+                value,
+                scale: decimal.scale,
+            },
+            Err(_) => Amount::Big(Arc::new(decimal)),
+        };
+        Self {
+            amount,
+            format,
+            text: None,
+        }
+    }
+
+    /// Parses the JSON form: a string or a number.
+    pub fn from_json(value: &serde_json::Value) -> Result<Self, ParseError> {
+        match value {
+            serde_json::Value::String(text) => text.trim().parse(),
+            serde_json::Value::Number(number) => number.to_string().parse(),
+            serde_json::Value::Null => Ok(Self::ZERO),
+            _ => Err(ParseError::Format),
+        }
+    }
+
+    /// The notation.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Whether it is zero.
+    pub fn is_zero(&self) -> bool {
+        self.signum() == 0
+    }
+
+    /// -1, 0 or 1.
+    pub fn signum(&self) -> i32 {
+        match &self.amount {
+            Amount::Small { value, .. } => value.signum() as i32,
+            Amount::Wide { value, .. } => value.signum() as i32,
+            Amount::Big(decimal) => decimal.signum(),
+        }
+    }
+
+    /// The value as an integer, rounded away from zero, saturating at the limits of 64 bits.
+    pub fn value(&self) -> i64 {
+        self.scaled_value(0)
+    }
+
+    /// The value times 1000 as an integer, rounded away from zero, saturating at the limits of 64 bits.
+    pub fn milli_value(&self) -> i64 {
+        self.scaled_value(-3)
+    }
+
+    /// The value divided by 10^`scale`, rounded away from zero, saturating.
+    pub fn scaled_value(&self, scale: i32) -> i64 {
+        if let Amount::Small { value, scale: own } = self.amount
+            && own == scale
+        {
+            return value;
+        }
+        self.decimal().scaled_value(scale)
+    }
+
+    /// The value if it is an integer of 64 bits in upstream's fast form. Numbers with a fraction in binary notation
+    /// (`1.5Gi`) are not in that form even where they are whole: CEL's `isInteger` and `asInteger` say so too.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self.amount {
+            Amount::Small { value, scale: 0 } => Some(value),
+            Amount::Small { value, scale } if scale > 0 => {
+                if value == 0 {
+                    return Some(0);
+                }
+                value.checked_mul(10_i64.checked_pow(u32::try_from(scale).ok()?)?)
+            }
+            _ => None,
+        }
+    }
+
+    /// The nearest floating-point number, as upstream's `AsApproximateFloat64`.
+    pub fn to_f64(&self) -> f64 {
+        use num_traits::ToPrimitive;
+        let (base, scale) = match &self.amount {
+            Amount::Small { value, scale } => (*value as f64, *scale),
+            Amount::Wide { value, scale } => (*value as f64, *scale),
+            Amount::Big(decimal) => (decimal.unscaled.to_f64().unwrap_or(f64::NAN), decimal.scale),
+        };
+        if scale == 0 {
+            base
+        } else {
+            base * 10_f64.powi(scale)
+        }
+    }
+
+    /// The sum. The notation is that of `self`, or of `other` where `self` is zero. `None` where the operands are so far
+    /// apart that the sum would have thousands of digits.
+    pub fn checked_add(&self, other: &Self) -> Option<Self> {
+        let format = if self.is_zero() {
+            other.format
+        } else {
+            self.format
+        };
+        if let (
+            Amount::Small {
+                value: a,
+                scale: sa,
+            },
+            Amount::Small {
+                value: b,
+                scale: sb,
+            },
+        ) = (&self.amount, &other.amount)
+            && let Some((value, scale)) = small_add((*a, *sa), (*b, *sb))
+        {
+            return Some(Self::scaled(value, scale, format));
+        }
+        Some(Self::from_decimal(
+            self.decimal().add(&other.decimal())?,
+            format,
+        ))
+    }
+
+    /// The difference; notation and failure as for [`Self::checked_add`].
+    pub fn checked_sub(&self, other: &Self) -> Option<Self> {
+        self.checked_add(&other.neg())
+    }
+
+    /// The product with an integer, in the same notation.
+    pub fn checked_mul(&self, factor: i64) -> Option<Self> {
+        if let Amount::Small { value, scale } = self.amount
+            && let Some(product) = value.checked_mul(factor)
+        {
+            return Some(Self::scaled(product, scale, self.format));
+        }
+        let mut decimal = self.decimal();
+        decimal.unscaled *= factor;
+        Some(Self::from_decimal(decimal, self.format))
+    }
+
+    /// The number with the other sign.
+    #[must_use]
+    pub fn neg(&self) -> Self {
+        if let Amount::Small { value, scale } = self.amount
+            && let Some(value) = value.checked_neg()
+        {
+            return Self::scaled(value, scale, self.format);
+        }
+        let mut decimal = self.decimal();
+        decimal.unscaled = -decimal.unscaled;
+        Self::from_decimal(decimal, self.format)
+    }
+
+    /// Rounded away from zero to a multiple of 10^`scale`.
+    #[must_use]
+    pub fn round_up(&self, scale: i32) -> Self {
+        let decimal = self.decimal();
+        if decimal.scale >= scale {
+            return self.clone();
+        }
+        let rounded = decimal.round_away(scale);
+        match (&self.amount, i64::try_from(&rounded.unscaled)) {
+            (Amount::Small { .. }, Ok(value)) => Self::scaled(value, rounded.scale, self.format),
+            _ => Self::from_decimal(rounded, self.format),
+        }
+    }
+
+    fn decimal(&self) -> Decimal {
+        match &self.amount {
+            Amount::Small { value, scale } => Decimal {
+                unscaled: BigInt::from(*value),
+                scale: *scale,
+            },
+            Amount::Wide { value, scale } => Decimal {
+                unscaled: BigInt::from(*value),
+                scale: *scale,
+            },
+            Amount::Big(decimal) => Decimal::clone(decimal),
+        }
+    }
+
+    /// Mantissa and power of ten, where the mantissa fits.
+    fn parts(&self) -> Option<(i128, i32)> {
+        match self.amount {
+            Amount::Small { value, scale } => Some((i128::from(value), scale)),
+            Amount::Wide { value, scale } => Some((value, scale)),
+            Amount::Big(_) => None,
+        }
+    }
+}
+
+fn small_add((a, sa): (i64, i32), (b, sb): (i64, i32)) -> Option<(i64, i32)> {
+    if b == 0 {
+        return Some((a, sa));
+    }
+    if a == 0 {
+        return Some((b, sb));
+    }
+    let scale = sa.min(sb);
+    let align = |value: i64, own: i32| {
+        let shift = u32::try_from(i64::from(own) - i64::from(scale)).ok()?;
+        value.checked_mul(10_i64.checked_pow(shift)?)
+    };
+    Some((align(a, sa)?.checked_add(align(b, sb)?)?, scale))
+}
+
+impl Default for Quantity {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
+
+impl From<i64> for Quantity {
+    fn from(value: i64) -> Self {
+        Self::new(value, Format::DecimalSi)
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if let (Some((a, sa)), Some((b, sb))) = (self.parts(), other.parts()) {
+            if sa == sb {
+                return a.cmp(&b);
+            }
+            if let Some(order) = decimal::compare(a, sa, b, sb) {
+                return order;
+            }
+        }
+        self.decimal().compare(&other.decimal())
+    }
+}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Quantity {}
+
+impl Hash for Quantity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let decimal = self.decimal().normalised();
+        decimal.unscaled.hash(state);
+        decimal.scale.hash(state);
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        parse::parse(text)
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.text {
+            Some(text) => f.write_str(text),
+            None => format::canonical(self, f),
+        }
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Self::from_json(&value).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;
