@@ -1,3 +1,110 @@
-//! Control loops: claims, taint eviction, workloads, garbage collection and more.
+//! Control loops: what keeps claims, workloads, nodes and quotas as their specifications say.
+//!
+//! Every controller is an observed state → actions function around a work queue. Observed state
+//! comes from shared informers ([`kit`]), actions are API writes that can not lose fields (JSON
+//! merge patches with preconditions, deletes with UIDs). Controllers are idempotent: killed at any
+//! moment and started again, they continue from what the API server has.
+//!
+//! Invariants: this crate talks to [`kube::Client`] only and does not know which server answers;
+//! time comes from [`kit::clock::Clock`]; nothing waits by polling where a watch event exists.
+//!
+//! ```no_run
+//! # async fn example(client: kube::Client) -> Result<(), allot_controllers::Error> {
+//! use allot_controllers::{Config, run};
+//! let shutdown = tokio_util::sync::CancellationToken::new();
+//! run(client, Config::embedded(), shutdown).await
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod config;
+pub mod kit;
+pub mod leader;
+
+mod claims;
+mod error;
+mod registry;
+
+pub use config::{Config, Controller};
+pub use error::Error;
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use kit::context::Context;
+use kit::events::Recorder;
+use kit::metrics::Metrics;
+
+/// Runs the enabled controllers until `shutdown`, or until leadership is lost.
+///
+/// # Errors
+/// When leadership was lost, or the API server can not be asked what it serves.
+pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    run_with_metrics(client, config, Metrics::new(), shutdown).await
+}
+
+/// As [`run`], with a registry that the caller can print.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with_metrics(
+    client: Client,
+    config: Config,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let Some(settings) = config.leader_election.clone() else {
+        return run_controllers(client, config, metrics, shutdown).await;
+    };
+    let elector = leader::Elector::new(client.clone(), settings);
+    let Some(leadership) = elector.acquire(&shutdown).await else {
+        return Ok(());
+    };
+    let stop = shutdown.child_token();
+    let fenced = leadership.fence(client);
+    let work = run_controllers(fenced, config, metrics, stop.clone());
+    let lost = leadership.lost();
+    tokio::pin!(work);
+    tokio::select! {
+        result = &mut work => {
+            leadership.release().await;
+            result
+        }
+        () = lost.cancelled() => {
+            stop.cancel();
+            let _ = work.await;
+            Err(Error::LeadershipLost)
+        }
+    }
+}
+
+async fn run_controllers(
+    client: Client,
+    config: Config,
+    metrics: Metrics,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let (events, writer) = Recorder::new(
+        client.clone(),
+        config.clock.clone(),
+        "allot-controllers",
+        shutdown.clone(),
+    );
+    let served = registry::served(&client, &config, &shutdown).await?;
+    let context = Context::new(client, config, metrics, events, shutdown.clone());
+    context.spawn(writer);
+    let controllers = registry::build(&context, &Arc::new(served));
+    context.start().await;
+    if !shutdown.is_cancelled() {
+        tracing::info!(controllers = controllers.len(), "controllers run");
+        for controller in controllers {
+            context.spawn(controller);
+        }
+    }
+    shutdown.cancelled().await;
+    context.finish().await;
+    Ok(())
+}

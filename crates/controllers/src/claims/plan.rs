@@ -1,0 +1,261 @@
+//! The decisions of the claim controller, without input and output.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use serde_json::{Map, Value, json};
+
+use super::{FINALIZER, POD_CLAIM_NAME};
+use crate::kit::meta;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest base of a generated name: room for a hyphen and five random characters in 63.
+const MAX_BASE: usize = 57;
+
+/// The entries of `spec.resourceClaims`.
+pub(super) fn pod_claims(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
+    pod.spec
+        .iter()
+        .flat_map(|s| s.resource_claims.iter().flatten())
+}
+
+/// The claim that an entry stands for; `None` while it is not known.
+pub(super) fn claim_name<'a>(pod: &'a Pod, pod_claim: &'a PodResourceClaim) -> Option<&'a str> {
+    if let Some(name) = &pod_claim.resource_claim_name {
+        return Some(name);
+    }
+    pod.status
+        .iter()
+        .flat_map(|s| s.resource_claim_statuses.iter().flatten())
+        .find(|s| s.name == pod_claim.name)?
+        .resource_claim_name
+        .as_deref()
+}
+
+/// The claim that the scheduler made for the pod's extended resources.
+pub(super) fn extended_claim(pod: &Pod) -> Option<&str> {
+    let status = pod
+        .status
+        .as_ref()?
+        .extended_resource_claim_status
+        .as_ref()?;
+    Some(status.resource_claim_name.as_str()).filter(|n| !n.is_empty())
+}
+
+/// Whether the pod will not use its claims (any more).
+pub(super) fn is_done(pod: &Pod) -> bool {
+    meta::is_finished(pod) || (meta::deleting(pod) && meta::node_name(pod).is_empty())
+}
+
+/// Whether the claim was generated for that pod.
+pub(super) fn is_for_pod(claim: &ResourceClaim, pod: &Pod) -> bool {
+    meta::is_controlled_by(&claim.metadata, meta::uid(pod))
+}
+
+/// Who the claim is reserved for.
+pub(super) fn reserved_for(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
+    claim
+        .status
+        .as_ref()
+        .and_then(|s| s.reserved_for.as_deref())
+        .unwrap_or_default()
+}
+
+fn is_allocated(claim: &ResourceClaim) -> bool {
+    claim
+        .status
+        .as_ref()
+        .is_some_and(|s| s.allocation.is_some())
+}
+
+/// Whether the claim has to be reserved for that (bound) pod.
+pub(super) fn wants_reservation(claim: &ResourceClaim, pod: &Pod) -> bool {
+    is_allocated(claim) && reserved_for(claim).iter().all(|r| r.uid != meta::uid(pod))
+}
+
+/// The reservation of a pod.
+pub(super) fn pod_reference(pod: &Pod) -> ResourceClaimConsumerReference {
+    ResourceClaimConsumerReference {
+        api_group: None,
+        resource: "pods".to_owned(),
+        name: meta::name(pod).to_owned(),
+        uid: meta::uid(pod).to_owned(),
+    }
+}
+
+/// Whether the controller has something to do for a pod that still needs its claims.
+pub(super) fn needs_work(pod: &Pod, claim: impl Fn(&str) -> Option<Arc<ResourceClaim>>) -> bool {
+    if meta::deleting(pod) {
+        return false;
+    }
+    let bound = !meta::node_name(pod).is_empty();
+    pod_claims(pod).any(|pod_claim| {
+        let generated = pod_claim.resource_claim_template_name.is_some();
+        let Some(found) = claim_name(pod, pod_claim).and_then(&claim) else {
+            return generated;
+        };
+        (generated && !is_for_pod(&found, pod)) || (bound && wants_reservation(&found, pod))
+    })
+}
+
+/// The claim among a pod's own that was generated for that entry.
+pub(super) fn generated_claim<'a>(
+    owned: &'a [Arc<ResourceClaim>],
+    namespace: &str,
+    pod_claim: &str,
+) -> Option<&'a Arc<ResourceClaim>> {
+    owned.iter().find(|claim| {
+        meta::namespace(&***claim) == namespace
+            && meta::annotation(&***claim, POD_CLAIM_NAME) == Some(pod_claim)
+            && !meta::deleting(&***claim)
+    })
+}
+
+/// The prefix of the generated name of a claim.
+pub(super) fn generate_name(owner: &str, pod_claim: &str) -> String {
+    let full = format!("{owner}-{pod_claim}-");
+    if full.len() <= MAX_BASE {
+        return full;
+    }
+    // Both parts are shortened in proportion; names are ASCII.
+    let cut = |text: &str| text[..text.len() * MAX_BASE / full.len()].to_owned();
+    format!("{}-{}", cut(owner), cut(pod_claim))
+}
+
+/// The claim to create for an entry of the pod, from the `spec` of the template.
+pub(super) fn new_claim(pod: &Pod, pod_claim: &str, template: &Value) -> Value {
+    let mut annotations = match &template["metadata"]["annotations"] {
+        Value::Object(map) => map.clone(),
+        _ => Map::new(),
+    };
+    annotations.insert(POD_CLAIM_NAME.to_owned(), json!(pod_claim));
+    let mut metadata = json!({
+        "generateName": generate_name(meta::name(pod), pod_claim),
+        "namespace": meta::namespace(pod),
+        "annotations": annotations,
+        "ownerReferences": [{
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": meta::name(pod),
+            "uid": meta::uid(pod),
+            "controller": true,
+        }],
+    });
+    if let Value::Object(labels) = &template["metadata"]["labels"] {
+        metadata["labels"] = json!(labels);
+    }
+    json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": template["spec"],
+    })
+}
+
+/// Whether a claim (as JSON) asks for admin access.
+pub(super) fn asks_for_admin_access(claim: &Value) -> bool {
+    claim["spec"]["devices"]["requests"]
+        .as_array()
+        .is_some_and(|requests| requests.iter().any(|r| r["exactly"]["adminAccess"] == true))
+}
+
+/// The whole of `status.resourceClaimStatuses` with the new names in it, in the order of the spec.
+pub(super) fn claim_statuses(pod: &Pod, new: &[(String, String)]) -> Vec<Value> {
+    pod_claims(pod)
+        .filter_map(|pod_claim| {
+            let found = new.iter().find(|(n, _)| *n == pod_claim.name);
+            let name = match found {
+                Some((_, name)) => name.as_str(),
+                None if pod_claim.resource_claim_template_name.is_some() => {
+                    claim_name(pod, pod_claim)?
+                }
+                None => return None,
+            };
+            Some(json!({"name": pod_claim.name, "resourceClaimName": name}))
+        })
+        .collect()
+}
+
+/// Whether a reservation is one of a pod.
+pub(super) fn is_pod(consumer: &ResourceClaimConsumerReference) -> bool {
+    consumer.resource == "pods" && consumer.api_group.as_deref().unwrap_or_default().is_empty()
+}
+
+/// What the cache tells about a consumer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Consumer {
+    Needs,
+    Gone,
+    /// Not in the cache, which may lag.
+    AskServer,
+}
+
+/// Judges a pod in a reservation; `deleted` says whether its deletion was seen.
+pub(super) fn consumer(
+    consumer: &ResourceClaimConsumerReference,
+    cached: Option<&Pod>,
+    deleted: bool,
+) -> Consumer {
+    match cached {
+        _ if deleted => Consumer::Gone,
+        None => Consumer::AskServer,
+        // The cache may still have the pod's predecessor.
+        Some(pod) if meta::uid(pod) != consumer.uid => Consumer::AskServer,
+        Some(pod) if is_done(pod) => Consumer::Gone,
+        Some(_) => Consumer::Needs,
+    }
+}
+
+/// One write to a claim.
+#[derive(Debug, PartialEq)]
+pub(super) enum ClaimStep {
+    /// Merged into the status.
+    Status(Value),
+    /// The finalizers that remain.
+    RemoveFinalizer(Vec<String>),
+}
+
+/// The writes that release a claim, given who still needs it. Each is done on the result of the
+/// one before. A claim without our finalizer is never deallocated: somebody else manages it.
+pub(super) fn release(
+    claim: &ResourceClaim,
+    needed: &[ResourceClaimConsumerReference],
+) -> Vec<ClaimStep> {
+    let finalizers = claim.metadata.finalizers.as_deref().unwrap_or_default();
+    let protected = finalizers.iter().any(|f| f == FINALIZER);
+    let mut steps = Vec::new();
+    let mut deallocated = !is_allocated(claim);
+    let shrank = needed.len() < reserved_for(claim).len();
+    if shrank {
+        let reserved = if needed.is_empty() {
+            Value::Null
+        } else {
+            json!(needed)
+        };
+        let mut status = json!({"reservedFor": reserved});
+        if needed.is_empty() && protected && !deallocated {
+            status["allocation"] = Value::Null;
+            deallocated = true;
+        }
+        steps.push(ClaimStep::Status(status));
+    } else if protected && meta::deleting(claim) && needed.is_empty() {
+        if !deallocated {
+            steps.push(ClaimStep::Status(json!({"allocation": null})));
+            deallocated = true;
+        }
+    } else {
+        return steps;
+    }
+    if protected && deallocated {
+        let rest = finalizers
+            .iter()
+            .filter(|f| *f != FINALIZER)
+            .cloned()
+            .collect();
+        steps.push(ClaimStep::RemoveFinalizer(rest));
+    }
+    steps
+}

@@ -1,0 +1,210 @@
+//! Which controllers run, and their settings.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::kit::clock::Clock;
+use crate::leader;
+
+/// A control loop, under the name that kube-controller-manager uses (ours have names of their own).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Controller {
+    /// Claims from templates, reservations, release of devices.
+    ResourceClaim,
+    /// Evicts pods from devices with NoExecute taints.
+    DeviceTaintEviction,
+    /// Answers ResourcePoolStatusRequests.
+    ResourcePoolStatusRequest,
+    /// Taints devices whose driver or node is gone (ours).
+    SliceLiveness,
+    /// Deployments.
+    Deployment,
+    /// ReplicaSets.
+    ReplicaSet,
+    /// DaemonSets.
+    DaemonSet,
+    /// StatefulSets.
+    StatefulSet,
+    /// Jobs.
+    Job,
+    /// CronJobs.
+    CronJob,
+    /// Deletes dependents of deleted owners.
+    GarbageCollector,
+    /// Empties namespaces that are being deleted.
+    Namespace,
+    /// Taints nodes that do not report, evicts their pods.
+    NodeLifecycle,
+    /// Deletes pods of nodes that are gone, and old finished pods.
+    PodGarbageCollector,
+    /// The service account `default` of each namespace.
+    ServiceAccount,
+    /// The ConfigMap `kube-root-ca.crt` of each namespace.
+    RootCaPublisher,
+    /// Status of PodDisruptionBudgets.
+    Disruption,
+    /// Status of ResourceQuotas.
+    ResourceQuota,
+    /// Deletes finished Jobs after their time to live.
+    TtlAfterFinished,
+    /// EndpointSlices of Services.
+    EndpointSlice,
+}
+
+use Controller as C;
+
+impl Controller {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        C::ResourceClaim,
+        C::DeviceTaintEviction,
+        C::ResourcePoolStatusRequest,
+        C::SliceLiveness,
+        C::Deployment,
+        C::ReplicaSet,
+        C::DaemonSet,
+        C::StatefulSet,
+        C::Job,
+        C::CronJob,
+        C::GarbageCollector,
+        C::Namespace,
+        C::NodeLifecycle,
+        C::PodGarbageCollector,
+        C::ServiceAccount,
+        C::RootCaPublisher,
+        C::Disruption,
+        C::ResourceQuota,
+        C::TtlAfterFinished,
+        C::EndpointSlice,
+    ];
+
+    /// The name in `--controllers`.
+    pub fn name(self) -> &'static str {
+        match self {
+            C::ResourceClaim => "resourceclaim-controller",
+            C::DeviceTaintEviction => "device-taint-eviction-controller",
+            C::ResourcePoolStatusRequest => "resourcepoolstatusrequest-controller",
+            C::SliceLiveness => "slice-liveness-controller",
+            C::Deployment => "deployment-controller",
+            C::ReplicaSet => "replicaset-controller",
+            C::DaemonSet => "daemonset-controller",
+            C::StatefulSet => "statefulset-controller",
+            C::Job => "job-controller",
+            C::CronJob => "cronjob-controller",
+            C::GarbageCollector => "garbage-collector-controller",
+            C::Namespace => "namespace-controller",
+            C::NodeLifecycle => "node-lifecycle-controller",
+            C::PodGarbageCollector => "pod-garbage-collector-controller",
+            C::ServiceAccount => "serviceaccount-controller",
+            C::RootCaPublisher => "root-ca-certificate-publisher-controller",
+            C::Disruption => "disruption-controller",
+            C::ResourceQuota => "resourcequota-controller",
+            C::TtlAfterFinished => "ttl-after-finished-controller",
+            C::EndpointSlice => "endpointslice-controller",
+        }
+    }
+
+    /// The ones that this project brings to a cluster that has a kube-controller-manager. The first
+    /// three replace upstream's, which have to be turned off there.
+    pub fn is_dra(self) -> bool {
+        matches!(
+            self,
+            C::ResourceClaim
+                | C::DeviceTaintEviction
+                | C::ResourcePoolStatusRequest
+                | C::SliceLiveness
+        )
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        // The short form without "-controller" is what people type.
+        Self::ALL
+            .into_iter()
+            .find(|c| c.name() == name || c.name().strip_suffix("-controller") == Some(name))
+    }
+}
+
+/// Why a list of controllers is wrong.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("unknown controller {0:?}; known are {known}", known = Controller::ALL.map(Controller::name).join(", "))]
+pub struct UnknownController(pub String);
+
+/// Settings of all controllers.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Which controllers run.
+    pub controllers: BTreeSet<Controller>,
+    /// The time.
+    pub clock: Clock,
+    /// Only one process works at a time, if set.
+    pub leader_election: Option<leader::Settings>,
+    /// Keys handled at a time per controller (claims: five times as many).
+    pub workers: usize,
+    /// A node that has not renewed its Lease for that long is not ready (upstream: 50 s).
+    pub node_monitor_grace_period: Duration,
+    /// As `node_monitor_grace_period`, for a node that has never reported (upstream: 60 s).
+    pub node_startup_grace_period: Duration,
+    /// Devices of a driver or node that is gone are tainted after that time.
+    pub slice_liveness_delay: Duration,
+    /// Finished pods kept at most (upstream: 12500); the oldest are deleted first.
+    pub terminated_pod_threshold: usize,
+    /// The certificate that pods trust, for `kube-root-ca.crt`; none is published if not set.
+    pub root_ca: Option<String>,
+}
+
+impl Config {
+    /// For a cluster of our own: everything runs.
+    pub fn embedded() -> Self {
+        Self {
+            controllers: Controller::ALL.into_iter().collect(),
+            clock: Clock::System,
+            leader_election: None,
+            workers: 10,
+            node_monitor_grace_period: Duration::from_secs(50),
+            node_startup_grace_period: Duration::from_secs(60),
+            slice_liveness_delay: Duration::from_secs(30),
+            terminated_pod_threshold: 12_500,
+            root_ca: None,
+        }
+    }
+
+    /// For a cluster that has a kube-controller-manager: only what belongs to DRA runs.
+    pub fn external() -> Self {
+        let mut config = Self::embedded();
+        config.controllers.retain(|c| c.is_dra());
+        config
+    }
+
+    /// Selects controllers as kube-controller-manager's `--controllers` does: `*` stands for the
+    /// controllers that are on so far, `foo` turns one on, `-foo` turns one off; without `*` only
+    /// the named ones run. `all` stands for every controller.
+    ///
+    /// # Errors
+    /// When a name is unknown.
+    pub fn select(mut self, names: &[String]) -> Result<Self, UnknownController> {
+        let defaults = std::mem::take(&mut self.controllers);
+        let mut off = Vec::new();
+        for name in names {
+            let name = name.trim();
+            match name.strip_prefix('-') {
+                _ if name == "*" => self.controllers.extend(&defaults),
+                _ if name == "all" => self.controllers.extend(Controller::ALL),
+                Some(name) => off.push(lookup(name)?),
+                None => {
+                    self.controllers.insert(lookup(name)?);
+                }
+            }
+        }
+        for controller in off {
+            self.controllers.remove(&controller);
+        }
+        Ok(self)
+    }
+}
+
+fn lookup(name: &str) -> Result<Controller, UnknownController> {
+    Controller::parse(name).ok_or_else(|| UnknownController(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! What every control loop is made of: informers, queues, events, writes, time.
+
+pub mod api;
+pub mod clock;
+pub mod context;
+pub mod events;
+pub mod informer;
+pub mod meta;
+pub mod metrics;
+pub mod queue;
+pub mod whole;

@@ -1,0 +1,112 @@
+//! Writes that can not lose fields: creates from JSON, merge patches, deletes with preconditions.
+
+use std::fmt::Debug;
+
+use kube::api::{
+    Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::meta;
+use crate::Error;
+
+/// The manager name in managedFields.
+pub const FIELD_MANAGER: &str = "allot-controllers";
+
+/// Where a patch goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The object without its status.
+    Main,
+    /// The status subresource.
+    Status,
+}
+
+/// Sends a JSON merge patch and returns the new object.
+///
+/// # Errors
+/// What the API server answered.
+pub async fn patch<K>(api: &Api<K>, name: &str, part: Part, body: &Value) -> Result<K, Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..Default::default()
+    };
+    let patch = Patch::Merge(body);
+    Ok(match part {
+        Part::Main => api.patch(name, &params, &patch).await?,
+        Part::Status => api.patch_status(name, &params, &patch).await?,
+    })
+}
+
+/// The metadata of a merge patch that is refused when the object changed since it was read.
+pub fn unchanged<K: Resource>(obj: &K) -> Value {
+    json!({
+        "uid": meta::uid(obj),
+        "resourceVersion": obj.meta().resource_version,
+    })
+}
+
+/// The metadata of a merge patch that is refused when the object is not the same one any more.
+pub fn same<K: Resource>(obj: &K) -> Value {
+    json!({ "uid": meta::uid(obj) })
+}
+
+/// Creates an object from JSON, so that fields unknown to our types are kept.
+///
+/// # Errors
+/// What the API server answered.
+pub async fn create<K>(client: &Client, api: &Api<K>, body: &Value) -> Result<K, Error>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..Default::default()
+    };
+    let data = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(api.resource_url())
+        .create(&params, data)
+        .map_err(kube::Error::BuildRequest)?;
+    Ok(client.request(request).await?)
+}
+
+/// Deletes an object if it is still the one with that UID. Gone already counts as success.
+///
+/// # Errors
+/// What the API server answered, except not found and a different UID.
+pub async fn delete<K>(api: &Api<K>, name: &str, uid: &str, options: Delete) -> Result<(), Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let params = DeleteParams {
+        grace_period_seconds: options.grace,
+        propagation_policy: options.propagation,
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: options.resource_version,
+        }),
+        ..Default::default()
+    };
+    match api.delete(name, &params).await.map_err(Error::from) {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// How to delete.
+#[derive(Debug, Default, Clone)]
+pub struct Delete {
+    /// Seconds until the object is removed without waiting; the kind's default if not set.
+    pub grace: Option<u32>,
+    /// What happens to dependents; the kind's default if not set.
+    pub propagation: Option<PropagationPolicy>,
+    /// Delete only this state of the object.
+    pub resource_version: Option<String>,
+}

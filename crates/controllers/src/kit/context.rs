@@ -1,0 +1,141 @@
+//! What every control loop gets: the client, the clock, shared informers, events, metrics.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::clock::Clock;
+use super::events::Recorder;
+use super::informer::{Cached, Informer};
+use super::metrics::Metrics;
+use super::queue::{Queue, QueueKey};
+use crate::Config;
+
+type Starter = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
+type Synced = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// The informers that somebody asked for, one per kind.
+#[derive(Default)]
+struct Informers {
+    by_type: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    starters: Vec<Starter>,
+    synced: Vec<Synced>,
+}
+
+/// Shared parts of all control loops of a process; cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Talks to the API server.
+    pub client: Client,
+    /// The time.
+    pub clock: Clock,
+    /// Writes events.
+    pub events: Recorder,
+    /// Counts.
+    pub metrics: Metrics,
+    /// The settings.
+    pub config: Arc<Config>,
+    /// Ends everything.
+    pub shutdown: CancellationToken,
+    informers: Arc<Mutex<Informers>>,
+    tasks: TaskTracker,
+}
+
+impl Context {
+    /// A context without informers.
+    pub fn new(
+        client: Client,
+        config: Config,
+        metrics: Metrics,
+        events: Recorder,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            client,
+            clock: config.clock.clone(),
+            events,
+            metrics,
+            config: Arc::new(config),
+            shutdown,
+            informers: Arc::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// The shared informer of a kind in all namespaces; started by [`Context::start`].
+    pub fn informer<K>(&self) -> Informer<K>
+    where
+        K: Cached<DynamicType: Default>,
+    {
+        self.informer_with(&K::DynamicType::default())
+    }
+
+    /// As [`Context::informer`], for a kind whose version is known only at run time. All callers
+    /// have to ask for the same version.
+    pub fn informer_with<K: Cached>(&self, dt: &K::DynamicType) -> Informer<K> {
+        let mut informers = self.informers.lock();
+        let id = TypeId::of::<K>();
+        if let Some(found) = informers
+            .by_type
+            .get(&id)
+            .and_then(|i| i.downcast_ref::<Informer<K>>())
+        {
+            return found.clone();
+        }
+        let informer = Informer::<K>::new();
+        informers.by_type.insert(id, Box::new(informer.clone()));
+        let api: Api<K> = Api::all_with(self.client.clone(), dt);
+        let run = informer.clone();
+        informers
+            .starters
+            .push(Box::new(move |shutdown| Box::pin(run.run(api, shutdown))));
+        let wait = informer.clone();
+        informers.synced.push(Box::new(move || {
+            let wait = wait.clone();
+            Box::pin(async move { wait.wait_synced().await })
+        }));
+        informer
+    }
+
+    /// A work queue whose metrics are registered under that name.
+    pub fn queue<T: QueueKey>(&self, name: &'static str) -> Queue<T> {
+        Queue::new(name, self.metrics.queue(name))
+    }
+
+    /// Runs a task until it ends or the process shuts down.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    /// Starts all informers that were asked for and waits until each has its first list.
+    pub async fn start(&self) {
+        let (starters, synced) = {
+            let mut informers = self.informers.lock();
+            (
+                std::mem::take(&mut informers.starters),
+                std::mem::take(&mut informers.synced),
+            )
+        };
+        for start in starters {
+            self.tasks.spawn(start(self.shutdown.clone()));
+        }
+        for wait in synced {
+            tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                () = wait() => {}
+            }
+        }
+    }
+
+    /// Waits until every task has ended.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

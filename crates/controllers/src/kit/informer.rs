@@ -1,0 +1,418 @@
+//! Shared informers: one list+watch per kind, an in-memory copy with indexes, and handlers that are
+//! told about every change in order.
+//!
+//! Invariant: handlers see the same history as the store; when a handler runs, the store already
+//! holds the new state. Own writes may be fed back with [`Informer::assume`], so that a controller
+//! never acts twice because its cache lags behind its writes (this replaces "expectations").
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use kube::api::Api;
+use kube::runtime::watcher;
+use kube::{Resource, ResourceExt};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+#[cfg(test)]
+mod tests;
+
+/// `namespace/name`, or `name` for cluster-scoped objects.
+pub type Key = String;
+
+/// The key of an object in a store.
+pub fn key_of<K: Resource>(obj: &K) -> Key {
+    let meta = obj.meta();
+    key(
+        meta.namespace.as_deref(),
+        meta.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Joins a namespace and a name to a key.
+pub fn key(namespace: Option<&str>, name: &str) -> Key {
+    match namespace {
+        Some(ns) if !ns.is_empty() => format!("{ns}/{name}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Splits a key into namespace (empty for cluster-scoped objects) and name.
+pub fn split_key(key: &str) -> (&str, &str) {
+    key.split_once('/').unwrap_or(("", key))
+}
+
+/// One change of the store, as handlers see it.
+#[derive(Debug)]
+pub enum Change<K> {
+    /// The object is new in the store.
+    Added(Arc<K>),
+    /// The object changed; old and new state.
+    Updated(Arc<K>, Arc<K>),
+    /// The object is gone; its last known state.
+    Deleted(Arc<K>),
+}
+
+impl<K> Change<K> {
+    /// The newest known state.
+    pub fn object(&self) -> &Arc<K> {
+        match self {
+            Self::Added(o) | Self::Updated(_, o) | Self::Deleted(o) => o,
+        }
+    }
+
+    /// The state before, if there was one.
+    pub fn old(&self) -> Option<&Arc<K>> {
+        match self {
+            Self::Updated(o, _) => Some(o),
+            Self::Added(_) | Self::Deleted(_) => None,
+        }
+    }
+
+    /// Whether the object is gone.
+    pub fn is_delete(&self) -> bool {
+        matches!(self, Self::Deleted(_))
+    }
+}
+
+/// What an object type needs so that it can be cached.
+pub trait Cached:
+    Resource<DynamicType: Clone + Debug + Eq + Hash + Send + Sync + 'static>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Cached for K where
+    K: Resource<DynamicType: Clone + Debug + Eq + Hash + Send + Sync + 'static>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+type Extract<K> = fn(&K) -> Vec<String>;
+
+struct Index<K> {
+    name: &'static str,
+    extract: Extract<K>,
+    keys: FxHashMap<String, FxHashSet<Key>>,
+}
+
+struct State<K> {
+    objects: FxHashMap<Key, Arc<K>>,
+    indexes: Vec<Index<K>>,
+    /// The highest resourceVersion that the watch has delivered.
+    seen: u64,
+}
+
+struct Inner<K> {
+    state: RwLock<State<K>>,
+    handlers: RwLock<Vec<Handler<K>>>,
+    /// Serialises store change + handlers, so that handlers see changes in order.
+    order: Mutex<()>,
+    synced: watch::Sender<bool>,
+}
+
+/// A cache of all objects of one kind; cheap to clone.
+pub struct Informer<K>(Arc<Inner<K>>);
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Cached> Default for Informer<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn version<K: Resource>(obj: &K) -> u64 {
+    obj.meta()
+        .resource_version
+        .as_deref()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(0)
+}
+
+impl<K> State<K> {
+    fn insert(&mut self, key: &Key, obj: Arc<K>) -> Option<Arc<K>> {
+        let old = self.objects.insert(key.clone(), obj.clone());
+        for index in &mut self.indexes {
+            if let Some(old) = &old {
+                index.remove(key, old);
+            }
+            index.add(key, &obj);
+        }
+        old
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Arc<K>> {
+        let old = self.objects.remove(key)?;
+        for index in &mut self.indexes {
+            index.remove(key, &old);
+        }
+        Some(old)
+    }
+}
+
+impl<K> Index<K> {
+    fn add(&mut self, key: &Key, obj: &K) {
+        for value in (self.extract)(obj) {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key, obj: &K) {
+        for value in (self.extract)(obj) {
+            if let Some(keys) = self.keys.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.keys.remove(&value);
+                }
+            }
+        }
+    }
+}
+
+impl<K: Cached> Informer<K> {
+    /// An empty cache that is fed by [`Informer::run`] (or by hand in tests).
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            state: RwLock::new(State {
+                objects: FxHashMap::default(),
+                indexes: Vec::new(),
+                seen: 0,
+            }),
+            handlers: RwLock::new(Vec::new()),
+            order: Mutex::new(()),
+            synced: watch::Sender::new(false),
+        }))
+    }
+
+    /// Adds an index; a second one of the same name is ignored. Call before the informer runs.
+    pub fn index(&self, name: &'static str, extract: Extract<K>) -> &Self {
+        let mut state = self.0.state.write();
+        if state.indexes.iter().all(|i| i.name != name) {
+            let mut index = Index {
+                name,
+                extract,
+                keys: FxHashMap::default(),
+            };
+            for (key, obj) in &state.objects {
+                index.add(key, obj);
+            }
+            state.indexes.push(index);
+        }
+        self
+    }
+
+    /// Adds a handler. Call before the informer runs: it is not told about what is there already.
+    pub fn on(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) -> &Self {
+        self.0.handlers.write().push(Box::new(handler));
+        self
+    }
+
+    /// The object of that key.
+    pub fn get(&self, key: &str) -> Option<Arc<K>> {
+        self.0.state.read().objects.get(key).cloned()
+    }
+
+    /// The object of that namespace and name.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.get(&key(Some(namespace), name))
+    }
+
+    /// Every object, in no particular order.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.0.state.read().objects.values().cloned().collect()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.0.state.read().objects.len()
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The objects with that value in that index; none if there is no such index.
+    pub fn by_index(&self, name: &str, value: &str) -> Vec<Arc<K>> {
+        let state = self.0.state.read();
+        let Some(index) = state.indexes.iter().find(|i| i.name == name) else {
+            return Vec::new();
+        };
+        let Some(keys) = index.keys.get(value) else {
+            return Vec::new();
+        };
+        let mut found: Vec<(&Key, Arc<K>)> = keys
+            .iter()
+            .filter_map(|k| state.objects.get(k).map(|o| (k, o.clone())))
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(b.0));
+        found.into_iter().map(|(_, o)| o).collect()
+    }
+
+    /// Whether the first list is complete.
+    pub fn is_synced(&self) -> bool {
+        *self.0.synced.borrow()
+    }
+
+    /// Waits until the first list is complete.
+    pub async fn wait_synced(&self) {
+        // The sender lives in `self`, so the channel can not close.
+        let _ = self.0.synced.subscribe().wait_for(|s| *s).await;
+    }
+
+    /// Takes an object that a write of ours returned into the store, if it is newer than what the
+    /// watch has delivered so far. Handlers are told as if the watch had delivered it.
+    pub fn assume(&self, obj: K) {
+        let _order = self.0.order.lock();
+        let key = key_of(&obj);
+        let new = version(&obj);
+        {
+            let state = self.0.state.read();
+            let current = state.objects.get(&key).map_or(0, |o| version(&**o));
+            if new == 0 || new <= state.seen || new <= current {
+                return;
+            }
+        }
+        self.store(key, Arc::new(obj));
+    }
+
+    /// One event of the watch. Public within the crate so that tests can play a history.
+    pub(crate) fn apply(&self, obj: K) {
+        let _order = self.0.order.lock();
+        let key = key_of(&obj);
+        let new = version(&obj);
+        let stale = {
+            let mut state = self.0.state.write();
+            state.seen = state.seen.max(new);
+            state
+                .objects
+                .get(&key)
+                .is_some_and(|o| o.meta().uid == obj.meta().uid && new != 0 && version(&**o) >= new)
+        };
+        if !stale {
+            self.store(key, Arc::new(obj));
+        }
+    }
+
+    fn store(&self, key: Key, obj: Arc<K>) {
+        let old = self.0.state.write().insert(&key, obj.clone());
+        match old {
+            None => self.tell(&Change::Added(obj)),
+            Some(old) if old.meta().uid != obj.meta().uid => {
+                // Deleted and created again while we were not looking.
+                self.tell(&Change::Deleted(old));
+                self.tell(&Change::Added(obj));
+            }
+            Some(old) => self.tell(&Change::Updated(old, obj)),
+        }
+    }
+
+    pub(crate) fn delete(&self, obj: &K) {
+        let _order = self.0.order.lock();
+        let key = key_of(obj);
+        let removed = {
+            let mut state = self.0.state.write();
+            state.seen = state.seen.max(version(obj));
+            let same = state
+                .objects
+                .get(&key)
+                .is_some_and(|o| o.meta().uid == obj.meta().uid);
+            if same { state.remove(&key) } else { None }
+        };
+        if removed.is_some() {
+            // The event carries the last state, which may be newer than ours.
+            self.tell(&Change::Deleted(Arc::new(obj.clone())));
+        }
+    }
+
+    /// Replaces the whole content after a list.
+    pub(crate) fn replace(&self, objects: Vec<K>) {
+        let listed: FxHashSet<Key> = objects.iter().map(key_of).collect();
+        let gone: Vec<Arc<K>> = {
+            let state = self.0.state.read();
+            let keys = state.objects.keys().filter(|k| !listed.contains(*k));
+            keys.filter_map(|k| state.objects.get(k).cloned()).collect()
+        };
+        for obj in gone {
+            self.delete(&obj);
+        }
+        for obj in objects {
+            self.apply(obj);
+        }
+        self.0.synced.send_replace(true);
+    }
+
+    fn tell(&self, change: &Change<K>) {
+        for handler in self.0.handlers.read().iter() {
+            handler(change);
+        }
+    }
+
+    /// Lists and watches until `shutdown`; errors are retried with a growing delay.
+    pub async fn run(self, api: Api<K>, shutdown: CancellationToken) {
+        let kind = std::any::type_name::<K>()
+            .rsplit("::")
+            .next()
+            .unwrap_or("object");
+        let stream = watcher(api, watcher::Config::default()).map_ok(Some);
+        let mut stream = std::pin::pin!(stream);
+        let mut pending: Vec<K> = Vec::new();
+        let mut delay = Duration::from_millis(50);
+        loop {
+            let event = tokio::select! {
+                () = shutdown.cancelled() => return,
+                event = stream.next() => event,
+            };
+            match event {
+                Some(Ok(Some(event))) => {
+                    delay = Duration::from_millis(50);
+                    match event {
+                        watcher::Event::Init => pending.clear(),
+                        watcher::Event::InitApply(obj) => pending.push(strip(obj)),
+                        watcher::Event::InitDone => self.replace(std::mem::take(&mut pending)),
+                        watcher::Event::Apply(obj) => self.apply(strip(obj)),
+                        watcher::Event::Delete(obj) => self.delete(&strip(obj)),
+                    }
+                }
+                Some(Ok(None)) => {}
+                Some(Err(error)) => {
+                    tracing::debug!(kind, %error, "watch interrupted");
+                    tokio::select! {
+                        () = shutdown.cancelled() => return,
+                        () = tokio::time::sleep(delay) => {}
+                    }
+                    delay = (delay * 2).min(Duration::from_secs(10));
+                }
+                None => return,
+            }
+        }
+    }
+}
+
+/// Drops what no controller reads and what makes up a large part of an object.
+fn strip<K: Resource>(mut obj: K) -> K {
+    obj.managed_fields_mut().clear();
+    obj
+}
