@@ -1,0 +1,393 @@
+//! From JSON to the form in which a built-in object is stored and served.
+//!
+//! Decoding does in one pass what upstream does by way of its Go structs: it finds unknown and duplicate fields, reports values of the
+//! wrong type with the texts of Go's JSON package, drops what no field holds, and leaves or fills in zero values as the Go encoder would.
+//! Without a type (custom resources) only duplicates are found and nothing is dropped.
+
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::types::{Struct, Type};
+
+mod scalar;
+mod shape;
+
+pub use shape::{normalize, zero};
+
+/// How unknown and duplicate fields are answered (`?fieldValidation=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// They are an error.
+    Strict,
+    /// They are reported as warnings.
+    #[default]
+    Warn,
+    /// They are not mentioned.
+    Ignore,
+}
+
+/// What decoding found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decoded {
+    /// The object, without what its type does not know.
+    pub value: Value,
+    /// Unknown and duplicate fields in the order of the document, such as `unknown field "spec.foo"`.
+    pub strict: Vec<String>,
+}
+
+impl Decoded {
+    /// The object and the warnings to send with it, or the error that strict validation gives.
+    pub fn apply(self, mode: Mode) -> Result<(Value, Vec<String>), DecodeError> {
+        match mode {
+            Mode::Strict if !self.strict.is_empty() => Err(DecodeError::Strict(self.strict)),
+            Mode::Strict | Mode::Ignore => Ok((self.value, Vec::new())),
+            Mode::Warn => Ok((self.value, self.strict)),
+        }
+    }
+}
+
+/// Why a body is no object of its type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// It is not JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value does not fit its field; the text is Go's.
+    #[error("{0}")]
+    Type(String),
+    /// Strict validation met unknown or duplicate fields.
+    #[error("strict decoding error: {}", .0.join(", "))]
+    Strict(Vec<String>),
+}
+
+/// Decodes the JSON text of an object; `schema` is none for custom resources.
+pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decoded, DecodeError> {
+    let mut context = Context::new(schema);
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let value = Seed {
+        context: &mut context,
+        shape: Shape::root(schema),
+    }
+    .deserialize(&mut deserializer)
+    .and_then(|value| deserializer.end().map(|()| value))
+    .map_err(|error| DecodeError::Syntax(scalar::syntax_text(text, &error)))?;
+    context.finish(value)
+}
+
+/// Decodes an object that is already a tree, as after a patch.
+pub fn decode_value(value: Value, schema: &'static Struct) -> Result<Decoded, DecodeError> {
+    let mut context = Context::new(Some(schema));
+    let value = Seed {
+        context: &mut context,
+        shape: Shape::root(Some(schema)),
+    }
+    .deserialize(value)
+    .map_err(|error| DecodeError::Syntax(error.to_string()))?;
+    context.finish(value)
+}
+
+/// What a value is expected to be.
+#[derive(Clone, Copy)]
+enum Shape<'a> {
+    /// Anything; duplicates in it are reported.
+    Untyped,
+    /// Anything, not looked into.
+    Raw,
+    Struct(&'static Struct),
+    Typed(&'a Type, Option<&'static str>),
+}
+
+impl Shape<'_> {
+    fn root(schema: Option<&'static Struct>) -> Shape<'static> {
+        schema.map_or(Shape::Untyped, Shape::Struct)
+    }
+}
+
+struct Context {
+    /// The path as strict errors print it.
+    path: String,
+    /// The path as Go's type errors print it: JSON names of struct fields only.
+    fields: Vec<&'static str>,
+    structs: Vec<&'static Struct>,
+    strict: Vec<String>,
+    /// Go keeps the first error, goes on, and reports it at the end.
+    error: Option<String>,
+}
+
+impl Context {
+    fn new(schema: Option<&'static Struct>) -> Self {
+        let _ = schema;
+        Self {
+            path: String::new(),
+            fields: Vec::new(),
+            structs: Vec::new(),
+            strict: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn finish(self, value: Value) -> Result<Decoded, DecodeError> {
+        match self.error {
+            Some(text) => Err(DecodeError::Type(text)),
+            None => Ok(Decoded {
+                value,
+                strict: self.strict,
+            }),
+        }
+    }
+
+    fn save(&mut self, text: impl FnOnce() -> String) {
+        if self.error.is_none() {
+            self.error = Some(text());
+        }
+    }
+
+    fn mismatch(&mut self, found: &str, expected: &str) {
+        let text = match self.structs.last() {
+            Some(structure) if !self.fields.is_empty() => format!(
+                "json: cannot unmarshal {found} into Go struct field {}.{} of type {expected}",
+                structure.simple_name(),
+                self.fields.join(".")
+            ),
+            _ => format!("json: cannot unmarshal {found} into Go value of type {expected}"),
+        };
+        self.save(|| text);
+    }
+
+    fn strict(&mut self, what: &str, key: &str) {
+        let text = if self.path.is_empty() {
+            format!("{what} field \"{key}\"")
+        } else {
+            format!("{what} field \"{}.{key}\"", self.path)
+        };
+        if !self.strict.contains(&text) {
+            self.strict.push(text);
+        }
+    }
+
+    /// Runs `inner` with `.key` added to the path.
+    fn within<T>(&mut self, key: &str, inner: impl FnOnce(&mut Self) -> T) -> T {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(key);
+        let result = inner(self);
+        self.path.truncate(length);
+        result
+    }
+}
+
+struct Seed<'a, 'c> {
+    context: &'c mut Context,
+    shape: Shape<'a>,
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Seed<'_, '_> {
+    fn scalar(self, value: Value) -> Value {
+        match self.shape {
+            Shape::Untyped | Shape::Raw => scalar::untyped(value),
+            Shape::Struct(structure) => {
+                self.context
+                    .mismatch(&scalar::describe(&value), structure.go_name());
+                Value::Null
+            }
+            Shape::Typed(ty, go_type) => match scalar::convert(value, ty) {
+                Ok(value) => value,
+                Err(scalar::Error::Mismatch(found)) => {
+                    let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
+                    self.context.mismatch(&found, &expected);
+                    Value::Null
+                }
+                Err(scalar::Error::Text(text)) => {
+                    self.context.save(|| text);
+                    Value::Null
+                }
+            },
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(self.scalar(Value::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(self.scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(self.scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(self.scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(self.scalar(Value::String(value.to_owned())))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(self.scalar(Value::String(value)))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Value, A::Error> {
+        let (context, shape) = (self.context, self.shape);
+        let element = match shape {
+            Shape::Untyped => Shape::Untyped,
+            Shape::Raw => Shape::Raw,
+            Shape::Typed(Type::List(element), _) => element_shape(element),
+            Shape::Typed(Type::Raw | Type::SchemaOrArray, _) => Shape::Raw,
+            Shape::Typed(ty, go_type) => {
+                if let Some(text) = scalar::collection_text(ty, "array") {
+                    context.save(|| text);
+                } else {
+                    let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
+                    context.mismatch("array", &expected);
+                }
+                while sequence.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(Value::Null);
+            }
+            Shape::Struct(structure) => {
+                context.mismatch("array", structure.go_name());
+                while sequence.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(Value::Null);
+            }
+        };
+        let mut items = Vec::new();
+        let length = context.path.len();
+        loop {
+            use std::fmt::Write as _;
+            let _ = write!(context.path, "[{}]", items.len());
+            let next = sequence.next_element_seed(Seed {
+                context: &mut *context,
+                shape: element,
+            });
+            context.path.truncate(length);
+            match next? {
+                Some(Value::Null) => items.push(shape::null_element(element)),
+                Some(value) => items.push(value),
+                None => break,
+            }
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        let (context, shape) = (self.context, self.shape);
+        match shape {
+            Shape::Untyped => visit_entries(context, map, Shape::Untyped, true),
+            Shape::Raw => visit_entries(context, map, Shape::Raw, false),
+            Shape::Struct(structure) => visit_struct(context, map, structure),
+            Shape::Typed(Type::Struct(id), _) => visit_struct(context, map, id.get()),
+            Shape::Typed(Type::Map(element), _) => {
+                visit_entries(context, map, element_shape(element), true)
+            }
+            Shape::Typed(Type::Raw, _) => visit_entries(context, map, Shape::Raw, false),
+            Shape::Typed(Type::SchemaOrBool | Type::SchemaOrArray, _) => match shape::json_schema()
+            {
+                Some(structure) => visit_struct(context, map, structure),
+                None => visit_entries(context, map, Shape::Raw, false),
+            },
+            Shape::Typed(ty, go_type) => {
+                let mut map = map;
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                if let Some(text) = scalar::collection_text(ty, "object") {
+                    context.save(|| text);
+                } else {
+                    let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
+                    context.mismatch("object", &expected);
+                }
+                Ok(Value::Null)
+            }
+        }
+    }
+}
+
+fn element_shape(element: &Type) -> Shape<'_> {
+    match element {
+        Type::Struct(id) => Shape::Struct(id.get()),
+        ty => Shape::Typed(ty, None),
+    }
+}
+
+fn visit_entries<'de, A: MapAccess<'de>>(
+    context: &mut Context,
+    mut map: A,
+    element: Shape<'_>,
+    report: bool,
+) -> Result<Value, A::Error> {
+    let mut result = Map::new();
+    while let Some(key) = map.next_key::<String>()? {
+        if report && result.contains_key(&key) {
+            context.strict("duplicate", &key);
+        }
+        let value = context.within(&key, |context| {
+            map.next_value_seed(Seed {
+                context,
+                shape: element,
+            })
+        })?;
+        let value = if value.is_null() {
+            shape::null_element(element)
+        } else {
+            value
+        };
+        result.insert(key, value);
+    }
+    Ok(Value::Object(result))
+}
+
+fn visit_struct<'de, A: MapAccess<'de>>(
+    context: &mut Context,
+    mut map: A,
+    structure: &'static Struct,
+) -> Result<Value, A::Error> {
+    let mut result = Map::new();
+    context.structs.push(structure);
+    while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+        let Some(field) = structure.field(&key) else {
+            context.strict("unknown", &key);
+            map.next_value::<IgnoredAny>()?;
+            continue;
+        };
+        if result.contains_key(field.name) {
+            context.strict("duplicate", field.name);
+        }
+        context.fields.push(field.name);
+        let value = context.within(field.name, |context| {
+            map.next_value_seed(Seed {
+                context,
+                shape: Shape::Typed(&field.ty, field.go_type),
+            })
+        });
+        context.fields.pop();
+        result.insert(field.name.to_owned(), value?);
+    }
+    context.structs.pop();
+    shape::settle(structure, &mut result);
+    Ok(Value::Object(result))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! Scalars: what fits which type, in which form it is kept, and how Go words a misfit.
+
+use allot_apimachinery::quantity::Quantity;
+use base64::Engine as _;
+use serde_json::{Number, Value};
+
+use crate::types::Type;
+
+/// Why a scalar does not fit.
+pub(super) enum Error {
+    /// It is something else; the text is how Go calls what was found.
+    Mismatch(String),
+    /// The type has a parser of its own, which says this.
+    Text(String),
+}
+
+/// How Go calls a JSON value in an error.
+pub(super) fn describe(value: &Value) -> String {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+    .to_owned()
+}
+
+/// How Go prints a type.
+pub(super) fn go_type(ty: &Type) -> String {
+    match ty {
+        Type::String | Type::Duration | Type::Quantity | Type::Time | Type::MicroTime => {
+            "string".to_owned()
+        }
+        Type::Bool => "bool".to_owned(),
+        Type::Int32 | Type::IntOrString => "int32".to_owned(),
+        Type::Int64 => "int64".to_owned(),
+        Type::Double => "float64".to_owned(),
+        Type::Bytes => "[]uint8".to_owned(),
+        Type::Raw | Type::SchemaOrBool | Type::SchemaOrArray => "interface {}".to_owned(),
+        Type::List(element) => format!("[]{}", element_type(element)),
+        Type::Map(element) => format!("map[string]{}", element_type(element)),
+        Type::Struct(id) => id.get().go_name().to_owned(),
+    }
+}
+
+fn element_type(ty: &Type) -> String {
+    match ty {
+        Type::Quantity => "resource.Quantity".to_owned(),
+        Type::Time => "v1.Time".to_owned(),
+        ty => go_type(ty),
+    }
+}
+
+/// The error of types with a parser of their own when they meet a list or an object.
+pub(super) fn collection_text(ty: &Type, found: &str) -> Option<String> {
+    match ty {
+        Type::Quantity => Some(QUANTITY_FORM.to_owned()),
+        Type::Time | Type::MicroTime | Type::Duration => Some(format!(
+            "json: cannot unmarshal {found} into Go value of type string"
+        )),
+        Type::IntOrString => Some(format!(
+            "json: cannot unmarshal {found} into Go value of type int32"
+        )),
+        Type::SchemaOrBool => Some("boolean or JSON schema expected".to_owned()),
+        _ => None,
+    }
+}
+
+const QUANTITY_FORM: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+/// A float without fraction prints as an integer in Go, and so it is kept as one.
+pub(super) fn untyped(value: Value) -> Value {
+    if let Value::Number(number) = &value
+        && number.is_f64()
+        && let Some(float) = number.as_f64()
+        && float.fract() == 0.0
+        && float.abs() < 9.0e15
+    {
+        return Value::from(float as i64);
+    }
+    value
+}
+
+/// The scalar in the form in which its type is stored.
+pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
+    match (ty, &value) {
+        (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(value),
+        (Type::Int32, Value::Number(number)) => integer(number, i32::MIN.into(), i32::MAX.into()),
+        (Type::Int64, Value::Number(number)) => integer(number, i64::MIN, i64::MAX),
+        (Type::Double | Type::Raw, _) if !value.is_string() || *ty == Type::Raw => {
+            match (ty, &value) {
+                (Type::Double, Value::Bool(_)) => Err(Error::Mismatch("bool".to_owned())),
+                _ => Ok(untyped(value)),
+            }
+        }
+        (Type::SchemaOrBool, Value::Bool(_)) => Ok(value),
+        (Type::SchemaOrBool, _) => Err(Error::Text("boolean or JSON schema expected".to_owned())),
+        (Type::IntOrString, Value::String(_)) => Ok(value),
+        (Type::IntOrString, Value::Number(number)) => {
+            integer(number, i32::MIN.into(), i32::MAX.into()).map_err(|error| match error {
+                Error::Mismatch(found) => Error::Text(format!(
+                    "json: cannot unmarshal {found} into Go value of type int32"
+                )),
+                error => error,
+            })
+        }
+        (Type::IntOrString, _) => Err(Error::Text(format!(
+            "json: cannot unmarshal {} into Go value of type int32",
+            describe(&value)
+        ))),
+        (Type::Quantity, Value::String(text)) => quantity(text.trim()),
+        (Type::Quantity, Value::Number(number)) => quantity(&number.to_string()),
+        (Type::Quantity, _) => Err(Error::Text(QUANTITY_FORM.to_owned())),
+        (Type::Bytes, Value::String(text)) => bytes(text).map(Value::String),
+        (Type::Time, Value::String(text)) => time(text, false),
+        (Type::MicroTime, Value::String(text)) => time(text, true),
+        (Type::Duration, Value::String(_)) => Ok(value),
+        (Type::Time | Type::MicroTime | Type::Duration, _) => Err(Error::Text(format!(
+            "json: cannot unmarshal {} into Go value of type string",
+            describe(&value)
+        ))),
+        _ => Err(Error::Mismatch(describe(&value))),
+    }
+}
+
+fn integer(number: &Number, min: i64, max: i64) -> Result<Value, Error> {
+    match number.as_i64() {
+        Some(value) if (min..=max).contains(&value) => Ok(Value::from(value)),
+        _ => Err(Error::Mismatch(format!("number {number}"))),
+    }
+}
+
+fn quantity(text: &str) -> Result<Value, Error> {
+    text.parse::<Quantity>()
+        .map(|q| Value::String(q.to_string()))
+        .map_err(|error| Error::Text(error.to_string()))
+}
+
+fn bytes(text: &str) -> Result<String, Error> {
+    let clean: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+    let engine = base64::engine::general_purpose::STANDARD;
+    match engine.decode(&clean) {
+        Ok(bytes) => Ok(engine.encode(bytes)),
+        Err(_) => Err(Error::Text(format!(
+            "illegal base64 data at input byte {}",
+            corrupt_position(clean.as_bytes())
+        ))),
+    }
+}
+
+/// Where Go's decoder stops: the first byte that does not belong, or the place where a group of four breaks off.
+fn corrupt_position(text: &[u8]) -> usize {
+    let alphabet = |b: u8| b.is_ascii_alphanumeric() || b == b'+' || b == b'/';
+    match text.iter().position(|b| !alphabet(*b)) {
+        None => text.len() / 4 * 4,
+        Some(at) if text[at] == b'=' => match at % 4 {
+            0 | 1 => at,
+            2 if text.get(at + 1) != Some(&b'=') => text.len().min(at + 1),
+            2 => at + 2,
+            _ => at + 1,
+        },
+        Some(at) => at,
+    }
+}
+
+fn time(text: &str, micro: bool) -> Result<Value, Error> {
+    let layout = if micro {
+        "2006-01-02T15:04:05.000000Z07:00"
+    } else {
+        "2006-01-02T15:04:05Z07:00"
+    };
+    let valid = text.len() >= 20 && text.as_bytes()[10] == b'T';
+    match text.parse::<jiff::Timestamp>() {
+        Ok(time) if valid => {
+            let time = time.to_zoned(jiff::tz::TimeZone::UTC);
+            let form = if micro {
+                "%Y-%m-%dT%H:%M:%S%.6fZ"
+            } else {
+                "%Y-%m-%dT%H:%M:%SZ"
+            };
+            Ok(Value::String(time.strftime(form).to_string()))
+        }
+        _ => Err(Error::Text(time_error(text, layout))),
+    }
+}
+
+/// Go names the part of the layout at which reading stopped and what was left of the text.
+fn time_error(text: &str, layout: &str) -> String {
+    const PARTS: [(&str, usize, &str); 6] = [
+        ("2006", 4, ""),
+        ("01", 2, "-"),
+        ("02", 2, "-"),
+        ("15", 2, "T"),
+        ("04", 2, ":"),
+        ("05", 2, ":"),
+    ];
+    let mut rest = text;
+    let quoted = |rest: &str, part: &str| {
+        format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
+    };
+    for (part, digits, before) in PARTS {
+        match rest.strip_prefix(before) {
+            Some(after) => rest = after,
+            None => return quoted(rest, before),
+        }
+        if rest.len() < digits || !rest.as_bytes()[..digits].iter().all(u8::is_ascii_digit) {
+            return quoted(rest, part);
+        }
+        rest = &rest[digits..];
+    }
+    quoted(rest, "Z07:00")
+}
+
+/// Go's wording of a JSON syntax error, as far as it can be told from where reading stopped.
+pub(super) fn syntax_text(text: &[u8], error: &serde_json::Error) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let position = text
+        .split_inclusive(|b| *b == b'\n')
+        .take(error.line().saturating_sub(1))
+        .map(<[u8]>::len)
+        .sum::<usize>()
+        + error.column().saturating_sub(1);
+    let Some(byte) = text.get(position) else {
+        return error.to_string();
+    };
+    let shown = match byte {
+        b'\'' => r"'\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        b => format!("'{}'", char::from(*b).escape_default()),
+    };
+    let words = error.to_string();
+    let context = if words.starts_with("key must be a string") {
+        "looking for beginning of object key string"
+    } else if words.starts_with("expected `:`") {
+        "after object key"
+    } else if words.starts_with("expected `,` or `}`") {
+        "after object key:value pair"
+    } else if words.starts_with("expected `,` or `]`") {
+        "after array element"
+    } else if words.starts_with("trailing characters") {
+        "after top-level value"
+    } else if words.starts_with("expected ident") {
+        return literal_text(text, position, &shown);
+    } else {
+        "looking for beginning of value"
+    };
+    format!("invalid character {shown} {context}")
+}
+
+fn literal_text(text: &[u8], position: usize, shown: &str) -> String {
+    for literal in ["true", "false", "null"] {
+        for length in (1..literal.len()).rev() {
+            if position >= length
+                && text[position - length..position] == literal.as_bytes()[..length]
+            {
+                let expected = char::from(literal.as_bytes()[length]);
+                return format!(
+                    "invalid character {shown} in literal {literal} (expecting '{expected}')"
+                );
+            }
+        }
+    }
+    format!("invalid character {shown} looking for beginning of value")
+}

@@ -1,0 +1,147 @@
+//! Zero values: which the Go encoder leaves out and which it writes.
+
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+
+use super::Shape;
+use crate::types::{self, Field, Struct, Type};
+
+/// The schema type of CRDs, in which two field types nest.
+pub(super) fn json_schema() -> Option<&'static Struct> {
+    static SCHEMA: OnceLock<Option<types::StructId>> = OnceLock::new();
+    SCHEMA
+        .get_or_init(|| {
+            types::by_name(
+                "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
+            )
+        })
+        .map(types::StructId::get)
+}
+
+/// What a null in a list or map becomes in Go: the zero value of the element.
+pub(super) fn null_element(element: Shape<'_>) -> Value {
+    match element {
+        Shape::Untyped | Shape::Raw => Value::Null,
+        Shape::Struct(structure) => zero_struct(structure),
+        Shape::Typed(ty, _) => zero(ty),
+    }
+}
+
+/// The zero value of a type as the Go encoder writes it.
+pub fn zero(ty: &Type) -> Value {
+    match ty {
+        Type::String => Value::String(String::new()),
+        Type::Bool => Value::Bool(false),
+        Type::Int32 | Type::Int64 | Type::Double | Type::IntOrString => Value::from(0),
+        Type::Quantity => Value::from("0"),
+        Type::Duration => Value::from("0s"),
+        Type::Struct(id) => zero_struct(id.get()),
+        Type::Bytes
+        | Type::Time
+        | Type::MicroTime
+        | Type::Raw
+        | Type::SchemaOrBool
+        | Type::SchemaOrArray
+        | Type::List(_)
+        | Type::Map(_) => Value::Null,
+    }
+}
+
+fn zero_struct(structure: &'static Struct) -> Value {
+    let mut map = Map::new();
+    settle(structure, &mut map);
+    Value::Object(map)
+}
+
+/// Drops the fields of a decoded struct that the encoder would leave out and adds those it would write.
+pub(super) fn settle(structure: &'static Struct, map: &mut Map<String, Value>) {
+    for field in &structure.fields {
+        match map.get(field.name) {
+            Some(value) if !value.is_null() => {
+                if left_out(field, value) {
+                    map.remove(field.name);
+                }
+            }
+            _ => match missing(field) {
+                Some(value) => {
+                    map.insert(field.name.to_owned(), value);
+                }
+                None => {
+                    map.remove(field.name);
+                }
+            },
+        }
+    }
+}
+
+fn is_struct(ty: &Type) -> bool {
+    matches!(
+        ty,
+        Type::Struct(_)
+            | Type::Time
+            | Type::MicroTime
+            | Type::Quantity
+            | Type::IntOrString
+            | Type::Duration
+    )
+}
+
+fn left_out(field: &Field, value: &Value) -> bool {
+    if field.pointer {
+        return false;
+    }
+    if field.omit_zero && matches!(value, Value::Object(map) if map.is_empty()) {
+        return true;
+    }
+    if !field.omit_empty || is_struct(&field.ty) {
+        return false;
+    }
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty() && matches!(field.ty, Type::Map(_)),
+        Value::Null => true,
+    }
+}
+
+fn missing(field: &Field) -> Option<Value> {
+    if field.pointer {
+        return (!field.omit_empty).then_some(Value::Null);
+    }
+    if field.omit_zero {
+        return None;
+    }
+    match &field.ty {
+        // Raw JSON stands for pointers and interfaces as well, which are left out.
+        Type::Raw | Type::SchemaOrBool | Type::SchemaOrArray if field.omit_empty => None,
+        ty if is_struct(ty) => Some(zero(ty)),
+        ty => (!field.omit_empty).then(|| zero(ty)),
+    }
+}
+
+/// Brings an object that is known to fit its type into the stored form again, after something changed it in place.
+pub fn normalize(value: &mut Value, structure: &'static Struct) {
+    let Value::Object(map) = value else { return };
+    for field in &structure.fields {
+        if let Some(value) = map.get_mut(field.name) {
+            normalize_type(value, &field.ty);
+        }
+    }
+    settle(structure, map);
+}
+
+fn normalize_type(value: &mut Value, ty: &Type) {
+    match (ty, value) {
+        (Type::Struct(id), value) => normalize(value, id.get()),
+        (Type::List(element), Value::Array(items)) => items
+            .iter_mut()
+            .for_each(|item| normalize_type(item, element)),
+        (Type::Map(element), Value::Object(map)) => map
+            .values_mut()
+            .for_each(|item| normalize_type(item, element)),
+        _ => {}
+    }
+}

@@ -1,0 +1,151 @@
+use serde_json::json;
+
+use super::*;
+use crate::types;
+
+fn check(kind: (&str, &str, &str), text: &str, expected: Result<(Value, &[&str]), &str>) {
+    let schema = types::lookup(kind.0, kind.1, kind.2).expect("known kind");
+    let found = decode_json(text.as_bytes(), Some(schema));
+    match (found, expected) {
+        (Ok(found), Ok((value, strict))) => {
+            assert_eq!(found.value, value, "{text}");
+            assert_eq!(found.strict, strict, "{text}");
+            let again = decode_value(found.value.clone(), schema).expect("decodes again");
+            assert_eq!(again.value, found.value, "decoding is idempotent: {text}");
+        }
+        (Err(found), Err(expected)) => assert_eq!(found.to_string(), expected, "{text}"),
+        (found, expected) => panic!("{text}: {found:?}, expected {expected:?}"),
+    }
+}
+
+const CONFIG_MAP: (&str, &str, &str) = ("", "v1", "ConfigMap");
+const POD: (&str, &str, &str) = ("", "v1", "Pod");
+const CLAIM: (&str, &str, &str) = ("resource.k8s.io", "v1", "ResourceClaim");
+
+#[test]
+fn unknown_and_duplicate_fields_are_named_in_order() {
+    check(
+        CLAIM,
+        r#"{"metadata":{"name":"x","shade":"dark"},"spec":{"devices":{"requests":[{"name":"a","name":"b"}]},"colour":{"a":1,"a":2}}}"#,
+        Ok((
+            json!({"metadata":{"name":"x"},"spec":{"devices":{"requests":[{"name":"b"}]}},"status":{}}),
+            &[
+                r#"unknown field "metadata.shade""#,
+                r#"duplicate field "spec.devices.requests[0].name""#,
+                r#"unknown field "spec.colour""#,
+            ],
+        )),
+    );
+    check(
+        POD,
+        r#"{"spec":{"Containers":[]}}"#,
+        Ok((
+            json!({"metadata":{},"spec":{"containers":null},"status":{}}),
+            &[r#"unknown field "spec.Containers""#],
+        )),
+    );
+}
+
+#[test]
+fn zero_values_are_kept_as_go_keeps_them() {
+    check(
+        CONFIG_MAP,
+        r#"{"metadata":{"name":"","labels":{},"creationTimestamp":null},"immutable":false,"data":{"q":null}}"#,
+        Ok((
+            json!({"metadata":{},"immutable":false,"data":{"q":""}}),
+            &[],
+        )),
+    );
+    check(
+        POD,
+        r#"{"spec":{"hostNetwork":false,"priority":0,"containers":[{"resources":null,"ports":[]}]}}"#,
+        Ok((
+            json!({"metadata":{},"spec":{"priority":0,"containers":[{"name":"","resources":{}}]},"status":{}}),
+            &[],
+        )),
+    );
+}
+
+#[test]
+fn misfits_use_the_words_of_go() {
+    check(
+        CONFIG_MAP,
+        r#"{"data":"text"}"#,
+        Err(
+            "json: cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string",
+        ),
+    );
+    check(
+        CONFIG_MAP,
+        r#"{"data":{"x":{"deep":1}}}"#,
+        Err("json: cannot unmarshal object into Go struct field ConfigMap.data of type string"),
+    );
+    check(
+        CONFIG_MAP,
+        "[]",
+        Err("json: cannot unmarshal array into Go value of type v1.ConfigMap"),
+    );
+    check(
+        CONFIG_MAP,
+        r#"{"binaryData":{"x":"abc!"}}"#,
+        Err("illegal base64 data at input byte 3"),
+    );
+    check(
+        CLAIM,
+        r#"{"spec":{"devices":{"requests":[{"exactly":{"count":"1"}}]}}}"#,
+        Err(
+            "json: cannot unmarshal string into Go struct field ExactDeviceRequest.spec.devices.requests.exactly.count of type int64",
+        ),
+    );
+    check(
+        CLAIM,
+        r#"{"spec":{"devices":[]}}"#,
+        Err(
+            "json: cannot unmarshal array into Go struct field ResourceClaimSpec.spec.devices of type v1.DeviceClaim",
+        ),
+    );
+    check(
+        POD,
+        r#"{"spec":{"containers":[{"resources":{"limits":{"cpu":"many"}}}]}}"#,
+        Err(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+    );
+    check(
+        CONFIG_MAP,
+        "not json",
+        Err("invalid character 'o' in literal null (expecting 'u')"),
+    );
+    check(
+        CONFIG_MAP,
+        "{bad",
+        Err("invalid character 'b' looking for beginning of object key string"),
+    );
+    check(CONFIG_MAP, "{\"a\":", Err("unexpected end of JSON input"));
+    check(
+        CONFIG_MAP,
+        r#"{"metadata":{"creationTimestamp":"yesterday"}}"#,
+        Err(
+            r#"parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#,
+        ),
+    );
+}
+
+#[test]
+fn scalars_take_their_canonical_form() {
+    check(
+        POD,
+        r#"{"metadata":{"creationTimestamp":"2024-01-01T02:00:00.5+02:00"},"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1000m","memory":1048576}}}]}}"#,
+        Ok((
+            json!({"metadata":{"creationTimestamp":"2024-01-01T00:00:00Z"},"spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1","memory":"1048576"}}}]},"status":{}}),
+            &[],
+        )),
+    );
+}
+
+#[test]
+fn custom_resources_keep_everything() {
+    let found = decode_json(br#"{"spec":{"a":1.0,"a":2.5,"n":null}}"#, None).expect("decodes");
+    assert_eq!(found.value, json!({"spec":{"a":2.5,"n":null}}));
+    assert_eq!(found.strict, [r#"duplicate field "spec.a""#]);
+}
