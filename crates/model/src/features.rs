@@ -1,0 +1,418 @@
+//! Feature gates as data: what each release knows, how mature it is, what it needs.
+//!
+//! [`Features`] is a plain value: the state of all gates for one emulated release. Nothing is global; every function
+//! whose behaviour depends on a gate takes `&Features`. The texts of errors are those of kube-apiserver.
+//!
+//! ```
+//! use allot_model::features::{Feature, Features, Release};
+//!
+//! let mut features = Features::default();
+//! assert!(features.enabled(Feature::DRADeviceTaints));
+//! assert!(!Features::of(Release::new(34)).enabled(Feature::DRADeviceTaints));
+//!
+//! features.set("DRADeviceTaintRules=true").unwrap();
+//! assert_eq!(
+//!     features.set("DynamicResourceAllocation=false").unwrap_err().to_string(),
+//!     "cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
+//! );
+//! ```
+
+mod history;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+pub use history::Feature;
+
+/// A Kubernetes release that can be emulated, 1.26 to 1.36.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Release {
+    minor: u8,
+}
+
+impl Release {
+    /// The oldest release that can be emulated.
+    pub const OLDEST: Release = Release { minor: 26 };
+    /// The release whose behaviour is built in full.
+    pub const NEWEST: Release = Release { minor: 36 };
+
+    /// The release 1.`minor`, limited to those that can be emulated.
+    pub const fn new(minor: u8) -> Release {
+        if minor < Release::OLDEST.minor {
+            Release::OLDEST
+        } else if minor > Release::NEWEST.minor {
+            Release::NEWEST
+        } else {
+            Release { minor }
+        }
+    }
+
+    /// The number after `1.`.
+    pub const fn minor(self) -> u8 {
+        self.minor
+    }
+
+    /// All releases that can be emulated, oldest first.
+    pub fn all() -> impl Iterator<Item = Release> {
+        (Release::OLDEST.minor..=Release::NEWEST.minor).map(|minor| Release { minor })
+    }
+}
+
+impl Default for Release {
+    fn default() -> Release {
+        Release::NEWEST
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1.{}", self.minor)
+    }
+}
+
+/// A text that names no release that can be emulated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    /// Not a version at all.
+    #[error("illegal version string {0:?}")]
+    Illegal(String),
+    /// A release outside of the supported range.
+    #[error("emulation version {0} is not between [{old}, {new}]", old = Release::OLDEST, new = Release::NEWEST)]
+    Range(String),
+}
+
+impl FromStr for Release {
+    type Err = ReleaseError;
+
+    /// Reads `1.34`, `v1.34` or `1.34.2`.
+    fn from_str(text: &str) -> Result<Release, ReleaseError> {
+        let illegal = || ReleaseError::Illegal(text.to_owned());
+        let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
+        let major: u32 = parts
+            .next()
+            .and_then(|part| part.parse().ok())
+            .ok_or_else(illegal)?;
+        let minor: u32 = parts
+            .next()
+            .and_then(|part| part.parse().ok())
+            .ok_or_else(illegal)?;
+        if parts.any(|part| part.parse::<u32>().is_err()) {
+            return Err(illegal());
+        }
+        Release::all()
+            .find(|release| major == 1 && u32::from(release.minor) == minor)
+            .ok_or_else(|| ReleaseError::Range(format!("{major}.{minor}")))
+    }
+}
+
+/// How mature a feature is in a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Not there yet.
+    PreAlpha,
+    /// Off unless asked for.
+    Alpha,
+    /// Feature complete.
+    Beta,
+    /// Stable.
+    Stable,
+    /// An escape hatch that will go away.
+    Deprecated,
+}
+
+/// What a release says about a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// How mature it is.
+    pub stage: Stage,
+    /// Whether it is on unless said otherwise.
+    pub default: bool,
+    /// Whether the default can be changed.
+    pub locked: bool,
+}
+
+impl Feature {
+    /// The name as it stands in `--feature-gates`.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Finds a feature by its name.
+    pub fn from_name(name: &str) -> Option<Feature> {
+        Feature::ALL
+            .iter()
+            .copied()
+            .find(|feature| feature.name() == name)
+    }
+
+    /// The features that must be on for this one to work.
+    pub const fn dependencies(self) -> &'static [Feature] {
+        self.row().needs
+    }
+
+    /// What `release` says about the feature; `None` when the release no longer knows it.
+    pub fn spec(self, release: Release) -> Option<Spec> {
+        let row = self.row();
+        if row.removed.is_some_and(|removed| release.minor >= removed) {
+            return None;
+        }
+        let since = row
+            .history
+            .iter()
+            .rev()
+            .find(|since| since.minor <= release.minor);
+        Some(since.map_or(
+            Spec {
+                stage: Stage::PreAlpha,
+                default: false,
+                locked: false,
+            },
+            |since| since.spec,
+        ))
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is wrong with a `--feature-gates` value; the texts are kube-apiserver's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An entry without `=`.
+    #[error("missing bool value for {0}")]
+    MissingValue(String),
+    /// A value that is not a Go boolean.
+    #[error(
+        "invalid value of {name}={value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax"
+    )]
+    NotABool {
+        /// The gate.
+        name: String,
+        /// What was given.
+        value: String,
+    },
+    /// No such gate.
+    #[error("unrecognized feature gate: {0}")]
+    Unrecognized(String),
+    /// The gate cannot be changed any more.
+    #[error("cannot set feature gate {feature} to {value}, feature is locked to {locked}", locked = !.value)]
+    Locked {
+        /// The gate.
+        feature: Feature,
+        /// What was asked for.
+        value: bool,
+    },
+    /// The emulated release does not have the feature yet.
+    #[error(
+        "cannot set feature gate {feature} to {value}, feature is PreAlpha at emulated version {release}, min compatibility version 1.{}",
+        .release.minor().saturating_sub(1)
+    )]
+    PreAlpha {
+        /// The gate.
+        feature: Feature,
+        /// What was asked for.
+        value: bool,
+        /// The emulated release.
+        release: Release,
+    },
+    /// A feature is on while one that it needs is off.
+    #[error("{feature} is enabled, but depends on features that are disabled: [{}]", join(.missing))]
+    Dependency {
+        /// The feature that is on.
+        feature: Feature,
+        /// What it needs and does not have.
+        missing: Vec<Feature>,
+    },
+    /// Several errors.
+    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Several(Vec<Error>),
+}
+
+fn join(features: &[Feature]) -> String {
+    features
+        .iter()
+        .map(|feature| feature.name())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The state of all gates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Features {
+    release: Release,
+    enabled: [bool; Feature::COUNT],
+}
+
+impl Default for Features {
+    /// The defaults of the newest release.
+    fn default() -> Features {
+        Features::of(Release::NEWEST)
+    }
+}
+
+impl Features {
+    /// The defaults of a release.
+    pub fn of(release: Release) -> Features {
+        let mut enabled = [false; Feature::COUNT];
+        for feature in Feature::ALL {
+            enabled[*feature as usize] = feature.spec(release).is_some_and(|spec| spec.default);
+        }
+        Features { release, enabled }
+    }
+
+    /// The emulated release.
+    pub fn release(&self) -> Release {
+        self.release
+    }
+
+    /// Whether a feature is on.
+    pub fn enabled(&self, feature: Feature) -> bool {
+        self.enabled[feature as usize]
+    }
+
+    /// The same gates with one of them changed, without any check: for tests and for callers that know what they do.
+    #[must_use]
+    pub fn with(mut self, feature: Feature, on: bool) -> Features {
+        self.enabled[feature as usize] = on;
+        self
+    }
+
+    /// Applies the value of a `--feature-gates` flag: `Name=true,Other=false`, also `AllAlpha` and `AllBeta`.
+    ///
+    /// # Errors
+    /// The first malformed or unknown entry, or all entries that cannot be set, or all features whose dependencies
+    /// are off. Nothing is changed then.
+    pub fn set(&mut self, flag: &str) -> Result<(), Error> {
+        let mut wanted = BTreeMap::new();
+        for entry in flag.split(',').filter(|entry| !entry.is_empty()) {
+            let (name, value) = match entry.split_once('=') {
+                Some((name, value)) => (name.trim(), value.trim()),
+                None => return Err(Error::MissingValue(entry.trim().to_owned())),
+            };
+            let value = parse_bool(value).ok_or_else(|| Error::NotABool {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            })?;
+            wanted.insert(name.to_owned(), value);
+        }
+        self.set_all(wanted)
+    }
+
+    /// Applies gates given by name.
+    ///
+    /// # Errors
+    /// As [`Features::set`].
+    pub fn set_all(
+        &mut self,
+        wanted: impl IntoIterator<Item = (String, bool)>,
+    ) -> Result<(), Error> {
+        let mut next = self.clone();
+        let mut errors = Vec::new();
+        let mut single = Vec::new();
+        for (name, value) in wanted {
+            match name.as_str() {
+                "AllAlpha" => next.set_stage(Stage::Alpha, value),
+                "AllBeta" => next.set_stage(Stage::Beta, value),
+                _ => single.push((name, value)),
+            }
+        }
+        // Explicit settings win over those of a whole stage, whatever their order.
+        for (name, value) in single {
+            let known = Feature::from_name(&name)
+                .and_then(|feature| Some((feature, feature.spec(self.release)?)));
+            let Some((feature, spec)) = known else {
+                return Err(Error::Unrecognized(name));
+            };
+            if spec.locked && spec.default != value {
+                errors.push(Error::Locked { feature, value });
+            } else if spec.stage == Stage::PreAlpha {
+                errors.push(Error::PreAlpha {
+                    feature,
+                    value,
+                    release: self.release,
+                });
+            } else {
+                next.enabled[feature as usize] = value;
+            }
+        }
+        if errors.is_empty() {
+            errors = next.broken_dependencies();
+        }
+        match errors.len() {
+            0 => {
+                *self = next;
+                Ok(())
+            }
+            1 => Err(errors.swap_remove(0)),
+            _ => Err(Error::Several(errors)),
+        }
+    }
+
+    fn set_stage(&mut self, stage: Stage, value: bool) {
+        for feature in Feature::ALL {
+            if feature
+                .spec(self.release)
+                .is_some_and(|spec| spec.stage == stage && !spec.locked)
+            {
+                self.enabled[*feature as usize] = value;
+            }
+        }
+    }
+
+    fn broken_dependencies(&self) -> Vec<Error> {
+        let mut errors = Vec::new();
+        for feature in Feature::ALL
+            .iter()
+            .copied()
+            .filter(|feature| self.enabled(*feature))
+        {
+            let missing: Vec<_> = feature
+                .dependencies()
+                .iter()
+                .copied()
+                .filter(|needed| needed.spec(self.release).is_some() && !self.enabled(*needed))
+                .collect();
+            if !missing.is_empty() {
+                errors.push(Error::Dependency { feature, missing });
+            }
+        }
+        errors
+    }
+
+    /// One line per gate for `--help`, as kube-apiserver prints them: stable features are not listed.
+    pub fn help(&self) -> Vec<String> {
+        let mut lines = vec![
+            "AllAlpha=true|false (ALPHA - default=false)".to_owned(),
+            "AllBeta=true|false (BETA - default=false)".to_owned(),
+        ];
+        for feature in Feature::ALL {
+            let Some(spec) = feature.spec(self.release) else {
+                continue;
+            };
+            let stage = match spec.stage {
+                Stage::Alpha => "ALPHA",
+                Stage::Beta => "BETA",
+                Stage::PreAlpha | Stage::Stable | Stage::Deprecated => continue,
+            };
+            lines.push(format!(
+                "{feature}=true|false ({stage} - default={})",
+                spec.default
+            ));
+        }
+        lines.sort();
+        lines
+    }
+}
+
+/// The spellings that Go's `strconv.ParseBool` accepts.
+fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
