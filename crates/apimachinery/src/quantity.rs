@@ -156,6 +156,40 @@ impl Quantity {
         self.decimal().scaled_value(scale)
     }
 
+    /// The value in units of 10^-9, the finest that parsing keeps, saturating at the limits of 128 bits.
+    pub fn nanos(&self) -> i128 {
+        let limit = if self.signum() < 0 {
+            i128::MIN
+        } else {
+            i128::MAX
+        };
+        let (value, scale) = match self.amount {
+            Amount::Small { value, scale } => (i128::from(value), scale),
+            Amount::Wide { value, scale } => (value, scale),
+            Amount::Big(_) => return limit,
+        };
+        if value == 0 {
+            return 0;
+        }
+        let shift = i64::from(scale) + 9;
+        let power = u32::try_from(shift.abs())
+            .ok()
+            .and_then(|n| 10_i128.checked_pow(n));
+        match power {
+            Some(power) if shift >= 0 => value.checked_mul(power).unwrap_or(limit),
+            Some(power) => {
+                value / power
+                    + if value % power == 0 {
+                        0
+                    } else {
+                        value.signum()
+                    }
+            }
+            None if shift >= 0 => limit,
+            None => value.signum(),
+        }
+    }
+
     /// The value if it is an integer of 64 bits in upstream's fast form. Numbers with a fraction in binary notation
     /// (`1.5Gi`) are not in that form even where they are whole: CEL's `isInteger` and `asInteger` say so too.
     pub fn as_i64(&self) -> Option<i64> {

@@ -178,3 +178,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn nano_units() {
+    for (text, nanos) in [
+        ("0", 0),
+        ("1", 1_000_000_000),
+        ("-1500m", -1_500_000_000),
+        ("1n", 1),
+        ("1Ki", 1_024_000_000_000),
+        ("9223372036854775807", 9_223_372_036_854_775_807_000_000_000),
+        ("1e40", i128::MAX),
+        ("-1e400000", i128::MIN),
+    ] {
+        let quantity: Quantity = text.parse().unwrap();
+        assert_eq!(quantity.nanos(), nanos, "{text}");
+    }
+}

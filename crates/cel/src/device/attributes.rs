@@ -79,6 +79,19 @@ impl Builder {
         }
     }
 
+    /// Adds an attribute with a list of versions from their texts; malformed ones are treated as in [`Self::version`].
+    #[must_use]
+    pub fn versions<'a>(self, name: &str, texts: impl IntoIterator<Item = &'a str>) -> Self {
+        match texts
+            .into_iter()
+            .map(Version::parse)
+            .collect::<Result<_, _>>()
+        {
+            Ok(versions) => self.attribute(name, Attribute::Versions(versions)),
+            Err(error) => self.problem(name, format!("parse semantic version: {error}")),
+        }
+    }
+
     /// Adds an attribute of a type that this version does not know. It makes every evaluation on the device fail.
     #[must_use]
     pub fn unsupported(self, name: &str) -> Self {

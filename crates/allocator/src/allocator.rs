@@ -1,0 +1,174 @@
+//! The entry: one attempt from start to end.
+
+use crate::allocation::{Allocation, Picked};
+use crate::attempt::{Attempt, Scratch};
+use crate::claims::Claims;
+use crate::cluster::Cluster;
+use crate::node::Node;
+use crate::observer::Observer;
+use crate::pool::ViewState;
+use crate::search::{Found, Search};
+
+/// Finds devices. Keeps memory between attempts; use one per thread.
+#[derive(Debug, Default)]
+pub struct Allocator {
+    scratch: Scratch,
+    steps: u64,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// Every claim gets its devices.
+    Allocated(Allocation),
+    /// The claims cannot all be allocated on this node.
+    DoesNotFit,
+    /// Something is wrong.
+    Failed(Error),
+    /// The budget was used up before the answer was known. The claims may or may not fit.
+    GaveUp {
+        /// How much work was done.
+        steps: u64,
+    },
+    /// [`Limits::interrupt`] said to stop.
+    Interrupted,
+}
+
+/// What kept an attempt from having an answer, with the text that Kubernetes gives.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Error {
+    /// How far the error reaches.
+    pub kind: ErrorKind,
+    /// The text for events and logs.
+    pub text: String,
+}
+
+/// How far an error reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Scheduling of the pod has to stop: other nodes must not be tried.
+    Fatal,
+    /// Only this node cannot be used.
+    Node,
+}
+
+impl Error {
+    pub(crate) fn fatal(text: String) -> Self {
+        Self {
+            kind: ErrorKind::Fatal,
+            text,
+        }
+    }
+}
+
+/// How much work an attempt may do.
+#[derive(Clone, Copy)]
+pub struct Limits<'a> {
+    /// The budget in steps of the search (decisions that are taken). Deterministic: the same input gives up at the same place on every machine.
+    pub steps: u64,
+    /// Asked now and then whether to stop, for deadlines. `None` = never.
+    pub interrupt: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
+
+impl Limits<'_> {
+    /// Steps that are enough for everything but contrived claims, and take well under a second.
+    pub const DEFAULT_STEPS: u64 = 1_000_000;
+}
+
+impl Default for Limits<'_> {
+    fn default() -> Self {
+        Self {
+            steps: Self::DEFAULT_STEPS,
+            interrupt: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Limits<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { steps, interrupt } = self;
+        f.debug_struct("Limits")
+            .field("steps", steps)
+            .field("interrupt", &interrupt.is_some())
+            .finish()
+    }
+}
+
+impl Allocator {
+    /// An allocator without memory yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Finds devices for all claims on a node, or says why there are none. Changes nothing in the cluster.
+    pub fn allocate(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        limits: &Limits<'_>,
+    ) -> Outcome {
+        self.observed(cluster, node, claims, limits, &mut ())
+    }
+
+    /// How many decisions the last attempt took.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    pub(crate) fn observed<O: Observer>(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        limits: &Limits<'_>,
+        observer: &mut O,
+    ) -> Outcome {
+        self.steps = 0;
+        let mut attempt = match Attempt::new(cluster, node, claims, &mut self.scratch, observer) {
+            Ok(attempt) => attempt,
+            Err(error) => return Outcome::Failed(error),
+        };
+        if let Err(error) = attempt.validate() {
+            return Outcome::Failed(error);
+        }
+        let mut search = Search::new(&mut attempt, limits);
+        let found = search.run();
+        self.steps = search.steps();
+        match found {
+            Ok(Found::Solution) => Outcome::Allocated(Allocation {
+                node: node.name().clone(),
+                binding_conditions: cluster.features().binding_conditions,
+                picks: attempt
+                    .picks()
+                    .iter()
+                    .map(|pick| Picked {
+                        claim: pick.claim,
+                        alternative: pick.alternative,
+                        pool: attempt.parts[pick.part as usize].pool.info.clone(),
+                        slot: pick.slot,
+                        shared: pick.shared,
+                    })
+                    .collect(),
+            }),
+            Ok(Found::Nothing) => {
+                if attempt
+                    .parts
+                    .iter()
+                    .any(|p| matches!(p.view.state, ViewState::Invalid(_)))
+                {
+                    let text = "invalid resource pools were encountered".to_owned();
+                    return Outcome::Failed(Error {
+                        kind: ErrorKind::Node,
+                        text,
+                    });
+                }
+                Outcome::DoesNotFit
+            }
+            Ok(Found::GaveUp) => Outcome::GaveUp { steps: self.steps },
+            Ok(Found::Interrupted) => Outcome::Interrupted,
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+}

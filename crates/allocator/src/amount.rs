@@ -1,0 +1,77 @@
+//! Exact amounts: quantities as numbers of nano units.
+
+use allot_apimachinery::quantity::{Format, Quantity};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+
+const NANO: i128 = 1_000_000_000;
+
+/// A quantity in units of 10⁻⁹, which is the finest that Kubernetes keeps.
+///
+/// A parsed quantity is below 2⁶³ units, so an `i128` holds the sum of more quantities than there can be objects. Arithmetic still saturates: a wrong input must not turn into a
+/// small number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Amount(i128);
+
+impl Amount {
+    pub(crate) const ZERO: Self = Self(0);
+
+    /// The amount of a quantity from the API. A text that is no quantity counts as zero: the API server refuses such objects.
+    pub(crate) fn parse(quantity: &ApiQuantity) -> Self {
+        quantity
+            .0
+            .parse::<Quantity>()
+            .map_or(Self::ZERO, |q| Self::of(&q))
+    }
+
+    pub(crate) fn of(quantity: &Quantity) -> Self {
+        Self(quantity.nanos())
+    }
+
+    pub(crate) fn from_int(value: i64) -> Self {
+        Self(i128::from(value) * NANO)
+    }
+
+    /// The whole number of units, rounded away from zero as Go's `Quantity.Value`.
+    pub(crate) fn ceil(self) -> i64 {
+        let whole = self.0 / NANO
+            + if self.0 % NANO == 0 {
+                0
+            } else {
+                self.0.signum()
+            };
+        i64::try_from(whole).unwrap_or(if whole < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    pub(crate) fn is_negative(self) -> bool {
+        self.0 < 0
+    }
+
+    /// The number of nano units.
+    pub(crate) fn nanos(self) -> i128 {
+        self.0
+    }
+}
+
+/// The canonical text of a quantity from the API: what Go writes after reading it.
+pub(crate) fn canonical(quantity: &ApiQuantity) -> String {
+    quantity
+        .0
+        .parse::<Quantity>()
+        .map_or_else(|_| quantity.0.clone(), |q| q.to_string())
+}
+
+/// The text of a whole number in binary notation, as rounding by a request policy writes it.
+pub(crate) fn binary_text(value: i64) -> String {
+    Quantity::new(value, Format::BinarySi).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Consumable capacity: what a request takes from a device and whether that is left.
+
+use k8s_openapi::api::resource::v1 as api;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use smol_str::SmolStr;
+
+use crate::amount::{self, Amount};
+
+/// A capacity of a device with the policy for requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Capacity {
+    pub(crate) name: SmolStr,
+    pub(crate) value: Quantity,
+    policy: Option<Policy>,
+}
+
+/// An amount together with the text that results show for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Quantity {
+    pub(crate) amount: Amount,
+    pub(crate) text: SmolStr,
+}
+
+impl Quantity {
+    pub(crate) fn new(quantity: &ApiQuantity) -> Self {
+        Self {
+            amount: Amount::parse(quantity),
+            text: amount::canonical(quantity).into(),
+        }
+    }
+}
+
+/// What a request takes of a capacity.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Consumed<'a> {
+    /// A quantity that somebody wrote.
+    Given(&'a Quantity),
+    /// A whole number that rounding made.
+    Whole(i64),
+}
+
+impl Consumed<'_> {
+    pub(crate) fn amount(self) -> Amount {
+        match self {
+            Self::Given(quantity) => quantity.amount,
+            Self::Whole(value) => Amount::from_int(value),
+        }
+    }
+
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Given(quantity) => quantity.text.to_string(),
+            Self::Whole(value) => amount::binary_text(value),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Policy {
+    default: Option<Quantity>,
+    valid_values: Option<Box<[Quantity]>>,
+    range: Option<Range>,
+}
+
+#[derive(Debug, Clone)]
+struct Range {
+    min: Quantity,
+    max: Option<Amount>,
+    step: Option<Amount>,
+}
+
+impl Capacity {
+    pub(crate) fn new(name: &str, capacity: &api::DeviceCapacity) -> Self {
+        let policy = capacity.request_policy.as_ref().map(|policy| Policy {
+            default: policy.default.as_ref().map(Quantity::new),
+            valid_values: policy
+                .valid_values
+                .as_ref()
+                .map(|v| v.iter().map(Quantity::new).collect()),
+            range: policy.valid_range.as_ref().map(|range| Range {
+                min: Quantity::new(&range.min),
+                max: range.max.as_ref().map(Amount::parse),
+                step: range.step.as_ref().map(Amount::parse),
+            }),
+        });
+        Self {
+            name: SmolStr::new(name),
+            value: Quantity::new(&capacity.value),
+            policy,
+        }
+    }
+
+    /// What a request takes: the default or everything when it does not say, otherwise the request rounded up by the policy.
+    pub(crate) fn consumed<'a>(&'a self, requested: Option<&'a Quantity>) -> Consumed<'a> {
+        let Some(requested) = requested else {
+            let default = self.policy.as_ref().and_then(|p| p.default.as_ref());
+            return Consumed::Given(default.unwrap_or(&self.value));
+        };
+        match &self.policy {
+            Some(Policy {
+                range: Some(range), ..
+            }) => range.round_up(requested),
+            Some(Policy {
+                valid_values: Some(values),
+                ..
+            }) => Consumed::Given(
+                values
+                    .iter()
+                    .find(|v| v.amount >= requested.amount)
+                    .unwrap_or(requested),
+            ),
+            _ => Consumed::Given(requested),
+        }
+    }
+
+    /// Whether the policy refuses to hand out this amount. The default is always allowed.
+    pub(crate) fn refuses(&self, consumed: Amount) -> bool {
+        let Some(policy) = &self.policy else {
+            return false;
+        };
+        if policy
+            .default
+            .as_ref()
+            .is_some_and(|d| d.amount == consumed)
+        {
+            return false;
+        }
+        match policy {
+            Policy {
+                range: Some(range), ..
+            } => range.refuses(consumed),
+            Policy {
+                valid_values: Some(values),
+                ..
+            } => values.iter().all(|v| v.amount != consumed),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn has_policy(&self) -> bool {
+        self.policy.is_some()
+    }
+}
+
+impl Range {
+    /// Steps are counted in whole units from the minimum, as upstream counts them.
+    fn round_up<'a>(&'a self, requested: &'a Quantity) -> Consumed<'a> {
+        if requested.amount < self.min.amount {
+            return Consumed::Given(&self.min);
+        }
+        let Some(step) = self.step.map(Amount::ceil).filter(|s| *s > 0) else {
+            return Consumed::Given(requested);
+        };
+        let (min, requested) = (self.min.amount.ceil(), requested.amount.ceil());
+        let distance = requested.saturating_sub(min);
+        let steps = distance / step + i64::from(distance % step != 0);
+        Consumed::Whole(min.saturating_add(step.saturating_mul(steps)))
+    }
+
+    fn refuses(&self, consumed: Amount) -> bool {
+        if self.max.is_some_and(|max| consumed > max) {
+            return true;
+        }
+        match self.step.map(Amount::ceil) {
+            Some(step) if step > 0 => {
+                consumed.ceil().saturating_sub(self.min.amount.ceil()) % step != 0
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

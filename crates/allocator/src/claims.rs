@@ -1,0 +1,474 @@
+//! Claims, prepared once for allocation on many nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1 as api;
+use smol_str::{SmolStr, format_smolstr};
+
+use crate::capacity::Quantity;
+use crate::features::Features;
+use crate::selector::{Selector, SelectorCache};
+
+/// Most devices that one claim can get.
+pub const MAX_RESULTS: i64 = 32;
+
+/// Where device classes come from.
+pub trait Classes {
+    /// The class with this name, or why there is none.
+    fn class(&self, name: &str) -> Result<&api::DeviceClass, String>;
+}
+
+/// The text of the error that the Kubernetes API gives for a class that does not exist.
+fn not_found(name: &str) -> String {
+    format!("deviceclass.resource.k8s.io {name:?} not found")
+}
+
+impl Classes for BTreeMap<String, api::DeviceClass> {
+    fn class(&self, name: &str) -> Result<&api::DeviceClass, String> {
+        self.get(name).ok_or_else(|| not_found(name))
+    }
+}
+
+impl Classes for [api::DeviceClass] {
+    fn class(&self, name: &str) -> Result<&api::DeviceClass, String> {
+        self.iter()
+            .find(|c| c.metadata.name.as_deref() == Some(name))
+            .ok_or_else(|| not_found(name))
+    }
+}
+
+impl Classes for Vec<api::DeviceClass> {
+    fn class(&self, name: &str) -> Result<&api::DeviceClass, String> {
+        self.as_slice().class(name)
+    }
+}
+
+/// The claims of one pod (or whatever is placed as one), checked and compiled.
+///
+/// Preparing never fails: what is wrong with a claim comes out when it is allocated, in the same order in which Kubernetes finds it.
+#[derive(Debug, Clone)]
+pub struct Claims {
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) alternatives: Vec<Alternative>,
+    /// Some request wants all devices, so that checking needs a node.
+    pub(crate) any_all: bool,
+    /// The first error that has nothing to do with nodes; only when `any_all` is not set.
+    pub(crate) error: Option<String>,
+}
+
+/// One claim.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    /// `namespace/name`, as error texts show it.
+    pub(crate) shown: SmolStr,
+    pub(crate) name: SmolStr,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) constraints: Vec<Constraint>,
+    pub(crate) constraint_error: Option<String>,
+    pub(crate) config: Vec<api::DeviceClaimConfiguration>,
+}
+
+/// One request of a claim: exactly one alternative, or a list of which the first that works is taken.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) name: SmolStr,
+    pub(crate) is_list: bool,
+    /// Index of the first alternative and of the one behind the last.
+    pub(crate) alternatives: (u32, u32),
+    pub(crate) error: Option<String>,
+}
+
+/// How many devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exact(i64),
+    All,
+    Unsupported,
+}
+
+/// What a request or sub-request asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Alternative {
+    pub(crate) claim: u32,
+    pub(crate) request: u32,
+    pub(crate) name: SmolStr,
+    /// `request` or `request/subrequest`, as results show it.
+    pub(crate) result_name: SmolStr,
+    pub(crate) mode: Mode,
+    pub(crate) admin: bool,
+    pub(crate) class: Arc<Class>,
+    pub(crate) selectors: Vec<Arc<Selector>>,
+    pub(crate) tolerations: Option<Vec<api::DeviceToleration>>,
+    pub(crate) capacity: Vec<(SmolStr, Quantity)>,
+    /// The constraints of the claim that cover it.
+    pub(crate) constraints: Vec<u32>,
+    pub(crate) error: Option<String>,
+}
+
+/// A device class.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Class {
+    pub(crate) name: SmolStr,
+    pub(crate) selectors: Vec<Arc<Selector>>,
+    pub(crate) config: Vec<api::DeviceClassConfiguration>,
+}
+
+/// A condition on several devices together.
+#[derive(Debug, Clone)]
+pub(crate) struct Constraint {
+    pub(crate) kind: ConstraintKind,
+    pub(crate) attribute: SmolStr,
+}
+
+/// What the devices have to have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConstraintKind {
+    /// All have the same value.
+    Match,
+    /// No two have the same value.
+    Distinct,
+}
+
+impl Claims {
+    /// Prepares claims for allocation in clusters with these features.
+    pub fn prepare<'a>(
+        features: &Features,
+        selectors: &SelectorCache,
+        classes: &(impl Classes + ?Sized),
+        claims: impl IntoIterator<Item = &'a api::ResourceClaim>,
+    ) -> Self {
+        let mut prepared = Self {
+            claims: Vec::new(),
+            alternatives: Vec::new(),
+            any_all: false,
+            error: None,
+        };
+        let mut builder = Builder {
+            features,
+            selectors,
+            classes,
+            known: Vec::new(),
+        };
+        for claim in claims {
+            builder.claim(&mut prepared, claim);
+        }
+        prepared.any_all = prepared
+            .alternatives
+            .iter()
+            .any(|a| a.mode == Mode::All && a.error.is_none());
+        if !prepared.any_all {
+            prepared.error = prepared.check(&|_| 0);
+        }
+        prepared
+    }
+
+    /// The number of claims.
+    pub fn len(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// Whether there is nothing to allocate.
+    pub fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+    }
+
+    pub(crate) fn alternatives_of(&self, request: &Request) -> &[Alternative] {
+        &self.alternatives[request.alternatives.0 as usize..request.alternatives.1 as usize]
+    }
+
+    /// The first thing that is wrong, given how many devices "all" means for an alternative.
+    pub(crate) fn check(&self, all: &dyn Fn(usize) -> i64) -> Option<String> {
+        for claim in &self.claims {
+            if let Some(error) = self.check_claim(claim, all) {
+                return Some(error);
+            }
+        }
+        None
+    }
+
+    fn check_claim(&self, claim: &Claim, all: &dyn Fn(usize) -> i64) -> Option<String> {
+        for request in &claim.requests {
+            let alternatives = self
+                .alternatives_of(request)
+                .iter()
+                .map(|a| a.error.as_ref());
+            if let Some(error) = std::iter::once(request.error.as_ref())
+                .chain(alternatives)
+                .flatten()
+                .next()
+            {
+                return Some(error.clone());
+            }
+        }
+        self.check_limits(claim, all)
+    }
+
+    /// The checks that follow after all requests of a claim were looked at.
+    pub(crate) fn check_limits(&self, claim: &Claim, all: &dyn Fn(usize) -> i64) -> Option<String> {
+        let minimum = |request: &Request| {
+            let range = request.alternatives.0 as usize..request.alternatives.1 as usize;
+            let counts = range.map(|index| match self.alternatives[index].mode {
+                Mode::Exact(count) => count,
+                Mode::All => all(index),
+                Mode::Unsupported => 0,
+            });
+            counts.min().unwrap_or(0)
+        };
+        let devices = claim
+            .requests
+            .iter()
+            .map(minimum)
+            .fold(0, i64::saturating_add);
+        if devices > MAX_RESULTS {
+            return Some(format!(
+                "claim {}: number of requested devices {devices} exceeds the claim limit of {MAX_RESULTS}",
+                claim.shown
+            ));
+        }
+        claim.constraint_error.clone()
+    }
+}
+
+struct Builder<'a, C: ?Sized> {
+    features: &'a Features,
+    selectors: &'a SelectorCache,
+    classes: &'a C,
+    known: Vec<Arc<Class>>,
+}
+
+/// The fields that requests and sub-requests have in common.
+struct Wanted<'a> {
+    name: &'a str,
+    class: &'a str,
+    mode: &'a str,
+    count: i64,
+    admin: Option<bool>,
+    selectors: &'a [api::DeviceSelector],
+    tolerations: Option<&'a Vec<api::DeviceToleration>>,
+    capacity: Option<&'a api::CapacityRequirements>,
+}
+
+impl<C: Classes + ?Sized> Builder<'_, C> {
+    fn claim(&mut self, prepared: &mut Claims, claim: &api::ResourceClaim) {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let shown = match claim.metadata.namespace.as_deref().unwrap_or_default() {
+            "" => SmolStr::new(name),
+            namespace => format_smolstr!("{namespace}/{name}"),
+        };
+        let devices = claim.spec.devices.clone().unwrap_or_default();
+        let source_constraints = devices.constraints.unwrap_or_default();
+        let (mut constraints, mut constraint_error) = (Vec::new(), None);
+        for (index, constraint) in source_constraints.iter().enumerate() {
+            let (kind, attribute) = match (
+                &constraint.match_attribute,
+                &constraint.distinct_attribute,
+            ) {
+                (Some(attribute), _) => (ConstraintKind::Match, attribute),
+                (_, Some(attribute)) => (ConstraintKind::Distinct, attribute),
+                _ => {
+                    constraint_error = Some(format!(
+                        "claim {shown}, constraint #{index}: empty constraint (unsupported constraint type?)"
+                    ));
+                    break;
+                }
+            };
+            constraints.push(Constraint {
+                kind,
+                attribute: SmolStr::new(attribute),
+            });
+        }
+        let mut made = Claim {
+            shown,
+            name: SmolStr::new(name),
+            requests: Vec::new(),
+            constraints,
+            constraint_error,
+            config: devices.config.unwrap_or_default(),
+        };
+        for request in devices.requests.iter().flatten() {
+            let first = prepared.alternatives.len();
+            let list = request.first_available.as_deref().unwrap_or_default();
+            let error = self.check_request(&made.shown, request, list);
+            if list.is_empty() {
+                let default = api::ExactDeviceRequest::default();
+                let exactly = request.exactly.as_ref().unwrap_or(&default);
+                let wanted = Wanted {
+                    name: &request.name,
+                    class: &exactly.device_class_name,
+                    mode: exactly.allocation_mode.as_deref().unwrap_or_default(),
+                    count: exactly.count.unwrap_or_default(),
+                    admin: exactly.admin_access,
+                    selectors: exactly.selectors.as_deref().unwrap_or_default(),
+                    tolerations: exactly.tolerations.as_ref(),
+                    capacity: exactly.capacity.as_ref(),
+                };
+                prepared.alternatives.push(self.alternative(
+                    &made,
+                    SmolStr::new(&request.name),
+                    &wanted,
+                ));
+            }
+            for sub in list {
+                let wanted = Wanted {
+                    name: &sub.name,
+                    class: &sub.device_class_name,
+                    mode: sub.allocation_mode.as_deref().unwrap_or_default(),
+                    count: sub.count.unwrap_or_default(),
+                    admin: None,
+                    selectors: sub.selectors.as_deref().unwrap_or_default(),
+                    tolerations: sub.tolerations.as_ref(),
+                    capacity: sub.capacity.as_ref(),
+                };
+                let result_name = format_smolstr!("{}/{}", request.name, sub.name);
+                prepared
+                    .alternatives
+                    .push(self.alternative(&made, result_name, &wanted));
+            }
+            for alternative in &mut prepared.alternatives[first..] {
+                alternative.claim = prepared.claims.len() as u32;
+                alternative.request = made.requests.len() as u32;
+                let covers = |names: &[String]| {
+                    names.is_empty()
+                        || names
+                            .iter()
+                            .any(|n| *n == request.name || *n == alternative.result_name)
+                };
+                alternative.constraints = (0..made.constraints.len() as u32)
+                    .filter(|c| {
+                        covers(
+                            source_constraints[*c as usize]
+                                .requests
+                                .as_deref()
+                                .unwrap_or_default(),
+                        )
+                    })
+                    .collect();
+            }
+            made.requests.push(Request {
+                name: SmolStr::new(&request.name),
+                is_list: !list.is_empty(),
+                alternatives: (first as u32, prepared.alternatives.len() as u32),
+                error,
+            });
+        }
+        prepared.claims.push(made);
+    }
+
+    fn check_request(
+        &self,
+        claim: &str,
+        request: &api::DeviceRequest,
+        list: &[api::DeviceSubRequest],
+    ) -> Option<String> {
+        if !self.features.prioritized_list && !list.is_empty() {
+            return Some(format!(
+                "claim {claim}, request {}: has subrequests, but the DRAPrioritizedList feature is disabled",
+                request.name
+            ));
+        }
+        if self.features.consumable_capacity {
+            return None;
+        }
+        let what = if request
+            .exactly
+            .as_ref()
+            .is_some_and(|e| e.capacity.is_some())
+        {
+            format!("request {}", request.name)
+        } else {
+            format!(
+                "subrequest {}",
+                list.iter().find(|s| s.capacity.is_some())?.name
+            )
+        };
+        Some(format!(
+            "claim {claim}, {what}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
+        ))
+    }
+
+    fn alternative(
+        &mut self,
+        claim: &Claim,
+        result_name: SmolStr,
+        wanted: &Wanted<'_>,
+    ) -> Alternative {
+        let mode = match wanted.mode {
+            "ExactCount" => Mode::Exact(wanted.count),
+            "All" => Mode::All,
+            _ => Mode::Unsupported,
+        };
+        let class = self.class(wanted.class);
+        let error = self.check_alternative(wanted, mode, &class);
+        Alternative {
+            claim: 0,
+            request: 0,
+            name: SmolStr::new(wanted.name),
+            result_name,
+            mode,
+            admin: wanted.admin == Some(true),
+            class: class.unwrap_or_default(),
+            selectors: self.compile(wanted.selectors),
+            tolerations: wanted.tolerations.cloned(),
+            capacity: wanted
+                .capacity
+                .and_then(|c| c.requests.as_ref())
+                .map_or_else(Vec::new, |r| {
+                    r.iter()
+                        .map(|(n, q)| (SmolStr::new(n), Quantity::new(q)))
+                        .collect()
+                }),
+            constraints: Vec::new(),
+            error: error.map(|e| format!("claim {}, request {}{e}", claim.shown, wanted.name)),
+        }
+    }
+
+    fn check_alternative(
+        &self,
+        wanted: &Wanted<'_>,
+        mode: Mode,
+        class: &Result<Arc<Class>, String>,
+    ) -> Option<String> {
+        if let Some(index) = wanted.selectors.iter().position(|s| s.cel.is_none()) {
+            return Some(format!(
+                ", selector #{index}: CEL expression empty (unsupported selector type?)"
+            ));
+        }
+        if !self.features.admin_access && wanted.admin.is_some() {
+            return Some(": admin access is requested, but the feature is disabled".into());
+        }
+        if wanted.class.is_empty() {
+            return Some(": missing device class name (unsupported request type?)".into());
+        }
+        if let Err(error) = class {
+            return Some(format!(
+                ": could not retrieve device class {}: {error}",
+                wanted.class
+            ));
+        }
+        (mode == Mode::Unsupported).then(|| format!(": unsupported count mode {}", wanted.mode))
+    }
+
+    fn class(&mut self, name: &str) -> Result<Arc<Class>, String> {
+        if let Some(known) = self.known.iter().find(|c| c.name == name) {
+            return Ok(Arc::clone(known));
+        }
+        let class = self.classes.class(name)?;
+        let made = Arc::new(Class {
+            name: SmolStr::new(name),
+            selectors: self.compile(class.spec.selectors.as_deref().unwrap_or_default()),
+            config: class.spec.config.clone().unwrap_or_default(),
+        });
+        self.known.push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    fn compile(&self, selectors: &[api::DeviceSelector]) -> Vec<Arc<Selector>> {
+        let expressions = selectors
+            .iter()
+            .map(|s| s.cel.as_ref().map_or("", |c| c.expression.as_str()));
+        expressions
+            .map(|e| self.selectors.compile(self.features, e))
+            .collect()
+    }
+}

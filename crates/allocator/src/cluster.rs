@@ -1,0 +1,379 @@
+//! The model of a cluster: slices and allocated claims, kept up to date by deltas.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1 as api;
+use smol_str::SmolStr;
+
+use crate::amount::Amount;
+use crate::features::Features;
+use crate::node::Node;
+use crate::pool::{Member, Pool, PoolInfo, Share, Usage};
+use crate::slice::Slice;
+use crate::taint::TaintRule;
+
+mod paged;
+
+use paged::{Paged, Sharded};
+
+/// Everything that allocations depend on besides the claims: devices, and which of them are in use.
+///
+/// Cloning takes a snapshot: it shares all data, and a later change of either side copies only the few kilobytes that it touches. A scheduler keeps one cluster up to date from
+/// its watches, takes a snapshot per cycle, and records what it promised but has not written yet with [`Cluster::claim_allocated`].
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    features: Features,
+    pools: Paged<Pool>,
+    /// By driver and pool name.
+    ids: Sharded<(SmolStr, SmolStr), u32>,
+    /// Pools with slices that are local to a node, sorted by driver and name.
+    local: Sharded<SmolStr, Arc<[u32]>>,
+    /// Pools that every node has to look at, sorted by driver and name.
+    global: Arc<Vec<u32>>,
+    /// The pool of each slice.
+    slices: Sharded<SmolStr, u32>,
+    claims: Sharded<SmolStr, Arc<Holding>>,
+    rules: Arc<[TaintRule]>,
+    arrivals: u64,
+}
+
+/// The claim that something is allocated for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Holder {
+    /// `metadata.namespace`.
+    pub namespace: SmolStr,
+    /// `metadata.name`.
+    pub name: SmolStr,
+    /// `metadata.uid`, by which the claim is known.
+    pub uid: SmolStr,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{}", self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+impl From<&api::ResourceClaim> for Holder {
+    fn from(claim: &api::ResourceClaim) -> Self {
+        let text = |value: &Option<String>| SmolStr::new(value.as_deref().unwrap_or_default());
+        let meta = &claim.metadata;
+        Self {
+            namespace: text(&meta.namespace),
+            name: text(&meta.name),
+            uid: text(&meta.uid),
+        }
+    }
+}
+
+/// What a claim holds, so that it can be taken back.
+#[derive(Debug)]
+struct Holding {
+    holder: Arc<Holder>,
+    devices: Vec<Held>,
+}
+
+/// A device in use, as results name it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Held {
+    /// Name of the driver.
+    pub driver: SmolStr,
+    /// Name of the pool.
+    pub pool: SmolStr,
+    /// Name of the device.
+    pub device: SmolStr,
+    /// How it is used.
+    pub kind: HeldKind,
+}
+
+/// Alone or shared.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HeldKind {
+    /// Nobody else may use the device.
+    Dedicated,
+    /// One share of a device that allows several allocations.
+    Shared {
+        /// The share's ID; empty when only the consumption is known.
+        share_id: SmolStr,
+        /// What the share takes of each capacity.
+        capacity: Vec<(
+            SmolStr,
+            k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+        )>,
+    },
+}
+
+impl Cluster {
+    /// An empty cluster in which these features are on.
+    pub fn new(features: Features) -> Self {
+        Self {
+            features,
+            pools: Paged::default(),
+            ids: Sharded::default(),
+            local: Sharded::default(),
+            global: Arc::default(),
+            slices: Sharded::default(),
+            claims: Sharded::default(),
+            rules: Arc::new([]),
+            arrivals: 0,
+        }
+    }
+
+    /// The features that are on.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Takes in a slice that was added or changed. Slices are told apart by `metadata.name`.
+    pub fn apply(&mut self, slice: &api::ResourceSlice) {
+        self.apply_as(slice.metadata.name.as_deref().unwrap_or_default(), slice);
+    }
+
+    /// As [`Cluster::apply`] for sources in which slice names are not unique: the slice is known under `key`.
+    pub fn apply_as(&mut self, key: &str, slice: &api::ResourceSlice) {
+        let slice = Arc::new(Slice::new(&self.features, slice));
+        let id = self.pool_id(&slice.driver, &slice.pool);
+        let mut arrival = self.arrivals;
+        if let Some(&old) = self.slices.get(key) {
+            let known = self
+                .pools
+                .get(old as usize)
+                .info
+                .members()
+                .iter()
+                .find(|m| m.key == key);
+            // A changed slice keeps its place in the list.
+            arrival = known.map_or(arrival, |m| m.arrival);
+            if old != id {
+                self.change_members(old, |members| members.retain(|m| m.key != key));
+            }
+        }
+        self.arrivals += 1;
+        let key = SmolStr::new(key);
+        self.slices.insert(key.clone(), id);
+        self.change_members(id, |members| {
+            members.retain(|m| m.key != key);
+            members.push(Member {
+                key,
+                arrival,
+                slice,
+            });
+        });
+    }
+
+    /// Forgets a slice. Does nothing when it is not known.
+    pub fn remove(&mut self, slice_name: &str) {
+        if let Some(id) = self.slices.remove(slice_name) {
+            self.change_members(id, |members| members.retain(|m| m.key != slice_name));
+        }
+    }
+
+    /// Replaces the taints that come from rules instead of slices.
+    pub fn set_taint_rules(&mut self, rules: Vec<TaintRule>) {
+        let old = std::mem::replace(&mut self.rules, rules.into());
+        for id in 0..self.pools.len() {
+            let info = &self.pools.get(id).info;
+            let covered = |rules: &[TaintRule]| {
+                rules
+                    .iter()
+                    .any(|r| r.covers_pool(&info.driver, &info.name))
+            };
+            if covered(&old) || covered(&self.rules) {
+                self.change_members(id as u32, |_| {});
+            }
+        }
+    }
+
+    /// Records the allocation of a claim, in place of what the same claim (by UID) had before.
+    pub fn claim_allocated(&mut self, holder: &Holder, allocation: &api::AllocationResult) {
+        let results = allocation
+            .devices
+            .iter()
+            .flat_map(|d| d.results.iter().flatten());
+        // Admin access leaves no trace: others may still get the device.
+        let devices = results
+            .filter(|r| r.admin_access != Some(true))
+            .map(|result| Held {
+                driver: SmolStr::new(&result.driver),
+                pool: SmolStr::new(&result.pool),
+                device: SmolStr::new(&result.device),
+                kind: match &result.share_id {
+                    Some(id) if self.features.consumable_capacity => HeldKind::Shared {
+                        share_id: SmolStr::new(id),
+                        capacity: result
+                            .consumed_capacity
+                            .iter()
+                            .flatten()
+                            .map(|(n, q)| (n.into(), q.clone()))
+                            .collect(),
+                    },
+                    _ => HeldKind::Dedicated,
+                },
+            });
+        let devices = devices.collect();
+        self.hold(holder, devices);
+    }
+
+    /// Records that a claim (by UID) holds exactly these devices.
+    pub fn hold(&mut self, holder: &Holder, devices: Vec<Held>) {
+        if self
+            .claims
+            .get(&holder.uid)
+            .is_some_and(|known| *known.holder == *holder && known.devices == devices)
+        {
+            return;
+        }
+        self.claim_released(&holder.uid);
+        let holder = Arc::new(holder.clone());
+        for held in &devices {
+            self.change_use(held, |device| match &held.kind {
+                HeldKind::Dedicated => device.dedicated.push(Arc::clone(&holder)),
+                HeldKind::Shared { share_id, capacity } => device.shares.push(Share {
+                    holder: Arc::clone(&holder),
+                    id: share_id.clone(),
+                    capacity: capacity
+                        .iter()
+                        .map(|(name, q)| (name.clone(), Amount::parse(q)))
+                        .collect(),
+                }),
+            });
+        }
+        self.claims
+            .insert(holder.uid.clone(), Arc::new(Holding { holder, devices }));
+    }
+
+    /// Gives back what a claim holds. Does nothing when it holds nothing.
+    pub fn claim_released(&mut self, uid: &str) {
+        let Some(holding) = self.claims.remove(uid) else {
+            return;
+        };
+        for held in &holding.devices {
+            self.change_use(held, |device| match &held.kind {
+                HeldKind::Dedicated => {
+                    if let Some(index) = device.dedicated.iter().position(|h| h.uid == uid) {
+                        device.dedicated.remove(index);
+                    }
+                }
+                HeldKind::Shared { share_id, .. } => {
+                    if let Some(index) = device
+                        .shares
+                        .iter()
+                        .position(|s| s.holder.uid == uid && s.id == *share_id)
+                    {
+                        device.shares.remove(index);
+                    }
+                }
+            });
+        }
+    }
+
+    /// The claims that hold devices, with what they hold.
+    pub fn holders(&self) -> impl Iterator<Item = (&Holder, &[Held])> {
+        self.claims
+            .iter()
+            .map(|(_, holding)| (&*holding.holder, holding.devices.as_slice()))
+    }
+
+    fn change_use(&mut self, held: &Held, change: impl FnOnce(&mut crate::pool::DeviceUse)) {
+        let id = self.pool_id(&held.driver, &held.pool);
+        let pool = self.pools.get_mut(id as usize);
+        pool.usage.change(&pool.info, &held.device, change);
+    }
+
+    fn pool_id(&mut self, driver: &SmolStr, name: &SmolStr) -> u32 {
+        let key = (driver.clone(), name.clone());
+        if let Some(&id) = self.ids.get(&key) {
+            return id;
+        }
+        let info = Arc::new(PoolInfo::empty(driver, name));
+        let id = self.pools.push(Pool {
+            info,
+            usage: Usage::default(),
+        }) as u32;
+        self.ids.insert(key, id);
+        id
+    }
+
+    /// Changes the slices of a pool and everything that is derived from them.
+    fn change_members(&mut self, id: u32, change: impl FnOnce(&mut Vec<Member>)) {
+        let old = Arc::clone(&self.pools.get(id as usize).info);
+        let mut members = old.members().to_vec();
+        change(&mut members);
+        let info = Arc::new(PoolInfo::new(&old.driver, &old.name, members, &self.rules));
+        for node in old.nodes().filter(|n| !info.is_local_to(n)) {
+            let rest: Vec<u32> = self.local.get(node).map_or_else(Vec::new, |l| {
+                l.iter().copied().filter(|p| *p != id).collect()
+            });
+            if rest.is_empty() {
+                self.local.remove(node);
+            } else {
+                self.local.insert(node.clone(), rest.into());
+            }
+        }
+        for node in info.nodes().filter(|n| !old.is_local_to(n)) {
+            let mut list = self.local.get(node).map_or_else(Vec::new, |l| l.to_vec());
+            self.insert_sorted(&mut list, id);
+            self.local.insert(node.clone(), list.into());
+        }
+        if old.is_global() != info.is_global() {
+            let mut list = self.global.to_vec();
+            if info.is_global() {
+                self.insert_sorted(&mut list, id)
+            } else {
+                list.retain(|p| *p != id)
+            }
+            self.global = Arc::new(list);
+        }
+        let pool = self.pools.get_mut(id as usize);
+        pool.usage.rebuild(&info);
+        pool.info = info;
+    }
+
+    fn order(&self, id: u32) -> (&SmolStr, &SmolStr) {
+        let info = &self.pools.get(id as usize).info;
+        (&info.driver, &info.name)
+    }
+
+    fn insert_sorted(&self, list: &mut Vec<u32>, id: u32) {
+        let at = list.partition_point(|other| self.order(*other) < self.order(id));
+        list.insert(at, id);
+    }
+
+    /// Calls `visit` with every pool that may matter for a node, sorted by driver and name.
+    pub(crate) fn each_pool<'a, E>(
+        &'a self,
+        node: &Node,
+        mut visit: impl FnMut(&'a Pool) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let local: &[u32] = self.local.get(node.name()).map_or(&[], |l| l);
+        let (mut a, mut b) = (local.iter().peekable(), self.global.iter().peekable());
+        loop {
+            let id = match (a.peek(), b.peek()) {
+                (Some(x), Some(y)) if x == y => {
+                    a.next();
+                    b.next()
+                }
+                (Some(x), Some(y)) => {
+                    if self.order(**x) < self.order(**y) {
+                        a.next()
+                    } else {
+                        b.next()
+                    }
+                }
+                (Some(_), None) => a.next(),
+                (None, _) => b.next(),
+            };
+            let Some(id) = id else { return Ok(()) };
+            visit(self.pools.get(*id as usize))?;
+        }
+    }
+
+    /// Every pool that is known, in no particular order.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter()
+    }
+}

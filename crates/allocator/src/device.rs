@@ -1,0 +1,234 @@
+//! A device as the allocator sees it: converted once when its slice arrives.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::resource::v1 as api;
+use smol_str::SmolStr;
+
+use crate::amount::Amount;
+use crate::capacity::Capacity;
+use crate::features::Features;
+use crate::node::{Node, NodeSelector};
+use crate::selector;
+use crate::taint::Taint;
+
+/// Where the devices of a slice, or one device, can be used.
+#[derive(Debug, Clone)]
+pub(crate) enum Scope {
+    Node(SmolStr),
+    AllNodes,
+    Selector(Arc<ScopeSelector>),
+    /// Each device says so itself.
+    PerDevice,
+    /// None of the ways that we know.
+    Unknown,
+}
+
+/// A node selector, kept for the result of an allocation and compiled for matching.
+#[derive(Debug)]
+pub(crate) struct ScopeSelector {
+    pub(crate) source: core::NodeSelector,
+    pub(crate) compiled: Result<NodeSelector, String>,
+}
+
+impl Scope {
+    /// The order of the cases is upstream's: a node name wins over "all nodes", that over a selector.
+    fn new(
+        node_name: Option<&str>,
+        all_nodes: Option<bool>,
+        selector: Option<&core::NodeSelector>,
+    ) -> Self {
+        match (node_name, all_nodes, selector) {
+            (Some(name), ..) if !name.is_empty() => Self::Node(SmolStr::new(name)),
+            (_, Some(true), _) => Self::AllNodes,
+            (.., Some(selector)) => Self::Selector(Arc::new(ScopeSelector {
+                source: selector.clone(),
+                compiled: NodeSelector::compile(selector),
+            })),
+            _ => Self::Unknown,
+        }
+    }
+
+    pub(crate) fn of_slice(spec: &api::ResourceSliceSpec) -> Self {
+        match Self::new(
+            spec.node_name.as_deref(),
+            spec.all_nodes,
+            spec.node_selector.as_ref(),
+        ) {
+            Self::Unknown if spec.per_device_node_selection == Some(true) => Self::PerDevice,
+            scope => scope,
+        }
+    }
+
+    /// Whether the node is in the scope; the error is the text of a selector that cannot be read.
+    pub(crate) fn matches(&self, node: &Node) -> Result<bool, &str> {
+        match self {
+            Self::Node(name) => Ok(name == node.name()),
+            Self::AllNodes => Ok(true),
+            Self::Selector(selector) => match &selector.compiled {
+                Ok(compiled) => Ok(compiled.matches(node)),
+                Err(text) => Err(text),
+            },
+            Self::PerDevice | Self::Unknown => Ok(false),
+        }
+    }
+
+    pub(crate) fn selector(&self) -> Option<&core::NodeSelector> {
+        match self {
+            Self::Selector(selector) => Some(&selector.source),
+            _ => None,
+        }
+    }
+
+    /// Equal for every node, as far as can be told cheaply.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Node(a), Self::Node(b)) => a == b,
+            (Self::AllNodes, Self::AllNodes) => true,
+            (Self::Selector(a), Self::Selector(b)) => a.source == b.source,
+            _ => false,
+        }
+    }
+}
+
+/// An attribute value as constraints compare it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Value {
+    Bool(bool),
+    Int(i64),
+    String(SmolStr),
+    Version(SmolStr),
+}
+
+/// An attribute of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Attribute {
+    Scalar(Value),
+    /// The values of one list type; may be empty.
+    List(Box<[Value]>),
+    /// A type of a later release.
+    Unknown,
+}
+
+impl Attribute {
+    fn new(attribute: &api::DeviceAttribute) -> Self {
+        fn list<T>(values: &[T], make: impl Fn(&T) -> Value) -> Attribute {
+            Attribute::List(values.iter().map(make).collect())
+        }
+        if let Some(v) = &attribute.string {
+            Self::Scalar(Value::String(v.into()))
+        } else if let Some(v) = attribute.int {
+            Self::Scalar(Value::Int(v))
+        } else if let Some(v) = attribute.bool {
+            Self::Scalar(Value::Bool(v))
+        } else if let Some(v) = &attribute.version {
+            Self::Scalar(Value::Version(v.into()))
+        } else if let Some(v) = &attribute.strings {
+            list(v, |x| Value::String(x.into()))
+        } else if let Some(v) = &attribute.ints {
+            list(v, |x| Value::Int(*x))
+        } else if let Some(v) = &attribute.bools {
+            list(v, |x| Value::Bool(*x))
+        } else if let Some(v) = &attribute.versions {
+            list(v, |x| Value::Version(x.into()))
+        } else {
+            Self::Unknown
+        }
+    }
+
+    /// The values as a set; `None` when the type is not known or there is no value.
+    pub(crate) fn values(&self) -> Option<&[Value]> {
+        match self {
+            Self::Scalar(value) => Some(std::slice::from_ref(value)),
+            Self::List(values) if !values.is_empty() => Some(values),
+            _ => None,
+        }
+    }
+}
+
+/// What a device takes from one shared counter.
+#[derive(Debug, Clone)]
+pub(crate) struct Consumption {
+    pub(crate) set: SmolStr,
+    pub(crate) counter: SmolStr,
+    pub(crate) amount: Amount,
+}
+
+/// One device of a slice.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) name: SmolStr,
+    pub(crate) cel: selector::Device,
+    attributes: Box<[(SmolStr, Attribute)]>,
+    pub(crate) capacity: Box<[Capacity]>,
+    pub(crate) consumes: Box<[Consumption]>,
+    pub(crate) taints: Box<[Taint]>,
+    /// The device can serve several claims. Always `false` when the feature is off.
+    pub(crate) shareable: bool,
+    /// Only for devices in slices with a selection per device.
+    pub(crate) scope: Scope,
+    pub(crate) has_node_name: bool,
+    pub(crate) binds_to_node: bool,
+    pub(crate) binding_conditions: Option<Box<[String]>>,
+    pub(crate) binding_failure_conditions: Option<Box<[String]>>,
+}
+
+impl Device {
+    pub(crate) fn new(features: &Features, driver: &str, device: &api::Device) -> Self {
+        let attributes = device.attributes.iter().flatten();
+        let capacity = device.capacity.iter().flatten();
+        let consumes = device.consumes_counters.iter().flatten().flat_map(|set| {
+            set.counters.iter().map(|(name, counter)| Consumption {
+                set: SmolStr::new(&set.counter_set),
+                counter: SmolStr::new(name),
+                amount: Amount::parse(&counter.value),
+            })
+        });
+        Self {
+            name: SmolStr::new(&device.name),
+            cel: selector::Device::new(driver, device),
+            attributes: attributes
+                .map(|(name, a)| (SmolStr::new(name), Attribute::new(a)))
+                .collect(),
+            capacity: capacity.map(|(name, c)| Capacity::new(name, c)).collect(),
+            consumes: consumes.collect(),
+            taints: device.taints.iter().flatten().map(Taint::new).collect(),
+            shareable: features.consumable_capacity
+                && device.allow_multiple_allocations == Some(true),
+            scope: Scope::new(
+                device.node_name.as_deref(),
+                device.all_nodes,
+                device.node_selector.as_ref(),
+            ),
+            has_node_name: device.node_name.is_some(),
+            binds_to_node: device.binds_to_node == Some(true),
+            binding_conditions: device
+                .binding_conditions
+                .as_ref()
+                .map(|c| c.iter().cloned().collect()),
+            binding_failure_conditions: device
+                .binding_failure_conditions
+                .as_ref()
+                .map(|c| c.iter().cloned().collect()),
+        }
+    }
+
+    /// The attribute with a fully qualified name: as written, or without the domain when that is the driver's name.
+    pub(crate) fn attribute(&self, driver: &str, name: &str) -> Option<&Attribute> {
+        let find = |name: &str| {
+            self.attributes
+                .iter()
+                .find(|(n, _)| n == name)
+                .map(|(_, a)| a)
+        };
+        find(name).or_else(|| match name.split_once('/') {
+            Some((domain, id)) if domain == driver => find(id),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn attributes(&self) -> &[(SmolStr, Attribute)] {
+        &self.attributes
+    }
+}

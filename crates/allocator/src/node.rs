@@ -1,0 +1,196 @@
+//! The node that an allocation is for, and node selectors.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::api::core::v1 as core;
+use smol_str::SmolStr;
+
+/// What the allocator needs to know of a node: its name and its labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Node {
+    name: SmolStr,
+    /// Sorted by key.
+    labels: Vec<(SmolStr, SmolStr)>,
+}
+
+impl Node {
+    /// A node with a name and labels.
+    pub fn new<K: AsRef<str>, V: AsRef<str>>(
+        name: &str,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        let mut labels: Vec<_> = labels
+            .into_iter()
+            .map(|(k, v)| (SmolStr::new(k.as_ref()), SmolStr::new(v.as_ref())))
+            .collect();
+        labels.sort();
+        labels.dedup_by(|a, b| a.0 == b.0);
+        Self {
+            name: SmolStr::new(name),
+            labels,
+        }
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &SmolStr {
+        &self.name
+    }
+
+    /// The labels, sorted by key.
+    pub fn labels(&self) -> &[(SmolStr, SmolStr)] {
+        &self.labels
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels
+            .binary_search_by(|(k, _)| k.as_str().cmp(key))
+            .ok()
+            .map(|i| self.labels[i].1.as_str())
+    }
+}
+
+impl From<&core::Node> for Node {
+    fn from(node: &core::Node) -> Self {
+        let labels = node.metadata.labels.iter().flatten();
+        Self::new(node.metadata.name.as_deref().unwrap_or_default(), labels)
+    }
+}
+
+/// A compiled `v1.NodeSelector`: alternatives of which one has to match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeSelector {
+    terms: Vec<Term>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    expressions: Vec<Requirement>,
+    fields: Vec<Requirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    key: SmolStr,
+    op: Operator,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Operator {
+    In(Vec<SmolStr>),
+    NotIn(Vec<SmolStr>),
+    Exists,
+    DoesNotExist,
+    Greater(i64),
+    Less(i64),
+}
+
+impl NodeSelector {
+    /// Compiles a selector. The error has the text that goes behind `failed to parse node selector`.
+    pub(crate) fn compile(selector: &core::NodeSelector) -> Result<Self, String> {
+        let mut terms = Vec::new();
+        for (index, term) in selector.node_selector_terms.iter().enumerate() {
+            let expressions = term.match_expressions.as_deref().unwrap_or_default();
+            let fields = term.match_fields.as_deref().unwrap_or_default();
+            if expressions.is_empty() && fields.is_empty() {
+                // An empty term selects nothing, which is the same as leaving it out.
+                continue;
+            }
+            let compile = |list: &[core::NodeSelectorRequirement], what: &str| {
+                list.iter()
+                    .enumerate()
+                    .map(|(i, r)| {
+                        Requirement::compile(r)
+                            .map_err(|e| format!("nodeSelectorTerms[{index}].{what}[{i}]{e}"))
+                    })
+                    .collect::<Result<Vec<_>, _>>()
+            };
+            terms.push(Term {
+                expressions: compile(expressions, "matchExpressions")?,
+                fields: compile(fields, "matchFields")?,
+            });
+        }
+        Ok(Self { terms })
+    }
+
+    pub(crate) fn matches(&self, node: &Node) -> bool {
+        self.terms.iter().any(|term| {
+            term.expressions
+                .iter()
+                .all(|r| r.op.accepts(node.label(&r.key)))
+                && term.fields.iter().all(|r| {
+                    r.op.accepts((r.key == "metadata.name").then_some(node.name.as_str()))
+                })
+        })
+    }
+}
+
+impl Requirement {
+    fn compile(requirement: &core::NodeSelectorRequirement) -> Result<Self, String> {
+        let values = requirement.values.as_deref().unwrap_or_default();
+        let list = || values.iter().map(SmolStr::new).collect::<Vec<_>>();
+        let op = match requirement.operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => {
+                return Err(".values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".into());
+            }
+            "In" => Operator::In(list()),
+            "NotIn" => Operator::NotIn(list()),
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let mut shown = String::new();
+                for value in values {
+                    let _ = write!(
+                        shown,
+                        "{}{value:?}",
+                        if shown.is_empty() { "" } else { "," }
+                    );
+                }
+                return Err(format!(
+                    ".values: Invalid value: [{shown}]: values set must be empty for exists and does not exist"
+                ));
+            }
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            "Gt" | "Lt" => {
+                let [value] = values else {
+                    return Err(".values: Invalid value: for 'Gt', 'Lt' operators, exactly one value is required".into());
+                };
+                let bound = value
+                    .parse()
+                    .map_err(|_| ".values[0]: Invalid value: for 'Gt', 'Lt' operators, the value must be an integer")?;
+                if requirement.operator == "Gt" {
+                    Operator::Greater(bound)
+                } else {
+                    Operator::Less(bound)
+                }
+            }
+            other => {
+                return Err(format!(
+                    ".operator: Invalid value: {other:?}: not a valid selector operator"
+                ));
+            }
+        };
+        Ok(Self {
+            key: SmolStr::new(&requirement.key),
+            op,
+        })
+    }
+}
+
+impl Operator {
+    fn accepts(&self, value: Option<&str>) -> bool {
+        match self {
+            Self::In(list) => value.is_some_and(|v| list.iter().any(|x| x == v)),
+            Self::NotIn(list) => value.is_none_or(|v| list.iter().all(|x| x != v)),
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::Greater(bound) => value
+                .and_then(|v| v.parse::<i64>().ok())
+                .is_some_and(|v| v > *bound),
+            Self::Less(bound) => value
+                .and_then(|v| v.parse::<i64>().ok())
+                .is_some_and(|v| v < *bound),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! What can be watched of a search.
+
+use crate::device::Device;
+use crate::pool::Pool;
+
+/// A device in an attempt.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Index of its pool.
+    pub(crate) part: u32,
+    /// The device's number in the order of trying.
+    pub(crate) number: u32,
+    pub(crate) slot: u32,
+    pub(crate) pool: &'a Pool,
+    pub(crate) device: &'a Device,
+}
+
+/// Why a device was not taken for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rejection {
+    /// It has binding conditions, and the feature is off.
+    BindingConditions,
+    /// A selector of the class, by index.
+    ClassSelector(usize),
+    /// A selector of the request, by index.
+    Selector(usize),
+    /// The device is for other nodes.
+    OtherNode,
+    Taint,
+    InUse,
+    Capacity,
+    /// It consumes counters, and the feature is off.
+    CountersOff,
+    Counters,
+    /// A constraint of the claim, by index.
+    Constraint(u32),
+}
+
+/// Sees what a search does. All methods do nothing unless told otherwise, so that watching costs nothing when nobody does.
+pub(crate) trait Observer {
+    /// The device was looked at for an alternative and not taken.
+    fn rejected(&mut self, _alternative: u32, _place: &Place<'_>, _why: Rejection) {}
+}
+
+/// Watches nothing.
+impl Observer for () {}

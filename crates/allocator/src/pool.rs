@@ -1,0 +1,502 @@
+//! A resource pool: its slices, what of it a node sees, and what is in use.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use smol_str::SmolStr;
+
+use crate::amount::Amount;
+use crate::device::{Device, Scope};
+use crate::node::Node;
+use crate::slice::Slice;
+use crate::taint::{Taint, TaintRule};
+
+mod usage;
+
+pub(crate) use usage::{DeviceUse, Share, Usage};
+
+/// A pool with its state. Copies share the description.
+#[derive(Debug, Clone)]
+pub(crate) struct Pool {
+    pub(crate) info: Arc<PoolInfo>,
+    pub(crate) usage: Usage,
+}
+
+/// What the slices of a pool say.
+#[derive(Debug)]
+pub(crate) struct PoolInfo {
+    pub(crate) driver: SmolStr,
+    pub(crate) name: SmolStr,
+    /// Newest generation first, within it by name: the order in which devices are tried.
+    members: Vec<Member>,
+    /// All devices of all members, in that order.
+    slots: Vec<Slot>,
+    /// Slots sorted by device name.
+    names: Vec<u32>,
+    generations: Vec<Generation>,
+    counters: Vec<Counter>,
+    consumption: Vec<(u32, Amount)>,
+    /// Members that are local to a node, in the order in which they were listed.
+    local: FxHashMap<SmolStr, Vec<u32>>,
+    /// The other members, in the order in which they were listed.
+    rest: Vec<u32>,
+    /// The one scope of all slices with devices, if there is just one.
+    uniform: Option<Scope>,
+    /// What a node in `uniform` sees.
+    inside: Option<View>,
+    /// What a node sees that none of the slices is for.
+    outside: Option<View>,
+    /// Taints from rules, by slot.
+    extra_taints: FxHashMap<u32, Vec<Taint>>,
+}
+
+/// A slice of the pool.
+#[derive(Debug, Clone)]
+pub(crate) struct Member {
+    /// What the slice is known under; unique in the cluster.
+    pub(crate) key: SmolStr,
+    /// The position in the order of arrival.
+    pub(crate) arrival: u64,
+    pub(crate) slice: Arc<Slice>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    member: u32,
+    device: u32,
+    /// Range in `consumption`.
+    consumes: (u32, u32),
+}
+
+#[derive(Debug)]
+struct Generation {
+    number: i64,
+    /// Slices that were seen of it.
+    seen: i64,
+    /// Range in `counters`.
+    counters: (u32, u32),
+    /// What makes the counters of this generation unusable.
+    problem: Option<String>,
+}
+
+/// A shared counter.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) set: SmolStr,
+    pub(crate) name: SmolStr,
+    pub(crate) total: Amount,
+}
+
+/// The part of a pool that is there for a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) state: ViewState,
+    /// The devices in the order in which they are tried.
+    pub(crate) slots: Vec<u32>,
+    /// Index of the generation.
+    pub(crate) generation: u32,
+    /// Some device has binding conditions, which puts the pool behind all others.
+    pub(crate) binding: bool,
+}
+
+/// Whether a pool can be allocated from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ViewState {
+    Usable,
+    /// Some of its slices are not published yet.
+    Incomplete,
+    /// Its slices contradict each other.
+    Invalid(String),
+}
+
+/// A view that is either part of the pool or was made for one attempt.
+#[derive(Debug)]
+pub(crate) enum ViewRef<'a> {
+    Shared(&'a View),
+    Own(Box<View>),
+}
+
+impl std::ops::Deref for ViewRef<'_> {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        match self {
+            Self::Shared(view) => view,
+            Self::Own(view) => view,
+        }
+    }
+}
+
+impl PoolInfo {
+    pub(crate) fn empty(driver: &SmolStr, name: &SmolStr) -> Self {
+        Self::new(driver, name, Vec::new(), &[])
+    }
+
+    pub(crate) fn new(
+        driver: &SmolStr,
+        name: &SmolStr,
+        mut members: Vec<Member>,
+        rules: &[TaintRule],
+    ) -> Self {
+        members.sort_by(|a, b| {
+            (b.slice.generation.cmp(&a.slice.generation))
+                .then_with(|| a.slice.name.cmp(&b.slice.name))
+                .then_with(|| a.arrival.cmp(&b.arrival))
+        });
+        let mut info = Self {
+            driver: driver.clone(),
+            name: name.clone(),
+            members,
+            slots: Vec::new(),
+            names: Vec::new(),
+            generations: Vec::new(),
+            counters: Vec::new(),
+            consumption: Vec::new(),
+            local: FxHashMap::default(),
+            rest: Vec::new(),
+            uniform: None,
+            inside: None,
+            outside: None,
+            extra_taints: FxHashMap::default(),
+        };
+        info.number();
+        info.index();
+        info.apply_rules(rules);
+        info.find_views();
+        info
+    }
+
+    /// Numbers devices and counters.
+    fn number(&mut self) {
+        let mut start = 0;
+        while start < self.members.len() {
+            let number = self.members[start].slice.generation;
+            let end = start
+                + self.members[start..]
+                    .iter()
+                    .take_while(|m| m.slice.generation == number)
+                    .count();
+            let first_counter = self.counters.len();
+            let mut problem = self.number_counters(start..end);
+            for member in start..end {
+                let slice = Arc::clone(&self.members[member].slice);
+                for (index, device) in slice.devices.iter().enumerate() {
+                    let first = self.consumption.len() as u32;
+                    for consumption in &device.consumes {
+                        let found = self.counters[first_counter..].iter().position(|c| {
+                            c.set == consumption.set && c.name == consumption.counter
+                        });
+                        match found {
+                            Some(found) => {
+                                self.consumption
+                                    .push(((first_counter + found) as u32, consumption.amount));
+                            }
+                            None if slice.ignored || problem.is_some() => {}
+                            None => {
+                                let known = self.counters[first_counter..]
+                                    .iter()
+                                    .any(|c| c.set == consumption.set);
+                                problem = Some(if known {
+                                    format!(
+                                        "counter {} not found in counter set {}",
+                                        consumption.counter, consumption.set
+                                    )
+                                } else {
+                                    format!("counter set {} not found", consumption.set)
+                                });
+                            }
+                        }
+                    }
+                    self.slots.push(Slot {
+                        member: member as u32,
+                        device: index as u32,
+                        consumes: (first, self.consumption.len() as u32),
+                    });
+                }
+            }
+            self.generations.push(Generation {
+                number,
+                seen: (end - start) as i64,
+                counters: (first_counter as u32, self.counters.len() as u32),
+                problem,
+            });
+            start = end;
+        }
+        self.names = (0..self.slots.len() as u32).collect();
+        let mut names = std::mem::take(&mut self.names);
+        names.sort_by(|a, b| self.device(*a).name.cmp(&self.device(*b).name));
+        self.names = names;
+    }
+
+    fn number_counters(&mut self, members: std::ops::Range<usize>) -> Option<String> {
+        let mut names = FxHashSet::default();
+        for member in &self.members[members] {
+            if member.slice.ignored {
+                continue;
+            }
+            for set in &member.slice.counter_sets {
+                if !names.insert(set.name.clone()) {
+                    return Some(format!("duplicate counter set name {}", set.name));
+                }
+                self.counters
+                    .extend(set.counters.iter().map(|(name, total)| Counter {
+                        set: set.name.clone(),
+                        name: name.clone(),
+                        total: *total,
+                    }));
+            }
+        }
+        None
+    }
+
+    fn index(&mut self) {
+        let mut order: Vec<u32> = (0..self.members.len() as u32).collect();
+        order.sort_by_key(|m| self.members[*m as usize].arrival);
+        let mut scopes = Vec::new();
+        for index in order {
+            let slice = &self.members[index as usize].slice;
+            if slice.ignored {
+                continue;
+            }
+            match slice.node() {
+                Some(node) => self.local.entry(node.clone()).or_default().push(index),
+                None => self.rest.push(index),
+            }
+            if !slice.has_counters() {
+                scopes.push(&slice.scope);
+            }
+        }
+        if let Some((first, others)) = scopes.split_first()
+            && first.same(first)
+            && others.iter().all(|s| s.same(first))
+        {
+            self.uniform = Some((*first).clone());
+        }
+    }
+
+    fn apply_rules(&mut self, rules: &[TaintRule]) {
+        for rule in rules
+            .iter()
+            .filter(|r| r.covers_pool(&self.driver, &self.name))
+        {
+            for slot in 0..self.slots.len() as u32 {
+                if rule.covers_device(&self.device(slot).name) {
+                    self.extra_taints
+                        .entry(slot)
+                        .or_default()
+                        .push(Taint::new(&rule.taint));
+                }
+            }
+        }
+    }
+
+    fn find_views(&mut self) {
+        let counters = |info: &Self| -> Vec<u32> {
+            info.rest
+                .iter()
+                .copied()
+                .filter(|m| info.members[*m as usize].slice.has_counters())
+                .collect()
+        };
+        self.outside = self.build(counters(self));
+        self.inside = self
+            .uniform
+            .is_some()
+            .then(|| {
+                // In the order of listing: slices of one node come before the others.
+                let local = self.local.values().flatten().copied();
+                self.build(local.chain(self.rest.iter().copied()).collect())
+            })
+            .flatten();
+    }
+
+    /// The view from a node. `None` when the pool does not exist there; the error is that of a node selector that cannot be read.
+    pub(crate) fn view(&self, node: &Node) -> Result<Option<ViewRef<'_>>, String> {
+        if let Some(scope) = &self.uniform {
+            let matches = match scope.matches(node) {
+                Ok(matches) => matches,
+                Err(text) => return Err(self.selector_error(text)),
+            };
+            let view = if matches { &self.inside } else { &self.outside };
+            return Ok(view.as_ref().map(ViewRef::Shared));
+        }
+        let mut relevant = self.local.get(node.name()).cloned().unwrap_or_default();
+        for &index in &self.rest {
+            let slice = &self.members[index as usize].slice;
+            if slice.has_counters() || self.reaches(slice, node)? {
+                relevant.push(index);
+            }
+        }
+        Ok(self
+            .build(relevant)
+            .map(|view| ViewRef::Own(Box::new(view))))
+    }
+
+    fn reaches(&self, slice: &Slice, node: &Node) -> Result<bool, String> {
+        match &slice.scope {
+            Scope::PerDevice => {
+                for device in &slice.devices {
+                    match device.scope.matches(node) {
+                        Ok(true) => return Ok(true),
+                        Ok(false) => {}
+                        Err(text) => {
+                            return Err(format!(
+                                "failed to perform node selection for device {} in slice {}: {text}",
+                                device.name, slice.name
+                            ));
+                        }
+                    }
+                }
+                Ok(false)
+            }
+            scope => scope.matches(node).map_err(|text| {
+                format!(
+                    "failed to perform node selection for slice {}: {text}",
+                    slice.name
+                )
+            }),
+        }
+    }
+
+    fn selector_error(&self, text: &str) -> String {
+        let slice = self
+            .rest
+            .iter()
+            .map(|m| &self.members[*m as usize].slice)
+            .find(|s| !s.has_counters());
+        format!(
+            "failed to perform node selection for slice {}: {text}",
+            slice.map_or("", |s| s.name.as_str())
+        )
+    }
+
+    /// The view through these members, which are given in the order of listing.
+    fn build(&self, mut relevant: Vec<u32>) -> Option<View> {
+        let generation = relevant
+            .iter()
+            .map(|m| self.members[*m as usize].slice.generation)
+            .max()?;
+        relevant.retain(|m| self.members[*m as usize].slice.generation == generation);
+        let index = self
+            .generations
+            .iter()
+            .position(|g| g.number == generation)?;
+        let expected = self.members[relevant[0] as usize].slice.pool_slices;
+        let mut view = View {
+            state: ViewState::Usable,
+            slots: Vec::new(),
+            generation: index as u32,
+            binding: false,
+        };
+        if relevant.len() as i64 != expected {
+            if index > 0 {
+                // A newer generation exists elsewhere, so this one is being replaced.
+                return None;
+            }
+            if self.generations[index].seen != expected {
+                view.state = ViewState::Incomplete;
+                return Some(view);
+            }
+        }
+        // Members are sorted by name already.
+        relevant.sort_unstable();
+        let mut names = FxHashSet::default();
+        for (slot, member) in self.slots.iter().enumerate() {
+            if relevant.binary_search(&member.member).is_err() {
+                continue;
+            }
+            let slice = &self.members[member.member as usize].slice;
+            if slice.has_counters() {
+                continue;
+            }
+            let device = &slice.devices[member.device as usize];
+            if !names.insert(device.name.as_str()) {
+                view.state = ViewState::Invalid(format!("duplicate device name {}", device.name));
+                view.slots.clear();
+                view.binding = false;
+                return Some(view);
+            }
+            view.binding |= device.binding_conditions.is_some();
+            view.slots.push(slot as u32);
+        }
+        if let Some(problem) = &self.generations[index].problem {
+            view.state = ViewState::Invalid(problem.clone());
+            view.slots.clear();
+            view.binding = false;
+        }
+        Some(view)
+    }
+
+    /// Nodes that some slice is local to.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &SmolStr> {
+        self.local.keys()
+    }
+
+    pub(crate) fn is_local_to(&self, node: &str) -> bool {
+        self.local.contains_key(node)
+    }
+
+    /// Whether nodes that no slice is local to have to look at the pool.
+    pub(crate) fn is_global(&self) -> bool {
+        let trouble = self
+            .outside
+            .as_ref()
+            .is_some_and(|v| v.state != ViewState::Usable);
+        trouble
+            || self
+                .rest
+                .iter()
+                .any(|m| !self.members[*m as usize].slice.has_counters())
+    }
+
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn slice(&self, slot: u32) -> &Slice {
+        &self.members[self.slots[slot as usize].member as usize].slice
+    }
+
+    pub(crate) fn device(&self, slot: u32) -> &Device {
+        let slot = &self.slots[slot as usize];
+        &self.members[slot.member as usize].slice.devices[slot.device as usize]
+    }
+
+    /// The slots of the devices with a name: more than one only across generations or in an invalid pool.
+    pub(crate) fn slots_named(&self, name: &str) -> &[u32] {
+        let start = self
+            .names
+            .partition_point(|s| self.device(*s).name.as_str() < name);
+        let len = self.names[start..]
+            .iter()
+            .take_while(|s| self.device(**s).name == name)
+            .count();
+        &self.names[start..start + len]
+    }
+
+    pub(crate) fn consumption(&self, slot: u32) -> &[(u32, Amount)] {
+        let (start, end) = self.slots[slot as usize].consumes;
+        &self.consumption[start as usize..end as usize]
+    }
+
+    pub(crate) fn counters(&self) -> &[Counter] {
+        &self.counters
+    }
+
+    /// The counters that devices of the generation with this index use.
+    pub(crate) fn counters_of(&self, generation: u32) -> std::ops::Range<usize> {
+        let (start, end) = self.generations[generation as usize].counters;
+        start as usize..end as usize
+    }
+
+    pub(crate) fn extra_taints(&self, slot: u32) -> &[Taint] {
+        if self.extra_taints.is_empty() {
+            return &[];
+        }
+        self.extra_taints.get(&slot).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,123 @@
+//! The bridge to CEL: compiled selectors and devices as they see them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use allot_apimachinery::quantity::Quantity;
+use allot_cel::device::{self, Attribute, MAX_COST, Options};
+use k8s_openapi::api::resource::v1 as api;
+use rustc_hash::FxHashMap;
+
+use crate::features::Features;
+
+/// A compiled selector, or why it cannot be compiled.
+#[derive(Debug)]
+pub(crate) struct Selector {
+    pub(crate) expression: String,
+    compiled: Result<device::Selector, String>,
+}
+
+impl Selector {
+    /// Whether the device is selected. The error is the text that follows the number of the selector.
+    pub(crate) fn matches(&self, device: &Device) -> Result<bool, String> {
+        match &self.compiled {
+            Ok(selector) => selector
+                .matches(&device.0)
+                .map_err(|error| format!("CEL runtime error: {error}")),
+            Err(error) => Err(format!("CEL compile error: {error}")),
+        }
+    }
+}
+
+/// Compiled selectors by expression, shared by all that prepare claims.
+///
+/// Expressions come from few classes and templates, so the cache keeps what it has until it is big, then starts anew.
+#[derive(Debug, Clone, Default)]
+pub struct SelectorCache {
+    known: Arc<Mutex<FxHashMap<Key, Arc<Selector>>>>,
+}
+
+/// An expression and the features that its environment depends on.
+type Key = (String, bool, bool);
+
+const CACHE_LIMIT: usize = 4096;
+
+impl SelectorCache {
+    /// An empty cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn compile(&self, features: &Features, expression: &str) -> Arc<Selector> {
+        let key = (
+            expression.to_owned(),
+            features.consumable_capacity,
+            features.list_type_attributes,
+        );
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(selector) = known.get(&key) {
+            return Arc::clone(selector);
+        }
+        let options = Options {
+            consumable_capacity: features.consumable_capacity,
+            list_type_attributes: features.list_type_attributes,
+            cost_limit: MAX_COST,
+        };
+        let compiled = device::compile(expression, &options).map_err(|error| error.to_string());
+        let selector = Arc::new(Selector {
+            expression: expression.to_owned(),
+            compiled,
+        });
+        if known.len() >= CACHE_LIMIT {
+            known.clear();
+        }
+        known.insert(key, Arc::clone(&selector));
+        selector
+    }
+}
+
+/// A device ready for evaluation.
+#[derive(Debug)]
+pub(crate) struct Device(device::Device);
+
+impl Device {
+    pub(crate) fn new(driver: &str, source: &api::Device) -> Self {
+        let mut builder = device::Device::builder(driver)
+            .allow_multiple_allocations(source.allow_multiple_allocations);
+        for (name, attribute) in source.attributes.iter().flatten() {
+            builder = add_attribute(builder, name, attribute);
+        }
+        for (name, capacity) in source.capacity.iter().flatten() {
+            let value = capacity.value.0.parse::<Quantity>().unwrap_or_default();
+            builder = builder.capacity(name, value);
+        }
+        Self(builder.build())
+    }
+}
+
+/// The order of the cases is upstream's, should several types be set.
+fn add_attribute(
+    builder: device::Builder,
+    name: &str,
+    source: &api::DeviceAttribute,
+) -> device::Builder {
+    let value = if let Some(ints) = &source.ints {
+        Attribute::Ints(ints.as_slice().into())
+    } else if let Some(bools) = &source.bools {
+        Attribute::Bools(bools.as_slice().into())
+    } else if let Some(strings) = &source.strings {
+        Attribute::Strings(strings.iter().map(Into::into).collect())
+    } else if let Some(versions) = &source.versions {
+        return builder.versions(name, versions.iter().map(String::as_str));
+    } else if let Some(int) = source.int {
+        Attribute::Int(int)
+    } else if let Some(bool) = source.bool {
+        Attribute::Bool(bool)
+    } else if let Some(string) = &source.string {
+        Attribute::String(string.into())
+    } else if let Some(version) = &source.version {
+        return builder.version(name, version);
+    } else {
+        return builder.unsupported(name);
+    };
+    builder.attribute(name, value)
+}
