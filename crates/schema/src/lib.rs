@@ -2,5 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apply;
 pub mod decode;
+pub mod fields;
+pub mod merge;
+mod node;
+pub mod structural;
 pub mod types;
+
+pub use node::Node;

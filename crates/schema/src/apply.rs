@@ -1,0 +1,247 @@
+//! Server-side apply and the tracking of who owns which field (`metadata.managedFields`).
+//!
+//! The steps and their order are upstream's: decode the owners, compute the change in each owner's version, take ownership, merge what an
+//! applier says, cut what it no longer says, keep at most ten entries of plain writers, encode.
+
+use serde_json::{Map, Value};
+
+use crate::{Node, decode, fields::Set, merge, types::Struct};
+
+mod conflict;
+mod managed;
+mod update;
+
+pub use conflict::{Conflict, Conflicts};
+pub use managed::{Entry, Managed, Operation};
+
+/// The annotation in which `kubectl apply` without `--server-side` remembers what it applied.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// How the objects of a resource look in each of its versions.
+pub trait Versions {
+    /// The schema in `api_version` (`group/version` or `version`); none where that version is not known.
+    fn node(&self, api_version: &str) -> Option<Node<'_>>;
+
+    /// The object in `api_version`; none where it cannot be converted.
+    fn convert(&self, object: &Value, api_version: &str) -> Option<Value>;
+
+    /// Fields that a write through this version and subresource does not change, and so never owns.
+    fn reset_fields(&self, api_version: &str) -> Set;
+}
+
+/// Why an apply is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Others own fields that would change.
+    #[error("{0}")]
+    Conflict(Conflicts),
+    /// The request is wrong in itself; a 400.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The configuration does not fit the schema; upstream answers 500.
+    #[error("{0}")]
+    Typed(String),
+}
+
+/// Tracks the owners of the fields of one object for one request.
+pub struct FieldManager<'a> {
+    /// The resource's versions.
+    pub versions: &'a dyn Versions,
+    /// The version of the request.
+    pub api_version: &'a str,
+    /// The kind, for texts.
+    pub kind: &'a str,
+    /// The subresource that the request goes to, or empty.
+    pub subresource: &'a str,
+    /// The time of the request, RFC 3339 in UTC with seconds.
+    pub now: &'a str,
+}
+
+impl FieldManager<'_> {
+    /// Records in `new` what a create, update or patch by `manager` changed since `live`, which for a create is the kind's
+    /// [empty object](empty_object). Both are in the version of the request.
+    pub fn update(&self, live: &Value, new: &mut Value, manager: &str) {
+        let sent = if self.subresource.is_empty() {
+            managed::read(new)
+        } else {
+            None
+        };
+        let managed = match sent {
+            Some(entries) if managed::is_reset(&entries) => Managed::default(),
+            Some(entries) => match Managed::decode(&entries) {
+                Some(managed) if !managed.is_empty() => managed,
+                _ => Managed::of(live),
+            },
+            None => Managed::of(live),
+        };
+        managed::strip(new);
+        let mut live = live.clone();
+        managed::strip(&mut live);
+        if managed.is_empty() && live.pointer("/metadata/uid").is_some_and(|uid| uid != "") {
+            // Nobody tracked this object so far; only an apply starts that.
+            return;
+        }
+        if let Some(managed) = self.track(&live, new, managed, manager) {
+            self.cap(managed).write(new);
+        }
+    }
+
+    /// Merges the configuration that `manager` applies into the live object. The result is not yet defaulted or validated.
+    pub fn apply(
+        &self,
+        live: &Value,
+        config: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, Error> {
+        self.check_config(config)?;
+        let mut managed = Managed::of(live);
+        let mut live = live.clone();
+        managed::strip(&mut live);
+        let mut config = config.clone();
+        managed::strip(&mut config);
+        if managed.is_empty() {
+            // Whatever is there was written before ownership was tracked.
+            let node = self
+                .versions
+                .node(self.api_version)
+                .ok_or_else(|| self.unknown_version())?;
+            let empty = empty_object(node, self.api_version, self.kind);
+            if let Some(tracked) =
+                self.track(&empty, &live, Managed::default(), "before-first-apply")
+            {
+                managed = self.cap(tracked);
+            }
+        }
+        let result = match self.join(&live, &config, managed.clone(), manager, force) {
+            Err(Error::Conflict(conflicts)) if manager == "kubectl" => {
+                let rest = self.not_last_applied(&live, conflicts);
+                if rest.is_empty() {
+                    self.join(&live, &config, managed, manager, true)
+                } else {
+                    Err(Error::Conflict(rest))
+                }
+            }
+            result => result,
+        };
+        let (mut object, managed) = result?;
+        if manager == "kubectl" {
+            refresh_last_applied(&mut object, &config);
+        }
+        managed.write(&mut object);
+        Ok(object)
+    }
+
+    fn check_config(&self, config: &Value) -> Result<(), Error> {
+        let found = (
+            config["apiVersion"].as_str().unwrap_or_default(),
+            config["kind"].as_str().unwrap_or_default(),
+        );
+        if managed::read(config).is_some_and(|entries| !entries.is_empty()) {
+            return Err(Error::BadRequest(
+                "metadata.managedFields must be nil".to_owned(),
+            ));
+        }
+        if found != (self.api_version, self.kind) {
+            return Err(Error::BadRequest(format!(
+                "invalid object type: {}",
+                gvk_text(found.0, found.1)
+            )));
+        }
+        Ok(())
+    }
+
+    fn unknown_version(&self) -> Error {
+        Error::Typed(format!(
+            "no corresponding type for {}",
+            gvk_text(self.api_version, self.kind)
+        ))
+    }
+}
+
+/// How Go prints a kind.
+fn gvk_text(api_version: &str, kind: &str) -> String {
+    let gv = if api_version.contains('/') {
+        api_version.to_owned()
+    } else {
+        format!("/{api_version}")
+    };
+    format!("{gv}, Kind={kind}")
+}
+
+/// What an object of the kind is before anything was written to it: for built-ins the zero value of its type.
+pub fn empty_object(node: Node<'_>, api_version: &str, kind: &str) -> Value {
+    let mut object = match node {
+        Node::Struct(structure) => zero_of(structure),
+        _ => Value::Object(Map::new()),
+    };
+    if let Value::Object(map) = &mut object {
+        map.insert("apiVersion".to_owned(), api_version.into());
+        map.insert("kind".to_owned(), kind.into());
+    }
+    object
+}
+
+fn zero_of(structure: &'static Struct) -> Value {
+    let mut value = Value::Object(Map::new());
+    decode::normalize(&mut value, structure);
+    value
+}
+
+/// Whether two objects differ in nothing but the times of their managed fields (or the resource version); the write is then no write.
+pub fn same_but_times(a: &Value, b: &Value) -> bool {
+    fn bare(object: &Value) -> Value {
+        let mut object = object.clone();
+        if let Some(Value::Object(meta)) = object.get_mut("metadata") {
+            meta.remove("resourceVersion");
+            if let Some(Value::Array(entries)) = meta.get_mut("managedFields") {
+                for entry in entries {
+                    if let Value::Object(entry) = entry {
+                        entry.remove("time");
+                    }
+                }
+            }
+        }
+        object
+    }
+    bare(a) == bare(b)
+}
+
+/// kubectl keeps the annotation of client-side apply up to date where it is there.
+fn refresh_last_applied(object: &mut Value, config: &Value) {
+    let Some(Value::String(text)) = object
+        .pointer_mut("/metadata/annotations")
+        .and_then(|a| a.get_mut(LAST_APPLIED))
+    else {
+        return;
+    };
+    if text.is_empty() {
+        return;
+    }
+    let mut config = config.clone();
+    if let Some(Value::Object(annotations)) = config.pointer_mut("/metadata/annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+    *text = format!("{config}\n");
+}
+
+/// The paths that no entry ever holds.
+fn meta_paths() -> Set {
+    Set::of_fields([
+        &["apiVersion"][..],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Merging, comparing and cutting values by schema: the operations that server-side apply is made of.
+//!
+//! The rules are those of structured-merge-diff: scalars, atomic lists and atomic objects are leaves; sets and associative lists merge by
+//! element; everything else by key.
+
+use serde_json::{Map as JsonMap, Value};
+
+use crate::{
+    fields::PathElement,
+    node::{Atom, List, Map, Node, Relation, Scalar},
+};
+
+mod compare;
+mod element;
+mod join;
+mod remove;
+mod sets;
+
+pub use compare::{Comparison, compare};
+pub use join::merge;
+pub use remove::remove;
+pub use sets::{ensure_named, field_set, reconcile};
+
+/// Why a value does not fit its schema.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {text}")]
+pub struct Error {
+    /// Where, such as `.spec.colour`.
+    pub path: String,
+    /// What is wrong.
+    pub text: String,
+}
+
+impl Error {
+    fn new(text: impl Into<String>) -> Self {
+        Self {
+            path: String::new(),
+            text: text.into(),
+        }
+    }
+
+    fn within(mut self, prefix: &str) -> Self {
+        self.path.insert_str(0, prefix);
+        self
+    }
+}
+
+/// Joins errors as upstream prints them.
+pub fn describe(errors: &[Error]) -> String {
+    let mut texts: Vec<String> = errors
+        .iter()
+        .map(|error| {
+            if error.path.is_empty() {
+                error.text.clone()
+            } else {
+                error.to_string()
+            }
+        })
+        .collect();
+    if texts.len() == 1 {
+        return texts.remove(0);
+    }
+    texts.sort_unstable();
+    let lines: Vec<String> = texts.iter().map(|text| format!("  {text}")).collect();
+    format!("errors:\n{}", lines.join("\n"))
+}
+
+/// What the value is, where the schema leaves it open.
+fn resolve<'a>(node: Node<'a>, value: Option<&Value>) -> Atom<'a> {
+    match (node.atom(), value) {
+        (Atom::Deduced, Some(Value::Object(_))) => Atom::Map(Map::DEDUCED),
+        (Atom::Deduced, Some(Value::Array(_))) => Atom::List(List::DEDUCED),
+        (Atom::Deduced, Some(Value::Null)) => Atom::Map(Map::DEDUCED),
+        (Atom::Deduced, Some(_)) => Atom::Scalar(Scalar::Untyped),
+        (atom, _) => atom,
+    }
+}
+
+/// Checks that a value fits: fields are declared, types match, associative lists have keys and (unless allowed) no duplicates.
+pub fn validate(value: &Value, node: Node<'_>, allow_duplicates: bool) -> Vec<Error> {
+    match resolve(node, Some(value)) {
+        Atom::Scalar(scalar) => validate_scalar(scalar, value).err().into_iter().collect(),
+        Atom::List(list) => match value {
+            Value::Null => Vec::new(),
+            Value::Array(items) => validate_list(items, list, allow_duplicates),
+            _ => vec![Error::new(format!(
+                "expected list, got {}",
+                element::go_value(value)
+            ))],
+        },
+        Atom::Map(map) => match value {
+            Value::Null => Vec::new(),
+            Value::Object(entries) => validate_map(entries, map, allow_duplicates),
+            _ => vec![Error::new(format!(
+                "expected map, got {}",
+                element::go_value(value)
+            ))],
+        },
+        Atom::Deduced => Vec::new(),
+    }
+}
+
+fn validate_scalar(scalar: Scalar, value: &Value) -> Result<(), Error> {
+    let ok = match (scalar, value) {
+        (_, Value::Null) => true,
+        (Scalar::Numeric, value) => value.is_number(),
+        (Scalar::String, value) => value.is_string(),
+        (Scalar::Boolean, value) => value.is_boolean(),
+        (Scalar::Untyped, value) => !value.is_array() && !value.is_object(),
+    };
+    if ok {
+        return Ok(());
+    }
+    Err(Error::new(match scalar {
+        Scalar::Numeric => format!(
+            "expected numeric (int or float), got {}",
+            element::go_type(value)
+        ),
+        Scalar::String => format!("expected string, got {}", element::go_syntax(value)),
+        Scalar::Boolean => format!("expected boolean, got {}", element::go_value(value)),
+        Scalar::Untyped => format!("expected any scalar, got {}", element::go_value(value)),
+    }))
+}
+
+fn validate_list(items: &[Value], list: List<'_>, allow_duplicates: bool) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for (index, item) in items.iter().enumerate() {
+        let place = if matches!(list.relation, Relation::Atomic) {
+            PathElement::Index(index)
+        } else {
+            match element::of(list, item) {
+                Ok(place) => {
+                    if !seen.insert(place.clone()) && !allow_duplicates {
+                        errors.push(Error::new(format!("duplicate entries for key {place}")));
+                    }
+                    place
+                }
+                Err(text) => {
+                    errors.push(Error::new(format!("element {index}: {text}")));
+                    return errors;
+                }
+            }
+        };
+        let prefix = place.to_string();
+        errors.extend(
+            validate(item, list.element, allow_duplicates)
+                .into_iter()
+                .map(|error| error.within(&prefix)),
+        );
+    }
+    errors
+}
+
+fn validate_map(
+    entries: &JsonMap<String, Value>,
+    map: Map<'_>,
+    allow_duplicates: bool,
+) -> Vec<Error> {
+    let mut errors = Vec::new();
+    for (key, value) in entries {
+        let prefix = format!(".{key}");
+        match map.field(key) {
+            None => {
+                errors.push(Error::new("field not declared in schema").within(&prefix));
+                return errors;
+            }
+            Some((node, _)) => {
+                errors.extend(
+                    validate(value, node, allow_duplicates)
+                        .into_iter()
+                        .map(|error| error.within(&prefix)),
+                );
+            }
+        }
+    }
+    errors
+}
+
+fn is_empty_list(value: Option<&Value>) -> bool {
+    value.and_then(Value::as_array).is_none_or(Vec::is_empty)
+}
+
+fn is_empty_map(value: Option<&Value>) -> bool {
+    value
+        .and_then(Value::as_object)
+        .is_none_or(JsonMap::is_empty)
+}
+
+/// How the two sides are walked together: the atom for each side where they differ.
+fn atoms<'a>(
+    node: Node<'a>,
+    left: Option<&Value>,
+    right: Option<&Value>,
+) -> (Atom<'a>, Option<Atom<'a>>) {
+    match (left, right) {
+        (left, None) => (resolve(node, left), None),
+        (None, right) => (resolve(node, right), None),
+        (left, right) => {
+            let (of_left, of_right) = (resolve(node, left), resolve(node, right));
+            if std::mem::discriminant(&of_left) == std::mem::discriminant(&of_right) {
+                (of_right, None)
+            } else {
+                (of_right, Some(of_left))
+            }
+        }
+    }
+}

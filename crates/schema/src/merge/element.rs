@@ -1,0 +1,112 @@
+//! The path elements of list items, and values as Go prints them.
+
+use serde_json::Value;
+
+use crate::{
+    fields::PathElement,
+    node::{List, Relation},
+};
+
+/// The path element of an item of a set or an associative list.
+pub(super) fn of(list: List<'_>, item: &Value) -> Result<PathElement, String> {
+    match list.relation {
+        Relation::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+        Relation::Set => match item {
+            Value::Object(_) => {
+                Err("associative list without keys has an element that's a map type".to_owned())
+            }
+            Value::Array(_) => {
+                Err("not supported: associative list with lists as elements".to_owned())
+            }
+            Value::Null => Err(
+                "associative list without keys has an element that's an explicit null".to_owned(),
+            ),
+            scalar => Ok(PathElement::Value(scalar.clone())),
+        },
+        Relation::Map(keys) => {
+            let map = match item {
+                Value::Object(map) => map,
+                Value::Null => {
+                    return Err("associative list with keys may not have a null element".to_owned());
+                }
+                _ => {
+                    return Err(
+                        "associative list with keys may not have non-map elements".to_owned()
+                    );
+                }
+            };
+            let mut fields: Vec<(String, Value)> = keys
+                .iter()
+                .filter_map(|key| {
+                    let value = map.get(key).or_else(|| list.element.field_default(key))?;
+                    Some((key.to_owned(), value.clone()))
+                })
+                .collect();
+            if fields.is_empty() {
+                let names: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+                return Err(format!(
+                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                    names.join(" ")
+                ));
+            }
+            fields.sort_by(|a, b| a.0.cmp(&b.0));
+            Ok(PathElement::Key(fields))
+        }
+    }
+}
+
+/// A value as Go's `%v` prints it.
+pub(super) fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_value).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let entries: Vec<String> = map
+                .iter()
+                .map(|(key, value)| format!("{key}:{}", go_value(value)))
+                .collect();
+            format!("map[{}]", entries.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A value's Go type.
+pub(super) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A wrapped value as Go's `%#v` prints it.
+pub(super) fn go_syntax(value: &Value) -> String {
+    fn inner(value: &Value) -> String {
+        match value {
+            Value::Null => "interface {}(nil)".to_owned(),
+            Value::String(text) => format!("{text:?}"),
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(inner).collect();
+                format!("[]interface {{}}{{{}}}", items.join(", "))
+            }
+            Value::Object(map) => {
+                let entries: Vec<String> = map
+                    .iter()
+                    .map(|(key, value)| format!("{key:?}:{}", inner(value)))
+                    .collect();
+                format!("map[string]interface {{}}{{{}}}", entries.join(", "))
+            }
+            other => other.to_string(),
+        }
+    }
+    format!("&value.valueUnstructured{{Value:{}}}", inner(value))
+}

@@ -1,0 +1,206 @@
+//! Structural schemas: what a CustomResourceDefinition says about its objects.
+//!
+//! One compiled tree serves validation, defaulting, pruning, server-side apply and the published documents.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// A compiled schema node. The logical junctors (`allOf` and its like) hold value validations only, as structural schemas demand.
+#[derive(Debug, Clone, Default)]
+pub struct Structural {
+    /// `object`, `array`, `string`, `integer`, `number`, `boolean`, or empty.
+    pub ty: String,
+    /// `x-kubernetes-int-or-string`.
+    pub int_or_string: bool,
+    /// Null is a value.
+    pub nullable: bool,
+    /// The declared fields.
+    pub properties: BTreeMap<String, Structural>,
+    /// The schema of all other keys.
+    pub additional: Additional,
+    /// The schema of list elements.
+    pub items: Option<Box<Structural>>,
+    /// What a missing field becomes.
+    pub default: Option<Value>,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`.
+    pub embedded: bool,
+    /// `x-kubernetes-list-type`: `atomic`, `set`, `map`, or empty.
+    pub list_type: String,
+    /// `x-kubernetes-list-map-keys`.
+    pub list_map_keys: Vec<String>,
+    /// `x-kubernetes-map-type`: `granular`, `atomic`, or empty.
+    pub map_type: String,
+    /// What values have to satisfy.
+    pub checks: Checks,
+    /// The CEL rules as written.
+    pub rules: Vec<Rule>,
+}
+
+/// What `additionalProperties` says.
+#[derive(Debug, Clone, Default)]
+pub enum Additional {
+    /// Nothing.
+    #[default]
+    Unset,
+    /// `true` or `false`.
+    Allowed(bool),
+    /// A schema.
+    Schema(Box<Structural>),
+}
+
+/// Value validations.
+#[derive(Debug, Clone, Default)]
+pub struct Checks {
+    /// `format`.
+    pub format: String,
+    /// `maximum` and whether it is exclusive.
+    pub maximum: Option<(f64, bool)>,
+    /// `minimum` and whether it is exclusive.
+    pub minimum: Option<(f64, bool)>,
+    /// `maxLength`, in characters.
+    pub max_length: Option<u64>,
+    /// `minLength`.
+    pub min_length: Option<u64>,
+    /// `pattern`.
+    pub pattern: String,
+    /// `maxItems`.
+    pub max_items: Option<u64>,
+    /// `minItems`.
+    pub min_items: Option<u64>,
+    /// `uniqueItems`.
+    pub unique_items: bool,
+    /// `multipleOf`.
+    pub multiple_of: Option<f64>,
+    /// `enum`.
+    pub allowed: Option<Vec<Value>>,
+    /// `maxProperties`.
+    pub max_properties: Option<u64>,
+    /// `minProperties`.
+    pub min_properties: Option<u64>,
+    /// `required`.
+    pub required: Vec<String>,
+    /// `allOf`.
+    pub all_of: Vec<Structural>,
+    /// `anyOf`.
+    pub any_of: Vec<Structural>,
+    /// `oneOf`.
+    pub one_of: Vec<Structural>,
+    /// `not`.
+    pub not: Option<Box<Structural>>,
+}
+
+/// One entry of `x-kubernetes-validations`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// The CEL expression.
+    pub rule: String,
+    /// What to say where it is false.
+    pub message: String,
+    /// A CEL expression for what to say.
+    pub message_expression: String,
+    /// The reason of the cause, such as `FieldValueInvalid`.
+    pub reason: String,
+    /// The field to name, relative to where the rule stands.
+    pub field_path: String,
+    /// The rule runs on creation as well, with `oldSelf` optional.
+    pub optional_old_self: Option<bool>,
+}
+
+impl Structural {
+    /// Reads the JSON form (`openAPIV3Schema`); what is not understood is left out, as validation of the CRD reports it.
+    pub fn from_json(schema: &Value) -> Self {
+        let text = |key: &str| schema[key].as_str().unwrap_or_default().to_owned();
+        let flag = |key: &str| schema[key].as_bool().unwrap_or_default();
+        let list = |key: &str| -> Vec<Structural> {
+            schema[key]
+                .as_array()
+                .map(|items| items.iter().map(Self::from_json).collect())
+                .unwrap_or_default()
+        };
+        let strings = |key: &str| -> Vec<String> {
+            schema[key]
+                .as_array()
+                .map(|items| {
+                    items
+                        .iter()
+                        .filter_map(|v| v.as_str().map(str::to_owned))
+                        .collect()
+                })
+                .unwrap_or_default()
+        };
+        Self {
+            ty: text("type"),
+            int_or_string: flag("x-kubernetes-int-or-string"),
+            nullable: flag("nullable"),
+            properties: schema["properties"]
+                .as_object()
+                .map(|map| {
+                    map.iter()
+                        .map(|(name, sub)| (name.clone(), Self::from_json(sub)))
+                        .collect()
+                })
+                .unwrap_or_default(),
+            additional: match &schema["additionalProperties"] {
+                Value::Bool(allowed) => Additional::Allowed(*allowed),
+                sub @ Value::Object(_) => Additional::Schema(Box::new(Self::from_json(sub))),
+                _ => Additional::Unset,
+            },
+            items: schema["items"]
+                .is_object()
+                .then(|| Box::new(Self::from_json(&schema["items"]))),
+            default: schema.get("default").cloned(),
+            preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
+            embedded: flag("x-kubernetes-embedded-resource"),
+            list_type: text("x-kubernetes-list-type"),
+            list_map_keys: strings("x-kubernetes-list-map-keys"),
+            map_type: text("x-kubernetes-map-type"),
+            checks: Checks {
+                format: text("format"),
+                maximum: schema["maximum"]
+                    .as_f64()
+                    .map(|limit| (limit, flag("exclusiveMaximum"))),
+                minimum: schema["minimum"]
+                    .as_f64()
+                    .map(|limit| (limit, flag("exclusiveMinimum"))),
+                max_length: schema["maxLength"].as_u64(),
+                min_length: schema["minLength"].as_u64(),
+                pattern: text("pattern"),
+                max_items: schema["maxItems"].as_u64(),
+                min_items: schema["minItems"].as_u64(),
+                unique_items: flag("uniqueItems"),
+                multiple_of: schema["multipleOf"].as_f64(),
+                allowed: schema["enum"].as_array().cloned(),
+                max_properties: schema["maxProperties"].as_u64(),
+                min_properties: schema["minProperties"].as_u64(),
+                required: strings("required"),
+                all_of: list("allOf"),
+                any_of: list("anyOf"),
+                one_of: list("oneOf"),
+                not: schema["not"]
+                    .is_object()
+                    .then(|| Box::new(Self::from_json(&schema["not"]))),
+            },
+            rules: schema["x-kubernetes-validations"]
+                .as_array()
+                .map(|rules| rules.iter().map(Rule::from_json).collect())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+impl Rule {
+    fn from_json(rule: &Value) -> Self {
+        let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+        Self {
+            rule: text("rule"),
+            message: text("message"),
+            message_expression: text("messageExpression"),
+            reason: text("reason"),
+            field_path: text("fieldPath"),
+            optional_old_self: rule["optionalOldSelf"].as_bool(),
+        }
+    }
+}
