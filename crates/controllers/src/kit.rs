@@ -7,5 +7,6 @@ pub mod events;
 pub mod informer;
 pub mod meta;
 pub mod metrics;
+pub mod nodes;
 pub mod queue;
 pub mod whole;

@@ -23,8 +23,15 @@ pub mod kit;
 pub mod leader;
 
 mod claims;
+mod daemonset;
+mod deployment;
 mod error;
+mod gc;
+mod inventory;
+mod namespace;
 mod registry;
+mod replicaset;
+mod workload;
 
 pub use config::{Config, Controller};
 pub use error::Error;
@@ -37,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use kit::context::Context;
 use kit::events::Recorder;
 use kit::metrics::Metrics;
+use registry::Built;
 
 /// Runs the enabled controllers until `shutdown`, or until leadership is lost.
 ///
@@ -96,12 +104,16 @@ async fn run_controllers(
     let served = registry::served(&client, &config, &shutdown).await?;
     let context = Context::new(client, config, metrics, events, shutdown.clone());
     context.spawn(writer);
-    let controllers = registry::build(&context, &Arc::new(served));
+    let Built { tasks, inventory } = registry::build(&context, &Arc::new(served));
     context.start().await;
+    if let Some(inventory) = inventory {
+        inventory.start().await;
+        context.spawn(inventory.run());
+    }
     if !shutdown.is_cancelled() {
-        tracing::info!(controllers = controllers.len(), "controllers run");
-        for controller in controllers {
-            context.spawn(controller);
+        tracing::info!(controllers = tasks.len(), "controllers run");
+        for task in tasks {
+            context.spawn(task);
         }
     }
     shutdown.cancelled().await;

@@ -10,8 +10,9 @@ use kube::Client;
 use kube::core::discovery::ApiResource;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, Controller};
+use crate::config::{Config, Controller as C};
 use crate::error::Error;
+use crate::inventory::Inventory;
 use crate::kit::context::Context;
 
 /// The task of one controller; it runs once its informers have their first list.
@@ -25,7 +26,8 @@ pub(crate) struct Served {
 }
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 6] = [
+const ASKED: [&str; 7] = [
+    "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
     "resource.k8s.io/v1beta2",
     "resource.k8s.io/v1alpha3",
@@ -96,23 +98,60 @@ impl Served {
     }
 }
 
-/// Builds the enabled controllers; their informers are registered, but do not run yet.
-pub(crate) fn build(context: &Context, served: &Arc<Served>) -> Vec<Task> {
-    let mut tasks: Vec<Task> = Vec::new();
-    for controller in context.config.controllers.clone() {
-        tasks.extend(task(controller, context, served));
-    }
-    tasks
+/// Controllers that are set up.
+pub(crate) struct Built {
+    pub tasks: Vec<Task>,
+    /// Filled before the tasks run, if one of them needs it.
+    pub inventory: Option<Inventory>,
 }
 
-fn task(controller: Controller, context: &Context, served: &Arc<Served>) -> Option<Task> {
-    match controller {
-        Controller::ResourceClaim => served
-            .has("resource.k8s.io/v1", "resourceclaims")
-            .then(|| crate::claims::build(context)),
+/// Builds the enabled controllers; their informers are registered, but do not run yet.
+pub(crate) fn build(context: &Context, served: &Arc<Served>) -> Built {
+    let enabled = &context.config.controllers;
+    let everything = [C::GarbageCollector, C::Namespace, C::ResourceQuota];
+    let inventory = everything
+        .iter()
+        .any(|c| enabled.contains(c))
+        .then(|| Inventory::new(context, served));
+    let tasks = enabled
+        .iter()
+        .filter_map(|c| task(*c, context, served, inventory.as_ref()))
+        .collect();
+    Built { tasks, inventory }
+}
+
+fn task(
+    controller: C,
+    context: &Context,
+    served: &Arc<Served>,
+    inventory: Option<&Inventory>,
+) -> Option<Task> {
+    // Without the kind there is nothing to do, and its informer would never be ready.
+    let needed = match controller {
+        C::ResourceClaim => ("resource.k8s.io/v1", "resourceclaims"),
+        C::Deployment => ("apps/v1", "deployments"),
+        C::ReplicaSet => ("apps/v1", "replicasets"),
+        C::DaemonSet => ("apps/v1", "daemonsets"),
+        _ => ("", ""),
+    };
+    if !needed.0.is_empty() && !served.has(needed.0, needed.1) {
+        tracing::info!(
+            controller = controller.name(),
+            resource = needed.1,
+            "not served, not started"
+        );
+        return None;
+    }
+    Some(match controller {
+        C::ResourceClaim => crate::claims::build(context),
+        C::Deployment => crate::deployment::build(context),
+        C::ReplicaSet => crate::replicaset::build(context),
+        C::DaemonSet => crate::daemonset::build(context),
+        C::GarbageCollector => crate::gc::build(context, inventory?),
+        C::Namespace => crate::namespace::build(context, inventory?),
         _ => {
             let _ = served.taint_rules();
-            None
+            return None;
         }
-    }
+    })
 }

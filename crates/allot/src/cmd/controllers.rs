@@ -1,10 +1,174 @@
-//! `allot controllers`.
+//! `allot controllers`: the control loops against any Kubernetes API server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use allot_controllers::kit::metrics::Metrics;
+use allot_controllers::{Config, leader};
+use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio_util::sync::CancellationToken;
 
 /// Flags of `allot controllers`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Controllers to run: `*` for the defaults, `all`, names, `-name` to leave one out. On an API
+    /// server of allot the defaults are all; elsewhere those that belong to DRA
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
+    controllers: Vec<String>,
+    /// Work only while holding a Lease, so that several processes can stand by
+    #[arg(long, default_missing_value = "true", default_value = "false", num_args = 0..=1, require_equals = true)]
+    leader_elect: bool,
+    /// Namespace of the Lease
+    #[arg(long, default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+    /// Name of the Lease
+    #[arg(long, default_value = "allot-controllers")]
+    leader_elect_resource_name: String,
+    /// Seconds without a heartbeat until a node is not ready
+    #[arg(long, default_value_t = 50)]
+    node_monitor_grace_period: u64,
+    /// Seconds until the devices of a driver or node that is gone are tainted
+    #[arg(long, default_value_t = 30)]
+    slice_liveness_delay: u64,
+    /// Keys that each controller handles at a time
+    #[arg(long, default_value_t = 10)]
+    workers: usize,
+    /// Address for /metrics and /healthz over HTTP, for example 127.0.0.1:10257; off by default
+    #[arg(long)]
+    metrics_bind_address: Option<std::net::SocketAddr>,
+}
 
 /// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot controllers` is not part of this build yet")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let shutdown = CancellationToken::new();
+    tokio::spawn(cancel_on_signal(shutdown.clone()));
+    let client = client(args.kubeconfig.as_deref()).await?;
+    let mut config = if is_allot(&client, &shutdown).await {
+        Config::embedded()
+    } else {
+        Config::external()
+    };
+    config = config.select(&args.controllers)?;
+    config.workers = args.workers.max(1);
+    config.node_monitor_grace_period = Duration::from_secs(args.node_monitor_grace_period);
+    config.slice_liveness_delay = Duration::from_secs(args.slice_liveness_delay);
+    if args.leader_elect {
+        config.leader_election = Some(leader::Settings::new(
+            &args.leader_elect_resource_namespace,
+            &args.leader_elect_resource_name,
+            &leader::identity(),
+        ));
+    }
+    let metrics = Metrics::new();
+    if let Some(address) = args.metrics_bind_address {
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        tokio::spawn(serve_metrics(listener, metrics.clone()));
+    }
+    allot_controllers::run_with_metrics(client, config, metrics, shutdown).await?;
+    Ok(())
+}
+
+/// A client for the API server of a kubeconfig file, or of the environment.
+async fn client(kubeconfig: Option<&std::path::Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no kubeconfig found; name one with --kubeconfig")?,
+    };
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// Whether the API server is one of allot, which has no controllers of its own. Waits until it
+/// answers.
+async fn is_allot(client: &kube::Client, shutdown: &CancellationToken) -> bool {
+    let mut told = false;
+    loop {
+        match client.apiserver_version().await {
+            Ok(version) => return version.git_version.contains("allot"),
+            Err(error) => {
+                if !told {
+                    eprintln!("waiting for the API server: {error}");
+                    told = true;
+                }
+                tokio::select! {
+                    () = shutdown.cancelled() => return false,
+                    () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn cancel_on_signal(shutdown: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    shutdown.cancel();
+}
+
+async fn serve_metrics(listener: tokio::net::TcpListener, metrics: Metrics) {
+    use http_body_util::Full;
+    use hyper::body::{Bytes, Incoming};
+    use hyper::service::service_fn;
+    use hyper::{Request, Response};
+
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let metrics = metrics.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let metrics = metrics.clone();
+                async move {
+                    let (status, body) = match request.uri().path() {
+                        "/metrics" => (200, metrics.encode()),
+                        "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
+                        _ => (404, "not found\n".to_owned()),
+                    };
+                    Response::builder()
+                        .status(status)
+                        .header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+                        .body(Full::new(Bytes::from(body)))
+                }
+            });
+            let io = hyper_util::rt::TokioIo::new(stream);
+            // A scraper that hangs up is its own problem.
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(io, service)
+                .await;
+        });
+    }
 }

@@ -10,6 +10,7 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::informer::{Cached, Informer};
 use super::meta;
 use crate::Error;
 
@@ -76,13 +77,27 @@ where
     Ok(client.request(request).await?)
 }
 
+/// What a delete left behind.
+#[derive(Debug)]
+pub enum Outcome<K> {
+    /// The object is gone (or was before).
+    Gone,
+    /// Deletion has begun; this is the object now.
+    Marked(Box<K>),
+}
+
 /// Deletes an object if it is still the one with that UID. Gone already counts as success.
 ///
 /// # Errors
-/// What the API server answered, except not found and a different UID.
-pub async fn delete<K>(api: &Api<K>, name: &str, uid: &str, options: Delete) -> Result<(), Error>
+/// What the API server answered, except not found. A different UID is a conflict.
+pub async fn delete<K>(
+    api: &Api<K>,
+    name: &str,
+    uid: &str,
+    options: Delete,
+) -> Result<Outcome<K>, Error>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: Resource + Clone + DeserializeOwned + Debug,
 {
     let params = DeleteParams {
         grace_period_seconds: options.grace,
@@ -94,10 +109,35 @@ where
         ..Default::default()
     };
     match api.delete(name, &params).await.map_err(Error::from) {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_not_found() => Ok(()),
+        Ok(answer) => Ok(match answer.left() {
+            Some(obj) if meta::deleting(&obj) && meta::uid(&obj) == uid => {
+                Outcome::Marked(Box::new(obj))
+            }
+            _ => Outcome::Gone,
+        }),
+        Err(error) if error.is_not_found() => Ok(Outcome::Gone),
         Err(error) => Err(error),
     }
+}
+
+/// Deletes a cached object and takes the result into the cache, so that the next look at it does
+/// not see the object as it was.
+///
+/// # Errors
+/// As [`delete`]; an object that was replaced by another of the same name counts as gone.
+pub async fn delete_cached<K: Cached>(
+    cache: &Informer<K>,
+    api: &Api<K>,
+    obj: &K,
+    options: Delete,
+) -> Result<(), Error> {
+    match delete(api, meta::name(obj), meta::uid(obj), options).await {
+        Ok(Outcome::Gone) => cache.assume_gone(obj),
+        Ok(Outcome::Marked(new)) => cache.assume(*new),
+        Err(error) if error.is_conflict() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// How to delete.

@@ -118,6 +118,8 @@ struct State<K> {
     indexes: Vec<Index<K>>,
     /// The highest resourceVersion that the watch has delivered.
     seen: u64,
+    /// UIDs of objects that we deleted and whose deletion the watch has not delivered yet.
+    gone: FxHashSet<String>,
 }
 
 struct Inner<K> {
@@ -199,6 +201,7 @@ impl<K: Cached> Informer<K> {
                 objects: FxHashMap::default(),
                 indexes: Vec::new(),
                 seen: 0,
+                gone: FxHashSet::default(),
             }),
             handlers: RwLock::new(Vec::new()),
             order: Mutex::new(()),
@@ -298,6 +301,29 @@ impl<K: Cached> Informer<K> {
         self.store(key, Arc::new(obj));
     }
 
+    /// Takes the knowledge that an object does not exist any more into the store. What the watch
+    /// still delivers of it is ignored.
+    pub fn assume_gone(&self, obj: &K) {
+        let _order = self.0.order.lock();
+        let key = key_of(obj);
+        let uid = obj.meta().uid.clone().unwrap_or_default();
+        let removed = {
+            let mut state = self.0.state.write();
+            let known = state
+                .objects
+                .get(&key)
+                .is_some_and(|o| o.meta().uid == obj.meta().uid);
+            if !known {
+                return;
+            }
+            state.gone.insert(uid);
+            state.remove(&key)
+        };
+        if let Some(removed) = removed {
+            self.tell(&Change::Deleted(removed));
+        }
+    }
+
     /// One event of the watch. Public within the crate so that tests can play a history.
     pub(crate) fn apply(&self, obj: K) {
         let _order = self.0.order.lock();
@@ -335,6 +361,9 @@ impl<K: Cached> Informer<K> {
         let removed = {
             let mut state = self.0.state.write();
             state.seen = state.seen.max(version(obj));
+            if let Some(uid) = &obj.meta().uid {
+                state.gone.remove(uid);
+            }
             let same = state
                 .objects
                 .get(&key)
@@ -355,6 +384,9 @@ impl<K: Cached> Informer<K> {
             let keys = state.objects.keys().filter(|k| !listed.contains(*k));
             keys.filter_map(|k| state.objects.get(k).cloned()).collect()
         };
+        // A list is newer than any delete of ours that was answered before; objects with the
+        // remembered UIDs are not in it.
+        self.0.state.write().gone.clear();
         for obj in gone {
             self.delete(&obj);
         }

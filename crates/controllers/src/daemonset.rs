@@ -1,0 +1,288 @@
+//! DaemonSets: one pod on each node that fits.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::kit::clock::Clock;
+use crate::kit::context::Context;
+use crate::kit::informer::{Informer, Key, key, key_of};
+use crate::kit::meta;
+use crate::kit::queue::{Next, Queue};
+use crate::kit::whole::Whole;
+use crate::registry::Task;
+use crate::workload::revision::{History, REVISION_HASH, Revision, data_of, hash_of};
+use crate::workload::{
+    self, BY_CONTROLLER, ORPHANS, PodControl, controller_uid, orphan_namespace, pod_from_template,
+    write_status,
+};
+
+use plan::{Fit, NodeState};
+
+#[cfg(test)]
+mod tests;
+
+/// Pods created or deleted per pass at most, as in upstream.
+const BURST: usize = 250;
+
+type Object = Whole<DaemonSet>;
+
+struct DaemonSets {
+    control: PodControl,
+    sets: Informer<Object>,
+    nodes: Informer<Node>,
+    revisions: Informer<Revision>,
+    clock: Clock,
+    queue: Queue<Key>,
+}
+
+/// Sets the controller up.
+pub(crate) fn build(context: &Context) -> Task {
+    let pods = context.informer::<Pod>();
+    pods.index(BY_CONTROLLER, controller_uid)
+        .index(ORPHANS, orphan_namespace);
+    let revisions = context.informer::<Revision>();
+    revisions.index(BY_CONTROLLER, controller_uid);
+    let this = Arc::new(DaemonSets {
+        control: PodControl {
+            client: context.client.clone(),
+            events: context.events.component("daemonset-controller"),
+            pods: pods.clone(),
+        },
+        sets: context.informer::<Object>(),
+        nodes: context.informer::<Node>(),
+        revisions,
+        clock: context.clock.clone(),
+        queue: context.queue("daemonset"),
+    });
+    let queue = this.queue.clone();
+    this.sets
+        .on(move |change| queue.add(key_of(&**change.object())));
+    let weak = Arc::downgrade(&this);
+    pods.on(move |change| {
+        if let Some(this) = weak.upgrade() {
+            if let Some(old) = change.old() {
+                this.pod_changed(old);
+            }
+            this.pod_changed(change.object());
+        }
+    });
+    let weak = Arc::downgrade(&this);
+    this.nodes.on(move |change| {
+        let Some(this) = weak.upgrade() else { return };
+        // Heartbeats do not matter, only what decides where pods may be.
+        let same = change.old().is_some_and(|old| {
+            let new = change.object();
+            old.metadata.labels == new.metadata.labels
+                && crate::kit::nodes::taints(old) == crate::kit::nodes::taints(new)
+        });
+        if !same {
+            for set in this.sets.list() {
+                this.queue.add(key_of(&*set));
+            }
+        }
+    });
+    let queue = this.queue.clone();
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |key| {
+            let this = this.clone();
+            async move { this.sync(&key).await }
+        },
+    ))
+}
+
+impl DaemonSets {
+    fn pod_changed(&self, pod: &Pod) {
+        let namespace = meta::namespace(pod);
+        if let Some(owner) = meta::controller_of(&pod.metadata) {
+            if owner.kind == "DaemonSet" {
+                self.queue.add(key(Some(namespace), &owner.name));
+            }
+            return;
+        }
+        for set in self.sets.list() {
+            let selector = set.spec.as_ref().map(|s| &s.selector);
+            if meta::namespace(&*set) == namespace
+                && selector.is_some_and(|s| {
+                    !meta::is_empty_selector(s) && meta::selects(s, pod.metadata.labels.as_ref())
+                })
+            {
+                self.queue.add(key_of(&*set));
+            }
+        }
+    }
+
+    async fn sync(&self, key: &str) -> Result<Next, Error> {
+        let Some(set) = self.sets.get(key) else {
+            return Ok(Next::Done);
+        };
+        let Some(spec) = set.spec.clone() else {
+            return Ok(Next::Done);
+        };
+        if meta::is_empty_selector(&spec.selector) || meta::deleting(&*set) {
+            return Ok(Next::Done);
+        }
+        workload::claim(
+            &self.control.client,
+            &**set,
+            &spec.selector,
+            &self.control.pods,
+        )
+        .await?;
+        let data = data_of(set.at("/spec/template"));
+        let mut history = History::of(&self.revisions, meta::uid(&*set));
+        let collisions = set
+            .status
+            .as_ref()
+            .and_then(|s| s.collision_count)
+            .unwrap_or(0);
+        let (current, collisions) = history
+            .current(
+                &self.control.client,
+                &self.revisions,
+                &**set,
+                set.at("/spec/template/metadata/labels"),
+                &data,
+                collisions,
+            )
+            .await?;
+        let hash = hash_of(&*current).to_owned();
+        let result = self.manage(&set, &spec, &hash).await;
+        if let Err(error) = &result
+            && error.is_namespace_terminating()
+        {
+            return Ok(Next::Done);
+        }
+        let pods = self.control.pods.by_index(BY_CONTROLLER, meta::uid(&*set));
+        let limit = usize::try_from(spec.revision_history_limit.unwrap_or(10)).unwrap_or(10);
+        let in_use =
+            |r: &Revision| hash_of(r) == hash || pods.iter().any(|p| hash_of(&**p) == hash_of(r));
+        history
+            .prune(
+                &self.control.client,
+                &self.revisions,
+                meta::namespace(&*set),
+                in_use,
+                limit,
+            )
+            .await?;
+        let wait = self.write(&set, &spec, &hash, collisions).await?;
+        result?;
+        Ok(wait.map_or(Next::Done, Next::After))
+    }
+
+    /// The nodes with what is on them, by name.
+    fn states(
+        &self,
+        set: &Object,
+        spec: &DaemonSetSpec,
+        hash: &str,
+    ) -> BTreeMap<String, NodeState> {
+        let mut states: BTreeMap<String, NodeState> = BTreeMap::new();
+        for node in self.nodes.list() {
+            let fit = plan::fit(spec, &node);
+            states.insert(meta::name(&*node).to_owned(), NodeState::new(fit));
+        }
+        let now = self.clock.now();
+        for pod in self.control.pods.by_index(BY_CONTROLLER, meta::uid(set)) {
+            let node = plan::target_node(&pod);
+            // A node that is gone: its bound pods are the pod garbage collector's business.
+            let state = states
+                .entry(node)
+                .or_insert_with(|| NodeState::new(Fit::NoNode));
+            state.pods.push(plan::DaemonPod::new(
+                &pod,
+                hash,
+                spec.min_ready_seconds.unwrap_or(0),
+                now,
+            ));
+        }
+        states
+    }
+
+    async fn manage(&self, set: &Object, spec: &DaemonSetSpec, hash: &str) -> Result<(), Error> {
+        let states = self.states(set, spec, hash);
+        let actions = plan::actions(spec, &states);
+        let pods: BTreeMap<String, Arc<Pod>> = self
+            .control
+            .pods
+            .by_index(BY_CONTROLLER, meta::uid(set))
+            .into_iter()
+            .map(|p| (meta::name(&*p).to_owned(), p))
+            .collect();
+        let deletions = actions
+            .delete
+            .iter()
+            .take(BURST)
+            .filter_map(|name| pods.get(name))
+            .map(|pod| self.control.delete(&**set, pod));
+        for result in futures::future::join_all(deletions).await {
+            result?;
+        }
+        let mut batch = 1;
+        let mut left = &actions.create[..actions.create.len().min(BURST)];
+        while !left.is_empty() {
+            let (now, rest) = left.split_at(batch.min(left.len()));
+            let bodies: Vec<Value> = now.iter().map(|node| new_pod(set, hash, node)).collect();
+            let creations = bodies.iter().map(|pod| self.control.create(&**set, pod));
+            for result in futures::future::join_all(creations).await {
+                result?;
+            }
+            left = rest;
+            batch *= 2;
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        set: &Object,
+        spec: &DaemonSetSpec,
+        hash: &str,
+        collisions: i32,
+    ) -> Result<Option<Duration>, Error> {
+        let states = self.states(set, spec, hash);
+        let (mut status, wait) = plan::status(&states);
+        status["observedGeneration"] = json!(meta::generation(set));
+        if collisions > 0 {
+            status["collisionCount"] = json!(collisions);
+        }
+        let api: Api<Object> = Api::namespaced(self.control.client.clone(), meta::namespace(set));
+        write_status(&api, &self.sets, set, set.at("/status"), status).await?;
+        Ok(wait)
+    }
+}
+
+/// The pod for a node: only there may the scheduler put it, whatever the node's condition.
+fn new_pod(set: &Object, hash: &str, node: &str) -> Value {
+    let mut pod = pod_from_template(
+        set.at("/spec/template"),
+        meta::namespace(set),
+        &format!("{}-", meta::name(set)),
+        meta::controller_ref(&**set),
+    );
+    pod["metadata"]["labels"][REVISION_HASH] = json!(hash);
+    pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({
+        "nodeSelectorTerms": [{
+            "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
+        }],
+    });
+    let host_network = pod["spec"]["hostNetwork"] == true;
+    let mut tolerations = pod["spec"]["tolerations"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    tolerations.extend(plan::tolerations(host_network).iter().map(|t| json!(t)));
+    pod["spec"]["tolerations"] = json!(tolerations);
+    pod
+}

@@ -1,0 +1,533 @@
+//! Deployments: one replica set per template, rolled over from the old ones to the new one.
+
+mod plan;
+mod status;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use serde_json::{Map, Value, json};
+
+use crate::Error;
+use crate::kit::api::{self, Delete, Part};
+use crate::kit::clock::Clock;
+use crate::kit::context::Context;
+use crate::kit::events::{Level, Recorder, reference};
+use crate::kit::informer::{Informer, Key, key, key_of};
+use crate::kit::meta;
+use crate::kit::queue::{Next, Queue};
+use crate::kit::whole::Whole;
+use crate::registry::Task;
+use crate::replicaset::Set;
+use crate::workload::{
+    self, BY_CONTROLLER, ORPHANS, POD_TEMPLATE_HASH, controller_uid, orphan_namespace,
+};
+
+use plan::{Limits, Size};
+
+#[cfg(test)]
+mod tests;
+
+const REVISION: &str = "deployment.kubernetes.io/revision";
+const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
+const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+/// Annotations of a deployment that its replica sets do not get.
+const NOT_COPIED: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    REVISION,
+    REVISION_HISTORY,
+    DESIRED_REPLICAS,
+    MAX_REPLICAS,
+    "deprecated.deployment.rollback.to",
+];
+
+type Object = Whole<Deployment>;
+
+struct Deployments {
+    client: kube::Client,
+    events: Recorder,
+    clock: Clock,
+    deployments: Informer<Object>,
+    sets: Informer<Set>,
+    pods: Informer<Pod>,
+    queue: Queue<Key>,
+}
+
+/// Sets the controller up.
+pub(crate) fn build(context: &Context) -> Task {
+    let this = Arc::new(Deployments {
+        client: context.client.clone(),
+        events: context.events.component("deployment-controller"),
+        clock: context.clock.clone(),
+        deployments: context.informer::<Object>(),
+        sets: context.informer::<Set>(),
+        pods: context.informer::<Pod>(),
+        queue: context.queue("deployment"),
+    });
+    this.sets
+        .index(BY_CONTROLLER, controller_uid)
+        .index(ORPHANS, orphan_namespace);
+    this.pods.index(BY_CONTROLLER, controller_uid);
+    let queue = this.queue.clone();
+    this.deployments
+        .on(move |change| queue.add(key_of(&**change.object())));
+    let weak = Arc::downgrade(&this);
+    this.sets.on(move |change| {
+        let Some(this) = weak.upgrade() else { return };
+        if let Some(old) = change.old() {
+            this.set_changed(old);
+        }
+        this.set_changed(change.object());
+    });
+    let weak = Arc::downgrade(&this);
+    this.pods.on(move |change| {
+        // A recreate waits for the last old pod.
+        if change.is_delete()
+            && let Some(this) = weak.upgrade()
+            && let Some(owner) = meta::controller_of(&change.object().metadata)
+            && owner.kind == "ReplicaSet"
+            && let Some(set) = this
+                .sets
+                .find(meta::namespace(&**change.object()), &owner.name)
+        {
+            this.set_changed(&set);
+        }
+    });
+    let queue = this.queue.clone();
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |key| {
+            let this = this.clone();
+            async move { this.sync(&key).await }
+        },
+    ))
+}
+
+fn size_of(set: &Set) -> Size {
+    let number = |name: &str| meta::annotation(set, name).and_then(|v| v.parse().ok());
+    Size {
+        spec: set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1),
+        status: set.status.as_ref().map_or(0, |s| s.replicas),
+        available: set
+            .status
+            .as_ref()
+            .and_then(|s| s.available_replicas)
+            .unwrap_or(0),
+        max: number(MAX_REPLICAS),
+        desired: number(DESIRED_REPLICAS),
+    }
+}
+
+fn revision_of(set: &Set) -> i64 {
+    meta::annotation(set, REVISION)
+        .and_then(|r| r.parse().ok())
+        .unwrap_or(0)
+}
+
+/// A pod template without the label that the controller adds.
+fn plain(template: &Value) -> Value {
+    let mut template = template.clone();
+    if let Some(labels) = template
+        .pointer_mut("/metadata/labels")
+        .and_then(Value::as_object_mut)
+    {
+        labels.remove(POD_TEMPLATE_HASH);
+    }
+    if let Some(metadata) = template
+        .pointer_mut("/metadata")
+        .and_then(Value::as_object_mut)
+    {
+        metadata.retain(|_, v| !v.is_null() && v.as_object().is_none_or(|o| !o.is_empty()));
+    }
+    template
+}
+
+/// All replica sets of a deployment, oldest first, and which of them is the new one.
+struct Sets {
+    all: Vec<Arc<Set>>,
+    new: Option<usize>,
+}
+
+impl Sets {
+    fn of(mut all: Vec<Arc<Set>>, template: &Value) -> Self {
+        all.sort_by_key(|s| {
+            (
+                s.metadata.creation_timestamp.clone(),
+                s.metadata.name.clone(),
+            )
+        });
+        let wanted = plain(template);
+        // The oldest of several equal ones, so that the choice is stable.
+        let new = all
+            .iter()
+            .position(|s| plain(s.at("/spec/template")) == wanted);
+        Self { all, new }
+    }
+
+    fn new_set(&self) -> Option<&Arc<Set>> {
+        self.new.map(|i| &self.all[i])
+    }
+
+    fn old(&self) -> impl Iterator<Item = &Arc<Set>> {
+        self.all
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| Some(*i) != self.new)
+            .map(|(_, s)| s)
+    }
+
+    fn sizes(&self) -> Vec<Size> {
+        self.all.iter().map(|s| size_of(s)).collect()
+    }
+}
+
+impl Deployments {
+    fn set_changed(&self, set: &Set) {
+        let namespace = meta::namespace(set);
+        if let Some(owner) = meta::controller_of(&set.metadata) {
+            if owner.kind == "Deployment" {
+                self.queue.add(key(Some(namespace), &owner.name));
+            }
+            return;
+        }
+        for deployment in self.deployments.list() {
+            let selector = deployment.spec.as_ref().map(|s| &s.selector);
+            if meta::namespace(&*deployment) == namespace
+                && selector.is_some_and(|s| meta::selects(s, set.metadata.labels.as_ref()))
+            {
+                self.queue.add(key_of(&*deployment));
+            }
+        }
+    }
+
+    fn sets_of(&self, deployment: &Object) -> Sets {
+        let mine = self.sets.by_index(BY_CONTROLLER, meta::uid(deployment));
+        Sets::of(mine, deployment.at("/spec/template"))
+    }
+
+    async fn sync(&self, key: &str) -> Result<Next, Error> {
+        let Some(deployment) = self.deployments.get(key) else {
+            return Ok(Next::Done);
+        };
+        let Some(spec) = deployment.spec.clone() else {
+            return Ok(Next::Done);
+        };
+        if meta::is_empty_selector(&spec.selector) {
+            self.events.event(
+                reference(&**deployment),
+                Level::Warning,
+                "SelectingAll",
+                "This deployment is selecting all pods. A non-empty selector is required."
+                    .to_owned(),
+            );
+            return Ok(Next::Done);
+        }
+        workload::claim(&self.client, &**deployment, &spec.selector, &self.sets).await?;
+        if !meta::deleting(&*deployment) {
+            match self.roll(&deployment, &spec).await {
+                Err(error) if error.is_namespace_terminating() => return Ok(Next::Done),
+                result => result?,
+            }
+        }
+        // The roll may have written the deployment (its revision).
+        let Some(deployment) = self.deployments.get(key) else {
+            return Ok(Next::Done);
+        };
+        let sets = self.sets_of(&deployment);
+        self.write_status(&deployment, &spec, &sets).await
+    }
+
+    async fn roll(&self, deployment: &Object, spec: &DeploymentSpec) -> Result<(), Error> {
+        let limits = Limits::of(spec);
+        let mut sets = self.sets_of(deployment);
+        let paused = spec.paused.unwrap_or(false);
+        if paused || plan::was_scaled(limits.replicas, &sets.sizes()) {
+            if let Some(new) = sets.new_set() {
+                self.annotate_new(deployment, &sets, &new.clone()).await?;
+            }
+            let sets = self.sets_of(deployment);
+            let sizes = plan::scale(limits, &sets.sizes(), sets.new, !plan::is_recreate(spec));
+            for (set, size) in sets.all.iter().zip(sizes) {
+                self.resize(deployment, limits, set, size).await?;
+            }
+            if paused {
+                return self.clean_up(deployment, spec, &sets).await;
+            }
+            return Ok(());
+        }
+        if plan::is_recreate(spec) {
+            for set in sets.old() {
+                self.resize(deployment, limits, set, 0).await?;
+            }
+            let old_pods = sets
+                .old()
+                .flat_map(|s| self.pods.by_index(BY_CONTROLLER, meta::uid(&**s)))
+                .any(|p| !meta::is_finished(&p));
+            if old_pods {
+                return Ok(());
+            }
+            let new = self
+                .ensure_new(deployment, &sets, limits, limits.replicas)
+                .await?;
+            self.resize(deployment, limits, &new, limits.replicas)
+                .await?;
+        } else {
+            let old: Vec<Size> = sets.old().map(|s| size_of(s)).collect();
+            let first = plan::grow_new(limits, &Size::default(), &old);
+            let new = self.ensure_new(deployment, &sets, limits, first).await?;
+            sets = self.sets_of(deployment);
+            let grown = plan::grow_new(limits, &size_of(&new), &old);
+            if !self.resize(deployment, limits, &new, grown).await? {
+                let sizes = plan::shrink_old(limits, &size_of(&new), &old);
+                for (set, size) in sets.old().zip(sizes) {
+                    self.resize(deployment, limits, set, size).await?;
+                }
+            }
+        }
+        let sets = self.sets_of(deployment);
+        self.clean_up(deployment, spec, &sets).await
+    }
+
+    /// The replica set of the current template, made if there is none, with its annotations right.
+    async fn ensure_new(
+        &self,
+        deployment: &Object,
+        sets: &Sets,
+        limits: Limits,
+        replicas: i32,
+    ) -> Result<Arc<Set>, Error> {
+        if let Some(new) = sets.new_set() {
+            return self.annotate_new(deployment, sets, &new.clone()).await;
+        }
+        let namespace = meta::namespace(deployment);
+        let revision = sets.all.iter().map(|s| revision_of(s)).max().unwrap_or(0) + 1;
+        let template = deployment.at("/spec/template");
+        let mut collisions = deployment.status.as_ref().and_then(|s| s.collision_count);
+        let api: Api<Set> = Api::namespaced(self.client.clone(), namespace);
+        let created = loop {
+            let hash = workload::hash(&[template], collisions);
+            let body = new_set(deployment, &hash, revision, limits, replicas);
+            match api::create(&self.client, &api, &body).await {
+                Ok(created) => break created,
+                Err(error) if error.is_already_exists() => {
+                    // Ours from before a restart with a cache that lags, or a real collision.
+                    let name = format!("{}-{hash}", meta::name(deployment));
+                    let existing = api.get(&name).await?;
+                    if meta::is_controlled_by(&existing.metadata, meta::uid(deployment))
+                        && plain(existing.at("/spec/template")) == plain(template)
+                    {
+                        break existing;
+                    }
+                    collisions = Some(collisions.unwrap_or(0) + 1);
+                    let body = json!({
+                        "metadata": api::same(deployment),
+                        "status": {"collisionCount": collisions},
+                    });
+                    let api: Api<Object> = Api::namespaced(self.client.clone(), namespace);
+                    self.deployments.assume(
+                        api::patch(&api, meta::name(deployment), Part::Status, &body).await?,
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        self.sets.assume(created.clone());
+        if replicas > 0 {
+            self.scaled_event(deployment, "up", meta::name(&created), 0, replicas);
+        }
+        self.annotate_deployment(deployment, revision).await?;
+        Ok(Arc::new(created))
+    }
+
+    /// Brings the annotations of the new replica set (its revision among them) up to date.
+    async fn annotate_new(
+        &self,
+        deployment: &Object,
+        sets: &Sets,
+        new: &Arc<Set>,
+    ) -> Result<Arc<Set>, Error> {
+        let revision = sets.old().map(|s| revision_of(s)).max().unwrap_or(0) + 1;
+        let mut annotations = copied_annotations(deployment);
+        let current = revision_of(new);
+        if current < revision {
+            annotations.insert(REVISION.to_owned(), json!(revision.to_string()));
+            if current > 0 {
+                let history = match meta::annotation(&**new, REVISION_HISTORY) {
+                    Some(history) if !history.is_empty() => format!("{history},{current}"),
+                    _ => current.to_string(),
+                };
+                annotations.insert(REVISION_HISTORY.to_owned(), json!(history));
+            }
+        }
+        let has = new.metadata.annotations.clone().unwrap_or_default();
+        annotations.retain(|k, v| has.get(k).map(String::as_str) != v.as_str());
+        let min_ready = deployment
+            .spec
+            .as_ref()
+            .and_then(|s| s.min_ready_seconds)
+            .unwrap_or(0);
+        let set_min_ready = new
+            .spec
+            .as_ref()
+            .and_then(|s| s.min_ready_seconds)
+            .unwrap_or(0);
+        let mut updated = new.clone();
+        if !annotations.is_empty() || min_ready != set_min_ready {
+            let mut body = json!({"metadata": api::unchanged(&**new)});
+            body["metadata"]["annotations"] = Value::Object(annotations);
+            if min_ready != set_min_ready {
+                body["spec"] = json!({"minReadySeconds": min_ready});
+            }
+            let api: Api<Set> = Api::namespaced(self.client.clone(), meta::namespace(deployment));
+            let set = api::patch(&api, meta::name(&**new), Part::Main, &body).await?;
+            self.sets.assume(set.clone());
+            updated = Arc::new(set);
+        }
+        self.annotate_deployment(deployment, revision.max(current))
+            .await?;
+        Ok(updated)
+    }
+
+    async fn annotate_deployment(&self, deployment: &Object, revision: i64) -> Result<(), Error> {
+        let revision = revision.to_string();
+        if meta::annotation(deployment, REVISION) == Some(revision.as_str()) {
+            return Ok(());
+        }
+        let mut body = json!({"metadata": api::same(deployment)});
+        body["metadata"]["annotations"] = json!({REVISION: revision});
+        let api: Api<Object> = Api::namespaced(self.client.clone(), meta::namespace(deployment));
+        let updated = api::patch(&api, meta::name(deployment), Part::Main, &body).await?;
+        self.deployments.assume(updated);
+        Ok(())
+    }
+
+    /// Sets the size of a replica set; says whether that was a change.
+    async fn resize(
+        &self,
+        deployment: &Object,
+        limits: Limits,
+        set: &Arc<Set>,
+        size: i32,
+    ) -> Result<bool, Error> {
+        let now = size_of(set);
+        let max = limits.replicas + limits.surge;
+        let annotated = now.desired == Some(limits.replicas) && now.max == Some(max);
+        // As in upstream, the annotations of empty sets are left alone.
+        if now.spec == size && (annotated || size == 0) {
+            return Ok(false);
+        }
+        let mut body = json!({"metadata": api::unchanged(&**set), "spec": {"replicas": size}});
+        body["metadata"]["annotations"] = json!({
+            DESIRED_REPLICAS: limits.replicas.to_string(),
+            MAX_REPLICAS: max.to_string(),
+        });
+        let api: Api<Set> = Api::namespaced(self.client.clone(), meta::namespace(deployment));
+        let updated = api::patch(&api, meta::name(&**set), Part::Main, &body).await?;
+        self.sets.assume(updated);
+        if now.spec != size {
+            let direction = if size > now.spec { "up" } else { "down" };
+            self.scaled_event(deployment, direction, meta::name(&**set), now.spec, size);
+        }
+        Ok(now.spec != size)
+    }
+
+    fn scaled_event(&self, deployment: &Object, direction: &str, set: &str, from: i32, to: i32) {
+        self.events.event(
+            reference(&**deployment),
+            Level::Normal,
+            "ScalingReplicaSet",
+            format!("Scaled {direction} replica set {set} from {from} to {to}"),
+        );
+    }
+
+    /// Deletes old, empty replica sets beyond the history limit once the rollout is complete.
+    async fn clean_up(
+        &self,
+        deployment: &Object,
+        spec: &DeploymentSpec,
+        sets: &Sets,
+    ) -> Result<(), Error> {
+        let complete = sets
+            .new_set()
+            .is_some_and(|n| size_of(n).available == spec.replicas.unwrap_or(1))
+            && sets.old().all(|s| size_of(s).status == 0);
+        if !complete {
+            return Ok(());
+        }
+        let limit =
+            usize::try_from(spec.revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
+        let mut old: Vec<_> = sets.old().filter(|s| !meta::deleting(&***s)).collect();
+        old.sort_by_key(|s| revision_of(s));
+        let surplus = old.len().saturating_sub(limit);
+        let api: Api<Set> = Api::namespaced(self.client.clone(), meta::namespace(deployment));
+        for set in old.into_iter().take(surplus) {
+            let size = size_of(set);
+            let observed = set
+                .status
+                .as_ref()
+                .and_then(|s| s.observed_generation)
+                .unwrap_or(0);
+            if size.spec == 0 && size.status == 0 && observed >= meta::generation(&**set) {
+                api::delete_cached(&self.sets, &api, &**set, Delete::default()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_status(
+        &self,
+        deployment: &Object,
+        spec: &DeploymentSpec,
+        sets: &Sets,
+    ) -> Result<Next, Error> {
+        let old = deployment.at("/status");
+        let (new, wait) = status::next(deployment, spec, sets, self.clock.now());
+        let api: Api<Object> = Api::namespaced(self.client.clone(), meta::namespace(deployment));
+        workload::write_status(&api, &self.deployments, deployment, old, new).await?;
+        Ok(wait.map_or(Next::Done, Next::After))
+    }
+}
+
+fn copied_annotations(deployment: &Object) -> Map<String, Value> {
+    let annotations = deployment.metadata.annotations.iter().flatten();
+    annotations
+        .filter(|(k, _)| !NOT_COPIED.contains(&k.as_str()))
+        .map(|(k, v)| (k.clone(), json!(v)))
+        .collect()
+}
+
+fn new_set(deployment: &Object, hash: &str, revision: i64, limits: Limits, replicas: i32) -> Value {
+    let mut template = deployment.at("/spec/template").clone();
+    template["metadata"]["labels"][POD_TEMPLATE_HASH] = json!(hash);
+    let mut selector = deployment.at("/spec/selector").clone();
+    selector["matchLabels"][POD_TEMPLATE_HASH] = json!(hash);
+    let mut annotations = copied_annotations(deployment);
+    annotations.insert(REVISION.to_owned(), json!(revision.to_string()));
+    annotations.insert(
+        DESIRED_REPLICAS.to_owned(),
+        json!(limits.replicas.to_string()),
+    );
+    let max = limits.replicas + limits.surge;
+    annotations.insert(MAX_REPLICAS.to_owned(), json!(max.to_string()));
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": format!("{}-{hash}", meta::name(deployment)),
+            "namespace": meta::namespace(deployment),
+            "labels": template["metadata"]["labels"],
+            "annotations": annotations,
+            "ownerReferences": [meta::controller_ref(&**deployment)],
+        },
+        "spec": {
+            "replicas": replicas,
+            "minReadySeconds": deployment.spec.as_ref().and_then(|s| s.min_ready_seconds).unwrap_or(0),
+            "selector": selector,
+            "template": template,
+        },
+    })
+}

@@ -1,0 +1,251 @@
+//! Who owns whom.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{FOREGROUND, ORPHAN, group_of};
+use crate::inventory::{Kind, MetaObject};
+use crate::kit::meta;
+
+#[cfg(test)]
+mod tests;
+
+/// UIDs of owners that the API server did not know, remembered at most.
+const REMEMBERED: usize = 500;
+
+/// What an owner means for its dependent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It exists: the dependent stays.
+    Solid,
+    /// It waits for its dependents to be deleted first.
+    Waiting,
+    /// It does not exist.
+    Gone,
+}
+
+/// An object in the graph.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub uid: String,
+    pub kind: Arc<Kind>,
+    pub namespace: String,
+    pub name: String,
+    pub version: String,
+    pub owners: Vec<OwnerReference>,
+    pub finalizers: Vec<String>,
+    pub deleting: bool,
+}
+
+impl Node {
+    fn new(kind: &Arc<Kind>, obj: &MetaObject) -> Self {
+        Self {
+            uid: meta::uid(obj).to_owned(),
+            kind: kind.clone(),
+            namespace: meta::namespace(obj).to_owned(),
+            name: meta::name(obj).to_owned(),
+            version: obj.metadata.resource_version.clone().unwrap_or_default(),
+            owners: obj.metadata.owner_references.clone().unwrap_or_default(),
+            finalizers: obj.metadata.finalizers.clone().unwrap_or_default(),
+            deleting: meta::deleting(obj),
+        }
+    }
+
+    fn has(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().any(|f| f == finalizer)
+    }
+
+    fn waits_for_dependents(&self) -> bool {
+        self.deleting && self.has(FOREGROUND)
+    }
+}
+
+/// What a live owner means for its dependents.
+pub(super) fn verdict_of_live(obj: &MetaObject) -> Verdict {
+    let foreground = obj
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|f| f == FOREGROUND);
+    if meta::deleting(obj) && foreground {
+        Verdict::Waiting
+    } else {
+        Verdict::Solid
+    }
+}
+
+/// All objects, by UID, with the edges from owners to dependents.
+#[derive(Default)]
+pub(super) struct Graph {
+    nodes: FxHashMap<String, Node>,
+    dependents: FxHashMap<String, FxHashSet<String>>,
+    absent: FxHashSet<String>,
+    absent_order: VecDeque<String>,
+}
+
+impl Graph {
+    pub(super) fn node(&self, uid: &str) -> Option<Node> {
+        self.nodes.get(uid).cloned()
+    }
+
+    pub(super) fn has_dependents(&self, uid: &str) -> bool {
+        self.dependents.get(uid).is_some_and(|d| !d.is_empty())
+    }
+
+    pub(super) fn dependents(&self, uid: &str) -> Vec<Node> {
+        let dependents = self.dependents.get(uid).into_iter().flatten();
+        dependents
+            .filter_map(|d| self.nodes.get(d).cloned())
+            .collect()
+    }
+
+    /// Takes an object in; returns the UIDs to look at.
+    pub(super) fn upsert(&mut self, kind: &Arc<Kind>, obj: &MetaObject) -> Vec<String> {
+        let node = Node::new(kind, obj);
+        let uid = node.uid.clone();
+        let old = self.nodes.get(&uid);
+        let old_owners = old.map(|n| n.owners.clone()).unwrap_or_default();
+        let new = old.is_none();
+        let was_waiting = old.is_some_and(Node::waits_for_dependents);
+        let was_deleting = old.is_some_and(|n| n.deleting);
+        for owner in &old_owners {
+            if node.owners.iter().all(|o| o.uid != owner.uid) {
+                self.unlink(&owner.uid, &uid);
+            }
+        }
+        for owner in &node.owners {
+            self.dependents
+                .entry(owner.uid.clone())
+                .or_default()
+                .insert(uid.clone());
+        }
+        let mut work = Vec::new();
+        let changed_owners =
+            node.owners.len() != old_owners.len()
+                || node.owners.iter().zip(&old_owners).any(|(a, b)| {
+                    a.uid != b.uid || a.block_owner_deletion != b.block_owner_deletion
+                });
+        if !node.deleting && !node.owners.is_empty() && (new || changed_owners) {
+            // Most owners are known and alive; only the others are worth a look.
+            if node
+                .owners
+                .iter()
+                .any(|o| self.judge(&node, o) != Some(Verdict::Solid))
+            {
+                work.push(uid.clone());
+            }
+        }
+        if node.deleting && (node.has(FOREGROUND) || node.has(ORPHAN)) {
+            work.push(uid.clone());
+        }
+        if node.waits_for_dependents() && !was_waiting {
+            work.extend(self.dependents.get(&uid).into_iter().flatten().cloned());
+        }
+        // An owner may wait for this dependent to let go.
+        if changed_owners || (node.deleting && !was_deleting) {
+            for owner in old_owners.iter().chain(&node.owners) {
+                if self
+                    .nodes
+                    .get(&owner.uid)
+                    .is_some_and(Node::waits_for_dependents)
+                {
+                    work.push(owner.uid.clone());
+                }
+            }
+        }
+        self.nodes.insert(uid, node);
+        work
+    }
+
+    /// Takes an object out; returns the UIDs to look at.
+    pub(super) fn remove(&mut self, uid: &str) -> Vec<String> {
+        let Some(node) = self.nodes.remove(uid) else {
+            return Vec::new();
+        };
+        self.remember_absent(uid);
+        let mut work: Vec<String> = self
+            .dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+        for owner in &node.owners {
+            self.unlink(&owner.uid, uid);
+            if self
+                .nodes
+                .get(&owner.uid)
+                .is_some_and(Node::waits_for_dependents)
+            {
+                work.push(owner.uid.clone());
+            }
+        }
+        work
+    }
+
+    fn unlink(&mut self, owner: &str, dependent: &str) {
+        if let Some(dependents) = self.dependents.get_mut(owner) {
+            dependents.remove(dependent);
+            if dependents.is_empty() {
+                self.dependents.remove(owner);
+            }
+        }
+    }
+
+    pub(super) fn remember_absent(&mut self, uid: &str) {
+        if self.absent.insert(uid.to_owned()) {
+            self.absent_order.push_back(uid.to_owned());
+            if self.absent_order.len() > REMEMBERED
+                && let Some(oldest) = self.absent_order.pop_front()
+            {
+                self.absent.remove(&oldest);
+            }
+        }
+    }
+
+    /// What is known about an owner; `None` if the API server has to be asked.
+    pub(super) fn judge(&self, node: &Node, owner: &OwnerReference) -> Option<Verdict> {
+        let Some(found) = self.nodes.get(&owner.uid) else {
+            return self.absent.contains(&owner.uid).then_some(Verdict::Gone);
+        };
+        let resource = &found.kind.resource;
+        let matches = resource.kind == owner.kind
+            && resource.group == group_of(&owner.api_version)
+            && found.name == owner.name
+            && (!found.kind.namespaced || found.namespace == node.namespace);
+        if !matches {
+            // A reference with the right UID and wrong coordinates: ask, and trust the answer.
+            return None;
+        }
+        Some(if found.waits_for_dependents() {
+            Verdict::Waiting
+        } else {
+            Verdict::Solid
+        })
+    }
+
+    /// Whether a dependent blocks the deletion of an owner in foreground deletion, and which
+    /// dependents have to be deleted.
+    pub(super) fn foreground_dependents(&self, uid: &str) -> (bool, Vec<String>) {
+        let mut blocking = false;
+        let mut pending = Vec::new();
+        for dependent in self.dependents.get(uid).into_iter().flatten() {
+            let Some(node) = self.nodes.get(dependent) else {
+                continue;
+            };
+            let blocks = node
+                .owners
+                .iter()
+                .any(|o| o.uid == uid && o.block_owner_deletion == Some(true));
+            blocking |= blocks;
+            if !node.deleting {
+                pending.push(dependent.clone());
+            }
+        }
+        (blocking, pending)
+    }
+}

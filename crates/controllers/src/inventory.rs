@@ -1,0 +1,298 @@
+//! The metadata of all objects of all kinds, for garbage collection, namespaces and quotas.
+//!
+//! Kinds come from discovery and are looked up again when CustomResourceDefinitions change. Each
+//! kind is watched in its most stable version; everything but the metadata is dropped on arrival.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::{DynamicResourceScope, ObjectMeta};
+use kube::discovery::{ApiResource, Discovery, Scope, verbs};
+use kube::{Api, Client, Resource};
+use parking_lot::{Mutex, RwLock};
+use serde::Deserialize;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::context::Context;
+use crate::kit::informer::{Change, Informer};
+use crate::kit::meta;
+use crate::registry::Served;
+
+/// Index of each kind's objects by namespace.
+pub(crate) const BY_NAMESPACE: &str = "namespace";
+/// How long the first lists may take before controllers start without the missing ones.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An object of which only the metadata is kept.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct MetaObject {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+}
+
+impl Resource for MetaObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(dt: &ApiResource) -> Cow<'_, str> {
+        dt.kind.as_str().into()
+    }
+
+    fn group(dt: &ApiResource) -> Cow<'_, str> {
+        dt.group.as_str().into()
+    }
+
+    fn version(dt: &ApiResource) -> Cow<'_, str> {
+        dt.version.as_str().into()
+    }
+
+    fn plural(dt: &ApiResource) -> Cow<'_, str> {
+        dt.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Group and kind.
+pub(crate) type GroupKind = (String, String);
+
+/// One kind and its objects.
+#[derive(Clone)]
+pub(crate) struct Kind {
+    pub resource: ApiResource,
+    pub namespaced: bool,
+    /// Whether a whole collection can be deleted with one request.
+    pub delete_collection: bool,
+    /// Not kept for kinds that change often and own nothing (events).
+    pub cache: Option<Informer<MetaObject>>,
+    stop: CancellationToken,
+}
+
+impl Kind {
+    /// The API for one namespace; cluster-scoped kinds ignore it.
+    pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<MetaObject> {
+        if self.namespaced && !namespace.is_empty() {
+            Api::namespaced_with(client.clone(), namespace, &self.resource)
+        } else {
+            Api::all_with(client.clone(), &self.resource)
+        }
+    }
+
+    /// `deployments.apps`, `pods`.
+    pub(crate) fn group_resource(&self) -> String {
+        if self.resource.group.is_empty() {
+            self.resource.plural.clone()
+        } else {
+            format!("{}.{}", self.resource.plural, self.resource.group)
+        }
+    }
+}
+
+type Handler = Arc<dyn Fn(&Arc<Kind>, &Change<MetaObject>) + Send + Sync>;
+
+/// All kinds; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Inventory(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    kinds: RwLock<BTreeMap<GroupKind, Arc<Kind>>>,
+    handlers: Mutex<Vec<Handler>>,
+    rediscover: Notify,
+    failed: RwLock<Option<String>>,
+    shutdown: CancellationToken,
+}
+
+fn namespace_of(obj: &MetaObject) -> Vec<String> {
+    vec![meta::namespace(obj).to_owned()]
+}
+
+/// Kinds whose objects are not kept: they change often, own nothing and are owned by nothing.
+fn is_kept(resource: &ApiResource) -> bool {
+    resource.kind != "Event"
+}
+
+impl Inventory {
+    /// An inventory that begins to fill once its task runs (see [`Inventory::run`]).
+    pub(crate) fn new(context: &Context, served: &Served) -> Self {
+        let this = Self(Arc::new(Inner {
+            client: context.client.clone(),
+            kinds: RwLock::default(),
+            handlers: Mutex::default(),
+            rediscover: Notify::new(),
+            failed: RwLock::default(),
+            shutdown: context.shutdown.clone(),
+        }));
+        if !served.has("apiextensions.k8s.io/v1", "customresourcedefinitions") {
+            return this;
+        }
+        let crds = context.informer::<CustomResourceDefinition>();
+        let weak = Arc::downgrade(&this.0);
+        crds.on(move |change| {
+            let established = |c: &CustomResourceDefinition| {
+                let conditions = c.status.iter().flat_map(|s| s.conditions.iter().flatten());
+                conditions
+                    .filter(|c| c.type_ == "Established")
+                    .any(|c| c.status == "True")
+            };
+            let news = match change {
+                Change::Added(_) | Change::Deleted(_) => true,
+                Change::Updated(old, new) => {
+                    established(old) != established(new)
+                        || meta::generation(&**old) != meta::generation(&**new)
+                }
+            };
+            if let Some(inner) = weak.upgrade().filter(|_| news) {
+                inner.rediscover.notify_one();
+            }
+        });
+        this
+    }
+
+    /// Adds a handler for changes of all kinds. Call before the inventory runs.
+    pub(crate) fn on(
+        &self,
+        handler: impl Fn(&Arc<Kind>, &Change<MetaObject>) + Send + Sync + 'static,
+    ) {
+        self.0.handlers.lock().push(Arc::new(handler));
+    }
+
+    /// The kind of that group and name.
+    pub(crate) fn kind(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.0
+            .kinds
+            .read()
+            .get(&(group.to_owned(), kind.to_owned()))
+            .cloned()
+    }
+
+    /// Every kind.
+    pub(crate) fn kinds(&self) -> Vec<Arc<Kind>> {
+        self.0.kinds.read().values().cloned().collect()
+    }
+
+    /// Why discovery failed the last time.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.0.failed.read().clone()
+    }
+
+    /// Discovers kinds and waits until all have their first list.
+    pub(crate) async fn start(&self) {
+        let mut delay = Duration::from_millis(50);
+        while let Err(error) = self.discover().await {
+            tracing::warn!(%error, "discovery failed");
+            tokio::select! {
+                () = self.0.shutdown.cancelled() => return,
+                () = tokio::time::sleep(delay) => {}
+            }
+            delay = (delay * 2).min(Duration::from_secs(5));
+        }
+        let all = async {
+            for kind in self.kinds() {
+                if let Some(cache) = &kind.cache {
+                    cache.wait_synced().await;
+                }
+            }
+        };
+        if tokio::time::timeout(SYNC_TIMEOUT, all).await.is_err() {
+            tracing::warn!("some kinds could not be listed; going on without them");
+        }
+    }
+
+    /// Keeps up with new and removed kinds until shutdown.
+    pub(crate) async fn run(self) {
+        loop {
+            tokio::select! {
+                () = self.0.shutdown.cancelled() => return,
+                () = self.0.rediscover.notified() => {}
+            }
+            // Several definitions often come together.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if let Err(error) = self.discover().await {
+                tracing::warn!(%error, "discovery failed, will retry");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.0.rediscover.notify_one();
+            }
+        }
+    }
+
+    async fn discover(&self) -> Result<(), kube::Error> {
+        let found = Discovery::new(self.0.client.clone()).run().await;
+        let discovery = match found {
+            Ok(discovery) => discovery,
+            Err(error) => {
+                *self.0.failed.write() = Some(error.to_string());
+                return Err(error);
+            }
+        };
+        *self.0.failed.write() = None;
+        let mut current: BTreeMap<GroupKind, Arc<Kind>> = BTreeMap::new();
+        for group in discovery.groups() {
+            for (resource, capabilities) in group.resources_by_stability() {
+                let can = |verb| capabilities.supports_operation(verb);
+                if !can(verbs::LIST) || !can(verbs::WATCH) || !can(verbs::DELETE) {
+                    continue;
+                }
+                // events.k8s.io and the core group serve the same objects.
+                if resource.group == "events.k8s.io" {
+                    continue;
+                }
+                let id = (resource.group.clone(), resource.kind.clone());
+                let known = self.0.kinds.read().get(&id).cloned();
+                let kind = match known {
+                    Some(kind) if kind.resource == resource => kind,
+                    _ => self.open(
+                        resource,
+                        capabilities.scope == Scope::Namespaced,
+                        can(verbs::DELETE_COLLECTION),
+                    ),
+                };
+                current.insert(id, kind);
+            }
+        }
+        let mut kinds = self.0.kinds.write();
+        for (id, kind) in &*kinds {
+            if current.get(id).is_none_or(|c| !Arc::ptr_eq(c, kind)) {
+                kind.stop.cancel();
+            }
+        }
+        *kinds = current;
+        Ok(())
+    }
+
+    fn open(&self, resource: ApiResource, namespaced: bool, delete_collection: bool) -> Arc<Kind> {
+        let stop = self.0.shutdown.child_token();
+        let cache = is_kept(&resource).then(Informer::<MetaObject>::new);
+        let kind = Arc::new(Kind {
+            resource,
+            namespaced,
+            delete_collection,
+            cache: cache.clone(),
+            stop: stop.clone(),
+        });
+        if let Some(cache) = cache {
+            cache.index(BY_NAMESPACE, namespace_of);
+            for handler in self.0.handlers.lock().iter().cloned() {
+                let kind = Arc::downgrade(&kind);
+                cache.on(move |change| {
+                    if let Some(kind) = kind.upgrade() {
+                        handler(&kind, change);
+                    }
+                });
+            }
+            let api = Api::all_with(self.0.client.clone(), &kind.resource);
+            tokio::spawn(cache.run(api, stop));
+        }
+        kind
+    }
+}

@@ -1,0 +1,387 @@
+//! What the controllers of workloads share: pods made from a template, adoption, revisions, hashes.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{Api, Client, Resource};
+use serde_json::{Map, Value, json};
+
+use crate::Error;
+use crate::kit::api::{self, Delete, Part};
+use crate::kit::events::{Level, Recorder, reference};
+use crate::kit::informer::{Cached, Informer};
+use crate::kit::meta;
+
+pub(crate) mod revision;
+
+#[cfg(test)]
+mod tests;
+
+/// Index of pods (and replica sets) by the UID of their controller.
+pub(crate) const BY_CONTROLLER: &str = "controller";
+/// Index of objects without a controller by namespace.
+pub(crate) const ORPHANS: &str = "orphans";
+
+/// Extracts [`BY_CONTROLLER`].
+pub(crate) fn controller_uid<K: Resource>(obj: &K) -> Vec<String> {
+    meta::controller_of(obj.meta())
+        .map(|o| o.uid.clone())
+        .into_iter()
+        .collect()
+}
+
+/// Extracts the namespace, but only of objects that no controller manages: the ones that may be
+/// adopted. Index [`ORPHANS`].
+pub(crate) fn orphan_namespace<K: Resource>(obj: &K) -> Vec<String> {
+    if meta::controller_of(obj.meta()).is_some() {
+        return Vec::new();
+    }
+    vec![meta::namespace(obj).to_owned()]
+}
+
+/// Labels of the template that decide about its hash and equality.
+pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// FNV-1a over canonical JSON, in the alphabet that Kubernetes uses for generated names (no vowels,
+/// so no words).
+pub(crate) fn hash(parts: &[&Value], collisions: Option<i32>) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut state: u32 = 0x811c_9dc5;
+    let mut feed = |bytes: &[u8]| {
+        for byte in bytes {
+            state ^= u32::from(*byte);
+            state = state.wrapping_mul(0x0100_0193);
+        }
+    };
+    for part in parts {
+        // serde_json sorts the keys of objects.
+        feed(part.to_string().as_bytes());
+    }
+    if let Some(n) = collisions {
+        feed(&n.to_le_bytes());
+    }
+    state
+        .to_string()
+        .bytes()
+        .map(|b| char::from(ALPHABET[usize::from(b) % ALPHABET.len()]))
+        .collect()
+}
+
+/// A pod as JSON from a pod template, owned by `owner`.
+pub(crate) fn pod_from_template(
+    template: &Value,
+    namespace: &str,
+    generate_name: &str,
+    owner: Value,
+) -> Value {
+    let mut metadata = Map::new();
+    for field in ["labels", "annotations", "finalizers"] {
+        if !template["metadata"][field].is_null() {
+            metadata.insert(field.to_owned(), template["metadata"][field].clone());
+        }
+    }
+    metadata.insert("namespace".to_owned(), json!(namespace));
+    // As in upstream: a long owner name leaves room for the random suffix.
+    let prefix = &generate_name[..generate_name.len().min(58)];
+    metadata.insert("generateName".to_owned(), json!(prefix));
+    metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": template["spec"],
+    })
+}
+
+/// Creates and deletes pods on behalf of an owner and tells users about it.
+#[derive(Clone)]
+pub(crate) struct PodControl {
+    pub client: Client,
+    pub events: Recorder,
+    pub pods: Informer<Pod>,
+}
+
+impl PodControl {
+    pub(crate) async fn create<K>(&self, owner: &K, pod: &Value) -> Result<Pod, Error>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), meta::namespace(owner));
+        match api::create(&self.client, &pods, pod).await {
+            Ok(created) => {
+                self.events.event(
+                    reference(owner),
+                    Level::Normal,
+                    "SuccessfulCreate",
+                    format!("Created pod: {}", meta::name(&created)),
+                );
+                self.pods.assume(created.clone());
+                Ok(created)
+            }
+            Err(error) => {
+                if !error.is_namespace_terminating() {
+                    self.events.event(
+                        reference(owner),
+                        Level::Warning,
+                        "FailedCreate",
+                        format!("Error creating: {error}"),
+                    );
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) async fn delete<K>(&self, owner: &K, pod: &Pod) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), meta::namespace(pod));
+        match api::delete_cached(&self.pods, &pods, pod, Delete::default()).await {
+            Ok(()) => {
+                self.events.event(
+                    reference(owner),
+                    Level::Normal,
+                    "SuccessfulDelete",
+                    format!("Deleted pod: {}", meta::name(pod)),
+                );
+                Ok(())
+            }
+            Err(error) => {
+                self.events.event(
+                    reference(owner),
+                    Level::Warning,
+                    "FailedDelete",
+                    format!("Error deleting: {error}"),
+                );
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates `count` pods: one, then twice as many each time, so that a mistake in the template
+    /// costs one refused request and not thousands. Returns the first error.
+    pub(crate) async fn create_many<K>(
+        &self,
+        owner: &K,
+        count: usize,
+        pod: &Value,
+    ) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Sync,
+    {
+        let mut left = count;
+        let mut batch = 1;
+        while left > 0 {
+            let now = batch.min(left);
+            let creations = (0..now).map(|_| self.create(owner, pod));
+            for result in futures::future::join_all(creations).await {
+                result?;
+            }
+            left -= now;
+            batch *= 2;
+        }
+        Ok(())
+    }
+}
+
+/// What belongs to an owner: its own objects whose labels still match, after adopting orphans that
+/// match and letting go of those that do not.
+pub(crate) async fn claim<O, K>(
+    client: &Client,
+    owner: &O,
+    selector: &LabelSelector,
+    cache: &Informer<K>,
+) -> Result<Vec<Arc<K>>, Error>
+where
+    O: Resource<DynamicType = ()>,
+    K: Cached + Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    let namespace = meta::namespace(owner);
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let mut mine = Vec::new();
+    for obj in cache.by_index(BY_CONTROLLER, meta::uid(owner)) {
+        if selects(selector, &*obj) || meta::deleting(owner) {
+            mine.push(obj);
+        } else if !meta::deleting(&*obj) {
+            let owners = obj.meta().owner_references.iter().flatten();
+            let rest: Vec<_> = owners.filter(|o| o.uid != meta::uid(owner)).collect();
+            let body = json!({"metadata": {
+                "uid": meta::uid(&*obj),
+                "resourceVersion": obj.meta().resource_version,
+                "ownerReferences": rest,
+            }});
+            match api::patch(&api, meta::name(&*obj), Part::Main, &body).await {
+                Ok(new) => cache.assume(new),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    if meta::deleting(owner) || meta::is_empty_selector(selector) {
+        return Ok(mine);
+    }
+    for obj in cache.by_index(ORPHANS, namespace) {
+        if meta::deleting(&*obj) || !selects(selector, &*obj) {
+            continue;
+        }
+        let mut owners: Vec<Value> = obj
+            .meta()
+            .owner_references
+            .iter()
+            .flatten()
+            .map(|o| json!(o))
+            .collect();
+        owners.push(meta::controller_ref(owner));
+        let body = json!({"metadata": {
+            "uid": meta::uid(&*obj),
+            "resourceVersion": obj.meta().resource_version,
+            "ownerReferences": owners,
+        }});
+        match api::patch(&api, meta::name(&*obj), Part::Main, &body).await {
+            Ok(new) => {
+                cache.assume(new.clone());
+                mine.push(Arc::new(new));
+            }
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(mine)
+}
+
+fn selects<K: Resource>(selector: &LabelSelector, obj: &K) -> bool {
+    meta::selects(selector, obj.meta().labels.as_ref())
+}
+
+/// The order in which surplus pods are deleted: first those that matter least. Not bound before
+/// bound, not ready before ready, cheaper to delete first, crowded nodes first, younger first.
+pub(crate) fn deletion_rank(pods: &mut [Arc<Pod>]) {
+    use std::collections::HashMap;
+    let mut per_node: HashMap<String, usize> = HashMap::new();
+    for pod in pods.iter().filter(|p| meta::is_active(p)) {
+        *per_node.entry(meta::node_name(pod).to_owned()).or_default() += 1;
+    }
+    let phase_rank = |pod: &Pod| match meta::phase(pod) {
+        "Pending" | "" => 0,
+        "Unknown" => 1,
+        _ => 2,
+    };
+    let cost = |pod: &Pod| -> i32 {
+        meta::annotation(pod, "controller.kubernetes.io/pod-deletion-cost")
+            .and_then(|c| c.parse().ok())
+            .unwrap_or(0)
+    };
+    let restarts = |pod: &Pod| -> i32 {
+        let statuses = pod
+            .status
+            .iter()
+            .flat_map(|s| s.container_statuses.iter().flatten());
+        statuses.map(|s| s.restart_count).max().unwrap_or(0)
+    };
+    let ready_since =
+        |pod: &Pod| meta::pod_condition(pod, "Ready").and_then(|c| c.last_transition_time.clone());
+    pods.sort_by(|a, b| {
+        let crowd = |pod: &Pod| per_node.get(meta::node_name(pod)).copied().unwrap_or(0);
+        (!meta::node_name(a).is_empty())
+            .cmp(&!meta::node_name(b).is_empty())
+            .then_with(|| phase_rank(a).cmp(&phase_rank(b)))
+            .then_with(|| meta::is_ready(a).cmp(&meta::is_ready(b)))
+            .then_with(|| cost(a).cmp(&cost(b)))
+            .then_with(|| crowd(b).cmp(&crowd(a)))
+            .then_with(|| ready_since(b).cmp(&ready_since(a)))
+            .then_with(|| restarts(b).cmp(&restarts(a)))
+            .then_with(|| {
+                b.metadata
+                    .creation_timestamp
+                    .cmp(&a.metadata.creation_timestamp)
+            })
+            .then_with(|| a.metadata.name.cmp(&b.metadata.name))
+    });
+}
+
+/// Conditions as JSON with one set: the transition time changes only with the status, and nothing
+/// changes if status, reason and message are the same.
+pub(crate) fn set_condition(
+    conditions: &mut Vec<Value>,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let mut new = json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": now,
+    });
+    match conditions.iter_mut().find(|c| c["type"] == kind) {
+        Some(old) => {
+            let same = ["status", "reason", "message"]
+                .into_iter()
+                .all(|f| old[f] == new[f]);
+            if same {
+                return;
+            }
+            if old["status"] == new["status"] {
+                new["lastTransitionTime"] = old["lastTransitionTime"].clone();
+            }
+            *old = new;
+        }
+        None => conditions.push(new),
+    }
+}
+
+/// Removes a condition.
+pub(crate) fn remove_condition(conditions: &mut Vec<Value>, kind: &str) {
+    conditions.retain(|c| c["type"] != kind);
+}
+
+/// A condition's status; empty if there is none.
+pub(crate) fn condition_status<'a>(conditions: &'a [Value], kind: &str) -> &'a str {
+    conditions
+        .iter()
+        .find(|c| c["type"] == kind)
+        .and_then(|c| c["status"].as_str())
+        .unwrap_or_default()
+}
+
+/// Writes a status if it differs from what is there: `new` is merged, null removes.
+pub(crate) async fn write_status<K>(
+    api: &Api<K>,
+    cache: &Informer<K>,
+    obj: &K,
+    old: &Value,
+    new: Value,
+) -> Result<(), Error>
+where
+    K: Cached,
+{
+    let changed = new.as_object().is_some_and(|fields| {
+        fields.iter().any(|(k, v)| {
+            let before = &old[k.as_str()];
+            before != v && !(is_nothing(before) && is_nothing(v))
+        })
+    });
+    if !changed {
+        return Ok(());
+    }
+    let body = json!({"metadata": api::unchanged(obj), "status": new});
+    match api::patch(api, meta::name(obj), Part::Status, &body).await {
+        Ok(new) => {
+            cache.assume(new);
+            Ok(())
+        }
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Number(n) => n.as_i64() == Some(0),
+        Value::Array(a) => a.is_empty(),
+        _ => false,
+    }
+}

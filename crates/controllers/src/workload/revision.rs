@@ -1,0 +1,147 @@
+//! ControllerRevisions: the history of templates of daemon sets and stateful sets.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::{Api, Client, Resource};
+use serde_json::{Value, json};
+
+use super::{BY_CONTROLLER, hash};
+use crate::Error;
+use crate::kit::api::{self, Delete, Part};
+use crate::kit::informer::Informer;
+use crate::kit::meta;
+use crate::kit::whole::Whole;
+
+/// Label of a pod (and a revision) that names the template it was made from.
+pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
+
+pub(crate) type Revision = Whole<ControllerRevision>;
+
+/// The history of an owner.
+pub(crate) struct History {
+    /// Oldest first.
+    pub revisions: Vec<Arc<Revision>>,
+}
+
+/// The part of a workload that a revision remembers.
+pub(crate) fn data_of(template: &Value) -> Value {
+    let mut template = template.clone();
+    template["$patch"] = json!("replace");
+    json!({"spec": {"template": template}})
+}
+
+impl History {
+    pub(crate) fn of(cache: &Informer<Revision>, owner_uid: &str) -> Self {
+        let mut revisions = cache.by_index(BY_CONTROLLER, owner_uid);
+        revisions.sort_by_key(|r| (r.revision, r.metadata.creation_timestamp.clone()));
+        Self { revisions }
+    }
+
+    fn next_number(&self) -> i64 {
+        self.revisions.last().map_or(1, |r| r.revision + 1)
+    }
+
+    /// The revision with that data.
+    pub(crate) fn find(&self, data: &Value) -> Option<&Arc<Revision>> {
+        self.revisions.iter().rev().find(|r| r.at("/data") == data)
+    }
+
+    /// The revision of the current template: found (and made the newest one), or created.
+    /// Returns it and the collision count, which grows when its name was taken.
+    pub(crate) async fn current<O>(
+        &mut self,
+        client: &Client,
+        cache: &Informer<Revision>,
+        owner: &O,
+        labels: &Value,
+        data: &Value,
+        mut collisions: i32,
+    ) -> Result<(Arc<Revision>, i32), Error>
+    where
+        O: Resource<DynamicType = ()>,
+    {
+        let namespace = meta::namespace(owner);
+        let api: Api<Revision> = Api::namespaced(client.clone(), namespace);
+        if let Some(found) = self.find(data).cloned() {
+            let newest = self
+                .revisions
+                .last()
+                .is_some_and(|r| r.revision == found.revision);
+            if newest {
+                return Ok((found, collisions));
+            }
+            let body = json!({"metadata": api::unchanged(&*found), "revision": self.next_number()});
+            let updated = api::patch(&api, meta::name(&*found), Part::Main, &body).await?;
+            cache.assume(updated.clone());
+            *self = Self::of(cache, meta::uid(owner));
+            return Ok((Arc::new(updated), collisions));
+        }
+        loop {
+            let hash = hash(&[data], Some(collisions));
+            let mut labels = labels.clone();
+            if !labels.is_object() {
+                labels = json!({});
+            }
+            labels[REVISION_HASH] = json!(hash);
+            let name = format!("{}-{hash}", meta::name(owner));
+            let body = json!({
+                "apiVersion": "apps/v1",
+                "kind": "ControllerRevision",
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "labels": labels,
+                    "ownerReferences": [meta::controller_ref(owner)],
+                },
+                "data": data,
+                "revision": self.next_number(),
+            });
+            match api::create(client, &api, &body).await {
+                Ok(created) => {
+                    cache.assume(created.clone());
+                    *self = Self::of(cache, meta::uid(owner));
+                    return Ok((Arc::new(created), collisions));
+                }
+                Err(error) if error.is_already_exists() => {
+                    let existing = api.get(&name).await?;
+                    if existing.at("/data") == data
+                        && meta::is_controlled_by(&existing.metadata, meta::uid(owner))
+                    {
+                        return Ok((Arc::new(existing), collisions));
+                    }
+                    collisions += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Deletes the oldest revisions that no pod uses beyond the limit.
+    pub(crate) async fn prune(
+        &self,
+        client: &Client,
+        cache: &Informer<Revision>,
+        namespace: &str,
+        in_use: impl Fn(&Revision) -> bool,
+        limit: usize,
+    ) -> Result<(), Error> {
+        let unused: Vec<_> = self.revisions.iter().filter(|r| !in_use(r)).collect();
+        let surplus = unused.len().saturating_sub(limit);
+        let api: Api<Revision> = Api::namespaced(client.clone(), namespace);
+        for revision in unused.into_iter().take(surplus) {
+            api::delete_cached(cache, &api, &**revision, Delete::default()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The hash label of an object; empty if it has none.
+pub(crate) fn hash_of<K: Resource>(obj: &K) -> &str {
+    obj.meta()
+        .labels
+        .as_ref()
+        .and_then(|l| l.get(REVISION_HASH))
+        .map(String::as_str)
+        .unwrap_or_default()
+}
