@@ -27,8 +27,6 @@
 //! allocator does with a claim.
 
 #![forbid(unsafe_code)]
-// The quoting of values waits for validation, which lands next.
-#![allow(dead_code)]
 
 pub mod admin;
 pub mod authorize;
@@ -41,6 +39,7 @@ pub mod selectable;
 mod shape;
 pub mod strategy;
 pub mod table;
+pub mod validate;
 mod view;
 
 pub use kind::{GROUP, Kind, UnknownVersion, Version};

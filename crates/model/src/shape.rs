@@ -160,6 +160,11 @@ fn is_empty(ty: Ty, value: &Value) -> bool {
     }
 }
 
+/// Whether a member has the zero value of its Go field.
+pub(crate) fn is_zero(field: &Field, value: &Value) -> bool {
+    value.is_null() || (!matches!(field.presence, Presence::Pointer) && is_empty(field.ty, value))
+}
+
 /// Equality as upstream's semantic comparison sees it: nil equals empty for lists and maps, quantities compare by
 /// value and times by instant, an unset pointer differs from a pointer to a zero value.
 pub(crate) fn equal(ty: Ty, left: &Value, right: &Value) -> bool {

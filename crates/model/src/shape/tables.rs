@@ -490,7 +490,7 @@ static POOL_STATUS: Struct = plain(&[
     f("validationError", "ValidationError", Text, Pointer),
 ]);
 
-pub(super) static OBJECT_META: Struct = tagged(&[
+pub(crate) static OBJECT_META: Struct = tagged(&[
     f("name", "name", Text, Omit),
     f("generateName", "generateName", Text, Omit),
     f("namespace", "namespace", Text, Omit),
@@ -508,15 +508,12 @@ pub(super) static OBJECT_META: Struct = tagged(&[
     ),
     f("labels", "labels", Map(&Text), Omit),
     f("annotations", "annotations", Map(&Text), Omit),
-    f(
-        "ownerReferences",
-        "ownerReferences",
-        List(&Ty::Struct(&OWNER_REFERENCE)),
-        Omit,
-    ),
+    f("ownerReferences", "ownerReferences", OWNERS, Omit),
     f("finalizers", "finalizers", TEXTS, Omit),
     f("managedFields", "managedFields", List(&Raw), Omit),
 ]);
+pub(crate) const OWNER: Ty = Ty::Struct(&OWNER_REFERENCE);
+pub(crate) const OWNERS: Ty = List(&OWNER);
 static OWNER_REFERENCE: Struct = tagged(&[
     f("apiVersion", "apiVersion", Text, Keep),
     f("kind", "kind", Text, Keep),

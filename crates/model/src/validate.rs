@@ -1,0 +1,100 @@
+//! Validation, with upstream's paths, kinds of errors and texts.
+//!
+//! The objects are in hub form (see [`Kind::hub`]) and have been defaulted. What was accepted before stays
+//! acceptable: unchanged selectors, configuration, capacity and taints are not judged by newer rules.
+//!
+//! The rules in the submodules are named after what they check; [`create`], [`update`] and [`status_update`] put them
+//! together the way the API server does.
+
+mod capacity;
+mod claim;
+mod class;
+mod common;
+mod conditions;
+pub mod meta;
+mod names;
+mod node_selector;
+mod opaque;
+
+mod pool_status;
+mod slice;
+mod status;
+mod taint;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use allot_apimachinery::field::ErrorList;
+use serde_json::Value;
+
+use crate::features::{Feature, Features};
+use crate::kind::Kind;
+use crate::view::View;
+
+/// Validates a new object.
+pub fn create(kind: Kind, value: &Value, features: &Features) -> ErrorList {
+    match kind {
+        Kind::DeviceClass => class::create(value, features),
+        Kind::ResourceClaim => claim::create(value, features),
+        Kind::ResourceClaimTemplate => template::create(value, features),
+        Kind::ResourceSlice => slice::create(value, features),
+        Kind::DeviceTaintRule => taint::create_rule(value),
+        Kind::ResourcePoolStatusRequest => pool_status::create(value),
+    }
+}
+
+/// Validates an object that replaces `old` through the main endpoint.
+pub fn update(kind: Kind, value: &Value, old: &Value, features: &Features) -> ErrorList {
+    match kind {
+        Kind::DeviceClass => class::update(value, old, features),
+        Kind::ResourceClaim => claim::update(value, old),
+        Kind::ResourceClaimTemplate => template::update(value, old),
+        Kind::ResourceSlice => slice::update(value, old, features),
+        Kind::DeviceTaintRule => taint::update_rule(value, old),
+        Kind::ResourcePoolStatusRequest => pool_status::update(value, old),
+    }
+}
+
+/// Validates an object whose status replaces that of `old`. Kinds without a status have nothing to say.
+pub fn status_update(kind: Kind, value: &Value, old: &Value) -> ErrorList {
+    match kind {
+        Kind::ResourceClaim => status::update(value, old),
+        Kind::DeviceTaintRule => taint::update_rule_status(value, old),
+        Kind::ResourcePoolStatusRequest => pool_status::update_status(value, old),
+        Kind::DeviceClass | Kind::ResourceClaimTemplate | Kind::ResourceSlice => ErrorList::new(),
+    }
+}
+
+/// Warnings for a client that creates or replaces an object.
+pub fn warnings(kind: Kind, value: &Value) -> Vec<String> {
+    let driver = value.at("spec").text("driver");
+    if kind != Kind::ResourceSlice || !driver.chars().any(char::is_uppercase) {
+        return Vec::new();
+    }
+    let quoted = allot_apimachinery::quote::quote(driver);
+    vec![format!(
+        "spec.driver: driver names should be lowercase; {quoted} contains uppercase characters"
+    )]
+}
+
+/// The warning that goes with every answer in a version that is on its way out; `None` for others.
+///
+/// The releases are those of Kubernetes 1.36's life cycle tables.
+pub fn deprecation_warning(kind: Kind, version: crate::kind::Version) -> Option<String> {
+    use crate::kind::Version;
+    let (since, gone) = match (kind, version) {
+        (_, Version::V1) | (Kind::DeviceTaintRule, Version::V1Beta2) => return None,
+        (Kind::ResourcePoolStatusRequest, Version::V1Alpha3) => (39, 42),
+        (_, Version::V1Beta2) => (36, 39),
+        (_, Version::V1Beta1) => (35, 38),
+        (_, Version::V1Alpha3) => (36, 39),
+    };
+    let api_version = version.api_version();
+    Some(format!(
+        "{api_version} {kind} is deprecated in v1.{since}+, unavailable in v1.{gone}+"
+    ))
+}
+
+fn consumable_capacity(features: &Features) -> bool {
+    features.enabled(Feature::DRAConsumableCapacity)
+}
