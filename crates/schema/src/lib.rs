@@ -7,6 +7,7 @@ pub mod decode;
 pub mod fields;
 pub mod merge;
 mod node;
+pub mod strategic;
 pub mod structural;
 pub mod types;
 

@@ -1,0 +1,173 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::types;
+
+fn pod() -> &'static Struct {
+    types::lookup("", "v1", "Pod").expect("pods")
+}
+
+fn check(original: Value, change: Value, expected: Value) {
+    assert_eq!(
+        patch(&original, &change, pod()).as_ref(),
+        Ok(&expected),
+        "{change}"
+    );
+}
+
+fn refused(original: Value, change: Value, expected: &str) {
+    let error = patch(&original, &change, pod()).expect_err("refused");
+    assert_eq!(error.to_string(), expected);
+}
+
+fn containers(list: Value) -> Value {
+    json!({"spec":{"containers":list}})
+}
+
+#[test]
+fn lists_with_a_key_merge_by_it_and_put_the_patch_first() {
+    check(
+        containers(json!([{"name":"a","image":"1"},{"name":"b","image":"1"}])),
+        containers(json!([{"name":"b","image":"2"},{"name":"c"}])),
+        containers(json!([{"name":"a","image":"1"},{"name":"b","image":"2"},{"name":"c"}])),
+    );
+    check(
+        containers(json!([{"name":"a","image":"1"}])),
+        containers(json!([{"name":"c"}])),
+        containers(json!([{"name":"c"},{"name":"a","image":"1"}])),
+    );
+}
+
+#[test]
+fn lists_without_a_strategy_are_replaced() {
+    check(
+        json!({"spec":{"tolerations":[{"key":"a"}]}}),
+        json!({"spec":{"tolerations":[{"key":"b"}]}}),
+        json!({"spec":{"tolerations":[{"key":"b"}]}}),
+    );
+}
+
+#[test]
+fn elements_and_objects_are_deleted_and_replaced_by_directive() {
+    check(
+        containers(json!([{"name":"a"},{"name":"b"}])),
+        containers(json!([{"name":"a","$patch":"delete"}])),
+        containers(json!([{"name":"b"}])),
+    );
+    check(
+        containers(json!([{"name":"a"},{"name":"b"}])),
+        containers(json!([{"name":"c"},{"$patch":"replace"}])),
+        containers(json!([{"name":"c"}])),
+    );
+    check(
+        json!({"metadata":{"labels":{"a":"1","b":"2"}}}),
+        json!({"metadata":{"labels":{"$patch":"replace","c":"3"}}}),
+        json!({"metadata":{"labels":{"c":"3"}}}),
+    );
+    check(
+        json!({"metadata":{"labels":{"a":"1"}}}),
+        json!({"metadata":{"labels":{"$patch":"delete"}}}),
+        json!({"metadata":{"labels":{}}}),
+    );
+    check(
+        json!({"metadata":{}}),
+        json!({"metadata":{"labels":{"$patch":"delete"}}}),
+        json!({"metadata":{}}),
+    );
+    refused(
+        containers(json!([{"name":"a"}])),
+        containers(json!([{"$patch":"delete"}])),
+        "map: map[$patch:delete] does not contain declared merge key: name",
+    );
+    refused(
+        json!({"metadata":{}}),
+        json!({"metadata":{"$patch":"fold"}}),
+        "unknown patch type: fold in map: map[$patch:fold]",
+    );
+}
+
+#[test]
+fn retain_keys_drops_the_other_members() {
+    check(
+        json!({"spec":{"volumes":[{"name":"v","emptyDir":{}}]}}),
+        json!({"spec":{"volumes":[{"$retainKeys":["name","configMap"],"name":"v","configMap":{"name":"c"}}]}}),
+        json!({"spec":{"volumes":[{"name":"v","configMap":{"name":"c"}}]}}),
+    );
+    refused(
+        json!({"spec":{"volumes":[{"name":"v","emptyDir":{}}]}}),
+        json!({"spec":{"volumes":[{"$retainKeys":["name"],"name":"v","configMap":{"name":"c"}}]}}),
+        "invalid patch format of retainKeys",
+    );
+}
+
+#[test]
+fn the_order_of_elements_can_be_set() {
+    check(
+        containers(json!([{"name":"a"},{"name":"b"},{"name":"x"}])),
+        json!({"spec":{"$setElementOrder/containers":[{"name":"b"},{"name":"c"},{"name":"a"}],"containers":[{"name":"c"}]}}),
+        containers(json!([{"name":"b"},{"name":"c"},{"name":"a"},{"name":"x"}])),
+    );
+    check(
+        json!({"metadata":{"finalizers":["a","b","c"]}}),
+        json!({"metadata":{"$setElementOrder/finalizers":["c","a"],"$deleteFromPrimitiveList/finalizers":["b"]}}),
+        json!({"metadata":{"finalizers":["c","a"]}}),
+    );
+    let wrong =
+        json!({"spec":{"$setElementOrder/containers":[{"name":"b"}],"containers":[{"name":"c"}]}});
+    assert!(patch(&containers(json!([{"name":"a"}])), &wrong, pod()).is_err());
+}
+
+#[test]
+fn nulls_delete_and_scalars_join() {
+    check(
+        json!({"spec":{"nodeName":"n","priority":1}}),
+        json!({"spec":{"nodeName":null,"hostname":null}}),
+        json!({"spec":{"priority":1}}),
+    );
+    check(
+        json!({"metadata":{"finalizers":["a"]}}),
+        json!({"metadata":{"finalizers":["b","a"]}}),
+        json!({"metadata":{"finalizers":["b","a"]}}),
+    );
+    check(
+        json!({}),
+        json!({"spec":{"nodeSelector":{"a":null,"b":"c"}}}),
+        json!({"spec":{"nodeSelector":{"b":"c"}}}),
+    );
+}
+
+fn lists() -> impl Strategy<Value = Vec<Value>> {
+    prop::collection::btree_map("[a-e]", "[x-z]", 0..5)
+        .prop_map(|map| {
+            map.into_iter()
+                .map(|(name, image)| json!({"name":name,"image":image}))
+                .collect::<Vec<_>>()
+        })
+        .prop_shuffle()
+}
+
+/// The patch that turns one list into the other, as clients compute it.
+fn difference(from: &[Value], to: &[Value]) -> Value {
+    let named = |list: &[Value], name: &Value| list.iter().any(|item| &item["name"] == name);
+    let order: Vec<Value> = to.iter().map(|item| json!({"name":item["name"]})).collect();
+    let mut list: Vec<Value> = to
+        .iter()
+        .filter(|item| !from.contains(item))
+        .cloned()
+        .collect();
+    list.extend(
+        from.iter()
+            .filter(|item| !named(to, &item["name"]))
+            .map(|item| json!({"name":item["name"],"$patch":"delete"})),
+    );
+    json!({"spec":{"$setElementOrder/containers":order,"containers":list}})
+}
+
+proptest! {
+    #[test]
+    fn the_patch_of_a_difference_gives_the_other_list(from in lists(), to in lists()) {
+        let result = patch(&containers(json!(from)), &difference(&from, &to), pod()).expect("applies");
+        prop_assert_eq!(result, containers(json!(to)));
+    }
+}
