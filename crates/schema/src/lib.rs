@@ -4,6 +4,7 @@
 
 pub mod apply;
 pub mod decode;
+pub mod defaults;
 pub mod fields;
 pub mod merge;
 mod node;

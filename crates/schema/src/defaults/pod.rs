@@ -1,0 +1,196 @@
+//! Pods and pod templates.
+
+use std::collections::BTreeMap;
+
+use allot_apimachinery::quantity::Quantity;
+use serde_json::Value;
+
+use super::{Object, child, set, text};
+
+/// What holds for pods but not for templates of pods.
+pub(super) fn whole(map: &mut Object) {
+    let Some(Value::Object(spec)) = map.get_mut("spec") else {
+        return;
+    };
+    set(spec, "enableServiceLinks", true);
+    for list in ["containers", "initContainers"] {
+        for container in spec
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            let Some(Value::Object(resources)) = container.get_mut("resources") else {
+                continue;
+            };
+            requests_from_limits(resources);
+        }
+    }
+    if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
+        host_ports(spec);
+    }
+    pod_level_requests(spec);
+}
+
+/// A limit without a request is the request as well.
+fn requests_from_limits(resources: &mut Object) {
+    let Some(Value::Object(limits)) = resources.get("limits").cloned() else {
+        return;
+    };
+    let Some(requests) = child(resources, "requests") else {
+        return;
+    };
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+fn host_ports(spec: &mut Object) {
+    for list in ["containers", "initContainers"] {
+        for container in spec
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            for port in container
+                .get_mut("ports")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                if port
+                    .get("hostPort")
+                    .and_then(Value::as_i64)
+                    .unwrap_or_default()
+                    == 0
+                    && let (Some(number), Value::Object(port)) =
+                        (port.get("containerPort").cloned(), port)
+                {
+                    port.insert("hostPort".to_owned(), number);
+                }
+            }
+        }
+    }
+}
+
+/// Pod-level requests that are left open follow from those of the containers, or from the pod-level limits.
+fn pod_level_requests(spec: &mut Object) {
+    let Some(Value::Object(resources)) = spec.get("resources") else {
+        return;
+    };
+    let part = |key: &str| {
+        resources
+            .get(key)
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let (limits, mut requests) = (part("limits"), part("requests"));
+    if limits.is_empty() && requests.is_empty() {
+        return;
+    }
+    let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
+    for container in spec
+        .get("containers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        for (name, amount) in container
+            .pointer("/resources/requests")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(amount) = amount
+                .as_str()
+                .and_then(|text| text.parse::<Quantity>().ok())
+            {
+                let sum = sums
+                    .get(name)
+                    .and_then(|sum| sum.checked_add(&amount))
+                    .unwrap_or(amount);
+                sums.insert(name.clone(), sum);
+            }
+        }
+    }
+    let supported = |name: &str| matches!(name, "cpu" | "memory");
+    for (name, sum) in sums {
+        if supported(&name) {
+            requests
+                .entry(name)
+                .or_insert_with(|| sum.to_string().into());
+        }
+    }
+    for (name, limit) in limits {
+        if supported(&name) || name.starts_with("hugepages-") {
+            requests.entry(name).or_insert(limit);
+        }
+    }
+    if let Some(Value::Object(resources)) = spec.get_mut("resources")
+        && !requests.is_empty()
+    {
+        resources.insert("requests".to_owned(), Value::Object(requests));
+    }
+}
+
+pub(super) fn spec(map: &mut Object) {
+    set(map, "dnsPolicy", "ClusterFirst");
+    set(map, "restartPolicy", "Always");
+    child(map, "securityContext");
+    set(map, "terminationGracePeriodSeconds", 30);
+    set(map, "schedulerName", "default-scheduler");
+    // The old name of the field is served beside the new one.
+    let account = match text(map, "serviceAccountName") {
+        "" => text(map, "serviceAccount").to_owned(),
+        name => name.to_owned(),
+    };
+    if !account.is_empty() {
+        map.insert("serviceAccountName".to_owned(), account.clone().into());
+        map.insert("serviceAccount".to_owned(), account.into());
+    }
+}
+
+/// `Always` where the image has the tag `latest` or neither tag nor digest.
+fn pull_policy(image: &str) -> &'static str {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    let (name, digest) = last
+        .split_once('@')
+        .map_or((last, false), |(name, _)| (name, true));
+    match name.split_once(':') {
+        Some((_, "latest")) => "Always",
+        None if !digest => "Always",
+        _ => "IfNotPresent",
+    }
+}
+
+pub(super) fn container(map: &mut Object) {
+    let policy = pull_policy(text(map, "image"));
+    set(map, "imagePullPolicy", policy);
+    set(map, "terminationMessagePath", "/dev/termination-log");
+    set(map, "terminationMessagePolicy", "File");
+}
+
+pub(super) fn probe(map: &mut Object) {
+    for (key, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
+        if map.get(key).and_then(Value::as_i64).unwrap_or_default() == 0 {
+            map.insert(key.to_owned(), value.into());
+        }
+    }
+}
+
+pub(super) fn volume(map: &mut Object) {
+    if map.keys().all(|key| key == "name") {
+        map.insert("emptyDir".to_owned(), Value::Object(Object::new()));
+    }
+    if let Some(Value::Object(image)) = map.get_mut("image") {
+        let policy = pull_policy(text(image, "reference"));
+        set(image, "pullPolicy", policy);
+    }
+}
