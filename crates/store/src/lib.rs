@@ -1,3 +1,51 @@
-//! Revision log with group commit, watch and compaction.
+//! Versioned object storage below the API server: a revision log with watch.
+//!
+//! What it is for: keep opaque objects in named *collections* (one per API resource), give every change
+//! the next *revision*, make it durable before answering, and tell watchers about it. A revision is what
+//! Kubernetes calls a `resourceVersion`.
+//!
+//! Invariants:
+//! - a write is answered only after it is durable (the in-memory backend excepted);
+//! - revisions grow by one per accepted write and are never reused, over all collections;
+//! - readers see either all or nothing of a commit, and a list names the revision that it shows;
+//! - a watcher that starts at revision *r* sees every change of its collection after *r* once, in order,
+//!   or is told that *r* is older than the window ([`Error::Expired`]).
+//!
+//! What it must not know: Kubernetes objects. Values are bytes; the only thing known about them is where
+//! the revision has to be written ([`Draft`]).
+//!
+//! ```
+//! use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
+//!
+//! let store = Embedded::in_memory(Options::default());
+//! let put = Write::put("pods", "default/a", Expect::Absent, Draft::new(b"{\"rv\":\"", b"\"}"));
+//! let entry = store.commit_blocking(put).unwrap();
+//! assert_eq!(entry.value.as_ref(), b"{\"rv\":\"1\"}");
+//! assert_eq!(store.revision(), 1);
+//! ```
 
 #![forbid(unsafe_code)]
+
+mod backend;
+mod commit;
+mod disk;
+mod embedded;
+mod entry;
+mod lock;
+mod maintenance;
+mod record;
+mod state;
+mod watch;
+
+pub use backend::{Backend, Error, Expect, ListOptions, Operation, Page, Write};
+pub use disk::Opener;
+pub use embedded::{Embedded, Options};
+pub use entry::{Draft, Entry, Event, EventKind};
+pub use maintenance::{CheckReport, check, compact, dump};
+pub use watch::Watcher;
+
+/// Name of the database file inside a data directory.
+pub const FILE_NAME: &str = "store.redb";
+
+#[cfg(test)]
+mod tests;

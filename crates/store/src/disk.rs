@@ -1,0 +1,197 @@
+//! The revision log in a redb file.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+
+use crate::record::Record;
+use crate::state::{State, Trimmed};
+use crate::{Error, FILE_NAME};
+
+/// revision -> record. Revisions only grow, so writes touch the right edge of the tree.
+pub(crate) const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+/// collection -> newest revision that has left its window.
+pub(crate) const FLOORS: TableDefinition<'_, &str, u64> = TableDefinition::new("floors");
+/// Facts about the file itself.
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const FORMAT: u64 = 1;
+/// Pages that redb keeps: everything is in memory anyway, so only the edge of the tree is worth caching.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Opens the database; called again after a failed write. Tests put a faulty disk behind it.
+pub type Opener = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send>;
+
+/// The log on disk.
+pub(crate) struct Disk {
+    path: PathBuf,
+    open: Opener,
+    /// `None` after a failed write, until the file has been opened again.
+    database: Option<Database>,
+    /// The newest revision that was reported as durable.
+    durable: u64,
+}
+
+/// Opens (or makes) the file of a data directory.
+pub(crate) fn file_opener(directory: &Path) -> Result<(PathBuf, Opener), Error> {
+    let path = directory.join(FILE_NAME);
+    if !path.exists() {
+        create(&path)?;
+    }
+    let file = path.clone();
+    Ok((path, Box::new(move || Database::builder().set_cache_size(CACHE_BYTES).open(&file))))
+}
+
+/// Makes an empty store under another name first, so that a file with the real name is always whole.
+fn create(path: &Path) -> Result<(), Error> {
+    let failed = |detail: String| Error::Open { path: path.to_owned(), detail };
+    let fresh = path.with_extension("new");
+    let _ = std::fs::remove_file(&fresh);
+    {
+        let database = Database::create(&fresh).map_err(|error| failed(error.to_string()))?;
+        let prepare = || -> Result<(), redb::Error> {
+            let write = database.begin_write()?;
+            write.open_table(LOG)?;
+            write.open_table(FLOORS)?;
+            write.open_table(META)?.insert("format", FORMAT)?;
+            write.commit()?;
+            Ok(())
+        };
+        prepare().map_err(|error| failed(error.to_string()))?;
+    }
+    std::fs::rename(&fresh, path).map_err(|error| failed(error.to_string()))?;
+    if let Some(directory) = path.parent() {
+        std::fs::File::open(directory).and_then(|file| file.sync_all()).map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
+impl Disk {
+    /// Opens the file and replays it.
+    pub fn open(path: PathBuf, open: Opener) -> Result<(Self, State), Error> {
+        let (database, state) = guarded(&path, || {
+            let database = open().map_err(|error| open_error(&path, error))?;
+            let state = replay(&path, &database)?;
+            Ok((database, state))
+        })?;
+        let durable = state.revision;
+        Ok((Disk { path, open, database: Some(database), durable }, state))
+    }
+
+    /// Writes records, and forgets what left the windows, in one durable transaction.
+    pub fn append(&mut self, records: &[Record], trimmed: &Trimmed) -> Result<(), Error> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => self.reopen()?,
+        };
+        match write(&database, records, trimmed) {
+            Ok(()) => {
+                self.durable = records.last().map_or(self.durable, |record| record.entry.revision);
+                self.database = Some(database);
+                Ok(())
+            }
+            // redb does not go on after an I/O error; the next write opens the file anew.
+            Err(error) => Err(Error::Write(error.to_string().into())),
+        }
+    }
+
+    /// After a failed write: opens the file again and removes what was written but never acknowledged.
+    fn reopen(&self) -> Result<Database, Error> {
+        let retry = || -> Result<Database, redb::Error> {
+            let database = (self.open)()?;
+            let write = database.begin_write()?;
+            {
+                let mut log = write.open_table(LOG)?;
+                log.retain_in(self.durable + 1.., |_, _| false)?;
+            }
+            write.commit()?;
+            Ok(database)
+        };
+        guarded(&self.path, || retry().map_err(|error| Error::Write(error.to_string().into())))
+    }
+}
+
+fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(), redb::Error> {
+    let write = database.begin_write()?;
+    {
+        let mut log = write.open_table(LOG)?;
+        for record in records {
+            log.insert(record.entry.revision, record.encode().as_slice())?;
+        }
+        for revision in &trimmed.revisions {
+            log.remove(revision)?;
+        }
+    }
+    if !trimmed.floors.is_empty() {
+        let mut floors = write.open_table(FLOORS)?;
+        for (collection, floor) in &trimmed.floors {
+            floors.insert(&**collection, floor)?;
+        }
+    }
+    write.commit()?;
+    Ok(())
+}
+
+/// Rebuilds the state by applying the log in order.
+pub(crate) fn replay(path: &Path, database: &Database) -> Result<State, Error> {
+    let corrupt = |detail: String| Error::Corrupt { path: path.to_owned(), detail };
+    let read = || -> Result<Result<State, String>, redb::Error> {
+        let read = database.begin_read()?;
+        let format = read.open_table(META)?.get("format")?.map(|value| value.value());
+        if format != Some(FORMAT) {
+            return Ok(Err(format!("unknown format {format:?}")));
+        }
+        let mut state = State::default();
+        for item in read.open_table(FLOORS)?.iter()? {
+            let (collection, floor) = item?;
+            let name: Arc<str> = collection.value().into();
+            state.collection_mut(&name).floor = floor.value();
+            state.revision = state.revision.max(floor.value());
+        }
+        let mut names: rustc_hash::FxHashSet<Arc<str>> = Default::default();
+        for item in read.open_table(LOG)?.iter()? {
+            let (revision, bytes) = item?;
+            let record = match Record::decode(revision.value(), bytes.value()) {
+                Ok(record) => record,
+                Err(detail) => return Ok(Err(detail)),
+            };
+            let name = match names.get(&record.collection) {
+                Some(known) => known.clone(),
+                None => {
+                    names.insert(record.collection.clone());
+                    record.collection
+                }
+            };
+            state.apply(&name, record.entry, record.deleted);
+        }
+        Ok(Ok(state))
+    };
+    read().map_err(|error| corrupt(error.to_string()))?.map_err(corrupt)
+}
+
+/// Runs `work`; a panic inside the database on damaged input becomes an error.
+pub(crate) fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let detail = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("unreadable");
+        Err(Error::Corrupt { path: path.to_owned(), detail: detail.to_owned() })
+    })
+}
+
+pub(crate) fn open_error(path: &Path, error: redb::DatabaseError) -> Error {
+    use redb::{DatabaseError, StorageError};
+    let path = path.to_owned();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => Error::Locked { path, holder: String::new() },
+        DatabaseError::Storage(StorageError::Io(io))
+            if !matches!(io.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
+        {
+            Error::Open { path, detail: io.to_string() }
+        }
+        other => Error::Corrupt { path, detail: other.to_string() },
+    }
+}

@@ -1,0 +1,192 @@
+//! The embedded backend.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::commit::{Answer, Committer, Job};
+use crate::disk::{self, Disk, Opener};
+use crate::lock::DirectoryLock;
+use crate::state::State;
+use crate::{Backend, Entry, Error, ListOptions, Page, Watcher, Write};
+
+/// Sizes of the store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Changes kept per collection for watches and older lists.
+    pub window_events: usize,
+    /// Bytes of values kept per collection for the same purpose.
+    pub window_bytes: usize,
+    /// Most writes that share one sync.
+    pub group: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { window_events: 10_000, window_bytes: 32 << 20, group: 512 }
+    }
+}
+
+/// How writes reach the committer.
+enum Writer {
+    /// Nothing to wait for: the caller commits.
+    Inline(Mutex<Committer>),
+    /// A thread of its own drains the queue, so that writes that wait for one sync share the next.
+    Thread { jobs: mpsc::Sender<Job>, thread: Mutex<Option<JoinHandle<()>>>, _lock: Option<DirectoryLock> },
+}
+
+/// State in memory, log in a file (or nowhere).
+pub struct Embedded {
+    state: Arc<RwLock<State>>,
+    writer: Option<Writer>,
+}
+
+impl Embedded {
+    /// A store that ends with the process.
+    pub fn in_memory(options: Options) -> Self {
+        let state = Arc::new(RwLock::new(State::default()));
+        let committer = Committer::new(state.clone(), None, options);
+        Embedded { state, writer: Some(Writer::Inline(Mutex::new(committer))) }
+    }
+
+    /// The store of a data directory, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process has it, [`Error::Corrupt`] or [`Error::Open`] naming the file.
+    pub fn open(directory: &Path, options: Options) -> Result<Self, Error> {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Error::Open { path: directory.to_owned(), detail: error.to_string() })?;
+        let lock = DirectoryLock::take(directory)?;
+        let (path, opener) = disk::file_opener(directory)?;
+        Self::start(path, opener, options, Some(lock))
+    }
+
+    /// A store on a database that the caller provides: for tests of a failing disk.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`].
+    pub fn with_opener(opener: Opener, options: Options) -> Result<Self, Error> {
+        Self::start("(given)".into(), opener, options, None)
+    }
+
+    fn start(
+        path: std::path::PathBuf,
+        opener: Opener,
+        options: Options,
+        lock: Option<DirectoryLock>,
+    ) -> Result<Self, Error> {
+        let (disk, state) = Disk::open(path.clone(), opener)?;
+        let state = Arc::new(RwLock::new(state));
+        let group = options.group.max(1);
+        let mut committer = Committer::new(state.clone(), Some(disk), options);
+        let (jobs, mut queue) = mpsc::channel::<Job>(4096);
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || {
+                let mut batch = Vec::with_capacity(group);
+                while queue.blocking_recv_many(&mut batch, group) > 0 {
+                    let (writes, answers): (Vec<_>, Vec<_>) =
+                        batch.drain(..).map(|job| (job.write, job.answer)).unzip();
+                    for (answer, to) in committer.commit(writes).into_iter().zip(answers) {
+                        // Nobody waits any more: the write stands all the same.
+                        let _ = to.send(answer);
+                    }
+                }
+                committer.flush();
+            })
+            .map_err(|error| Error::Open { path, detail: error.to_string() })?;
+        let writer = Writer::Thread { jobs, thread: Mutex::new(Some(thread)), _lock: lock };
+        Ok(Embedded { state, writer: Some(writer) })
+    }
+
+    /// [`Backend::commit`] for callers outside of an async runtime.
+    ///
+    /// # Errors
+    /// As [`Backend::commit`].
+    pub fn commit_blocking(&self, write: Write) -> Answer {
+        match &self.writer {
+            Some(Writer::Inline(committer)) => commit_one(&mut committer.lock(), write),
+            Some(Writer::Thread { jobs, .. }) => {
+                let (answer, receive) = oneshot::channel();
+                jobs.blocking_send(Job { write, answer }).map_err(|_| Error::Closed)?;
+                receive.blocking_recv().map_err(|_| Error::Closed)?
+            }
+            None => Err(Error::Closed),
+        }
+    }
+}
+
+fn commit_one(committer: &mut Committer, write: Write) -> Answer {
+    committer.commit(vec![write]).pop().unwrap_or(Err(Error::Closed))
+}
+
+impl Drop for Embedded {
+    /// Waits until accepted writes are on disk and the file is closed.
+    fn drop(&mut self) {
+        if let Some(Writer::Thread { jobs, thread, _lock }) = self.writer.take() {
+            drop(jobs);
+            if let Some(thread) = thread.lock().take() {
+                // A panic in the writer has been reported by the panic hook already.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Backend for Embedded {
+    fn revision(&self) -> u64 {
+        self.state.read().revision
+    }
+
+    fn get<'a>(&'a self, collection: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Arc<Entry>>, Error>> {
+        ready(Ok(self.state.read().get(collection, key).cloned())).boxed()
+    }
+
+    fn list<'a>(&'a self, collection: &'a str, options: ListOptions<'a>) -> BoxFuture<'a, Result<Page, Error>> {
+        ready(self.state.read().list(collection, options)).boxed()
+    }
+
+    fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Entry>, Error>> {
+        match &self.writer {
+            Some(Writer::Inline(committer)) => ready(commit_one(&mut committer.lock(), write)).boxed(),
+            Some(Writer::Thread { jobs, .. }) => async move {
+                let (answer, receive) = oneshot::channel();
+                jobs.send(Job { write, answer }).await.map_err(|_| Error::Closed)?;
+                receive.await.map_err(|_| Error::Closed)?
+            }
+            .boxed(),
+            None => ready(Err(Error::Closed)).boxed(),
+        }
+    }
+
+    fn watch(&self, collection: &str, prefix: &str, from: u64) -> Result<Watcher, Error> {
+        let name: Arc<str> = collection.into();
+        let known = |state: &State| -> Option<Result<Watcher, Error>> {
+            let found = state.collections.get(&name)?;
+            if from > state.revision {
+                return Some(Err(Error::Future { requested: from, current: state.revision }));
+            }
+            if from < found.floor {
+                return Some(Err(Error::Expired { requested: from, oldest: found.floor }));
+            }
+            let changed = found.changed.subscribe();
+            Some(Ok(Watcher::new(self.state.clone(), name.clone(), prefix.to_owned(), from, changed)))
+        };
+        if let Some(watcher) = known(&self.state.read()) {
+            return watcher;
+        }
+        let mut state = self.state.write();
+        state.collection_mut(&name);
+        known(&state).unwrap_or(Err(Error::Closed))
+    }
+
+    fn counts(&self) -> Vec<(Arc<str>, usize)> {
+        let state = self.state.read();
+        state.collections.iter().map(|(name, collection)| (name.clone(), collection.entries.len())).collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! Stored values, values about to be stored, and changes.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// A value that still lacks its revision.
+///
+/// The writer assigns the revision, so the caller hands over the bytes before and after the place where
+/// the decimal revision belongs. The value is composed once and served as it is stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Draft {
+    bytes: Vec<u8>,
+    revision_at: usize,
+}
+
+impl Draft {
+    /// A draft from the bytes before and after the revision.
+    pub fn new(head: &[u8], tail: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(head.len() + tail.len());
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(tail);
+        Draft { bytes, revision_at: head.len() }
+    }
+
+    /// A draft from whole bytes and the offset at which the revision is to be inserted.
+    ///
+    /// An offset behind the end means the end.
+    pub fn at(bytes: Vec<u8>, revision_at: usize) -> Self {
+        let revision_at = revision_at.min(bytes.len());
+        Draft { bytes, revision_at }
+    }
+
+    /// The final value for a revision.
+    pub fn complete(&self, revision: u64) -> Bytes {
+        let digits = revision.to_string();
+        let (head, tail) = self.bytes.split_at(self.revision_at);
+        let mut out = Vec::with_capacity(self.bytes.len() + digits.len());
+        out.extend_from_slice(head);
+        out.extend_from_slice(digits.as_bytes());
+        out.extend_from_slice(tail);
+        Bytes::from(out)
+    }
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Draft({})", String::from_utf8_lossy(&self.bytes))
+    }
+}
+
+/// One version of an object.
+pub struct Entry {
+    /// Key inside the collection.
+    pub key: Arc<str>,
+    /// The revision that wrote this version.
+    pub revision: u64,
+    /// The stored bytes, revision included.
+    pub value: Bytes,
+    memo: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Entry {
+    /// An entry with nothing remembered.
+    pub fn new(key: Arc<str>, revision: u64, value: Bytes) -> Self {
+        Entry { key, revision, value, memo: OnceLock::new() }
+    }
+
+    /// Something derived from the value (labels, for example), computed once and kept with the entry.
+    ///
+    /// All callers have to ask for the same type; for another type the value is computed anew each time.
+    pub fn memo<T: Any + Send + Sync>(&self, derive: impl FnOnce(&Entry) -> T) -> Arc<T> {
+        if let Some(known) = self.memo.get() {
+            return match known.clone().downcast::<T>() {
+                Ok(value) => value,
+                Err(_) => Arc::new(derive(self)),
+            };
+        }
+        let value = Arc::new(derive(self));
+        // A concurrent caller may have been faster; both values are equal.
+        let _ = self.memo.set(value.clone());
+        value
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry({} @{} {})", self.key, self.revision, String::from_utf8_lossy(&self.value))
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// It was not there before.
+    Added,
+    /// It replaced an older version.
+    Modified,
+    /// It is gone; the entry is its last state with the revision of the deletion.
+    Deleted,
+}
+
+/// One change, shared by all watchers.
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// The new version, or for a deletion the last state.
+    pub entry: Arc<Entry>,
+    /// The version before, if there was one.
+    pub previous: Option<Arc<Entry>>,
+    encodings: Mutex<Vec<(u64, Bytes)>>,
+}
+
+impl Event {
+    pub(crate) fn new(kind: EventKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
+        Event { kind, entry, previous, encodings: Mutex::new(Vec::new()) }
+    }
+
+    /// The revision of the change.
+    pub fn revision(&self) -> u64 {
+        self.entry.revision
+    }
+
+    /// An encoding of the event, made once per format and shared by all who ask for it.
+    ///
+    /// `format` is chosen by the caller; equal numbers must mean equal bytes.
+    pub fn encoding(&self, format: u64, encode: impl FnOnce(&Event) -> Bytes) -> Bytes {
+        let mut encodings = self.encodings.lock();
+        if let Some((_, bytes)) = encodings.iter().find(|(known, _)| *known == format) {
+            return bytes.clone();
+        }
+        let bytes = encode(self);
+        encodings.push((format, bytes.clone()));
+        bytes
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?}", self.kind, self.entry)
+    }
+}

@@ -1,0 +1,45 @@
+//! One process per data directory.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use crate::Error;
+
+/// Holds the directory until dropped.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock {
+    // The lock belongs to the open file and ends with it, also when the process is killed.
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Takes the directory or says who has it.
+    pub fn take(directory: &Path) -> Result<Self, Error> {
+        let path = directory.join("lock");
+        let open_error = |error: std::io::Error| Error::Open { path: path.clone(), detail: error.to_string() };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(open_error)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                let pid = pid.trim();
+                let holder = if pid.is_empty() { String::new() } else { format!(" (pid {pid})") };
+                return Err(Error::Locked { path: directory.to_owned(), holder });
+            }
+            Err(TryLockError::Error(error)) => return Err(open_error(error)),
+        }
+        // The number is for people; losing it loses nothing.
+        let _ = file.set_len(0);
+        let _ = file.seek(SeekFrom::Start(0));
+        let _ = writeln!(file, "{}", std::process::id());
+        Ok(DirectoryLock { _file: file })
+    }
+}

@@ -1,0 +1,79 @@
+//! The form of a change on disk.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::Entry;
+
+/// First byte of every record; another encoding gets another number.
+const VERSION: u8 = 1;
+const PUT: u8 = 0;
+const DELETE: u8 = 1;
+/// version, operation, checksum, length of the collection, length of the key.
+const HEADER: usize = 1 + 1 + 4 + 2 + 2;
+
+/// One accepted write.
+#[derive(Debug, Clone)]
+pub(crate) struct Record {
+    pub collection: Arc<str>,
+    pub entry: Arc<Entry>,
+    pub deleted: bool,
+}
+
+impl Record {
+    /// The bytes stored under the revision.
+    pub fn encode(&self) -> Vec<u8> {
+        let (collection, key, value) = (self.collection.as_bytes(), self.entry.key.as_bytes(), &self.entry.value);
+        let mut out = Vec::with_capacity(HEADER + collection.len() + key.len() + value.len());
+        out.push(VERSION);
+        out.push(if self.deleted { DELETE } else { PUT });
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&length(collection).to_le_bytes());
+        out.extend_from_slice(&length(key).to_le_bytes());
+        out.extend_from_slice(collection);
+        out.extend_from_slice(key);
+        out.extend_from_slice(value);
+        let sum = checksum(self.entry.revision, &out);
+        out[2..6].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads a record back.
+    pub fn decode(revision: u64, bytes: &[u8]) -> Result<Record, String> {
+        let fail = |what: &str| format!("record of revision {revision}: {what}");
+        if bytes.len() < HEADER {
+            return Err(fail("too short"));
+        }
+        if bytes[0] != VERSION {
+            return Err(fail("written by a newer version of this program"));
+        }
+        let stored = u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
+        if stored != checksum(revision, bytes) {
+            return Err(fail("checksum does not match"));
+        }
+        let collection_end = HEADER + usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
+        let key_end = collection_end + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+        let text = |range: std::ops::Range<usize>| {
+            bytes.get(range).and_then(|part| std::str::from_utf8(part).ok()).ok_or_else(|| fail("bad key"))
+        };
+        let collection = text(HEADER..collection_end)?.into();
+        let key = text(collection_end..key_end)?.into();
+        let value = Bytes::copy_from_slice(&bytes[key_end..]);
+        Ok(Record { collection, entry: Arc::new(Entry::new(key, revision, value)), deleted: bytes[1] == DELETE })
+    }
+}
+
+/// Names are shorter than 64 KiB: the writer refuses longer ones.
+fn length(part: &[u8]) -> u16 {
+    u16::try_from(part.len()).unwrap_or(u16::MAX)
+}
+
+/// Over the revision and everything but the checksum itself.
+fn checksum(revision: u64, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&revision.to_le_bytes());
+    hasher.update(&bytes[..2]);
+    hasher.update(&bytes[6..]);
+    hasher.finalize()
+}

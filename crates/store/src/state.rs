@@ -1,0 +1,175 @@
+//! The present state and the window of recent changes, in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use tokio::sync::watch;
+
+use crate::{Entry, Error, Event, EventKind, ListOptions, Options, Page};
+
+/// One collection: what is there, and what changed lately.
+pub(crate) struct Collection {
+    pub entries: BTreeMap<Arc<str>, Arc<Entry>>,
+    /// Recent changes, oldest first.
+    pub window: VecDeque<Arc<Event>>,
+    window_bytes: usize,
+    /// The newest revision that has left the window: older states are not known.
+    pub floor: u64,
+    /// Wakes the watchers of this collection.
+    pub changed: watch::Sender<u64>,
+}
+
+impl Collection {
+    fn new(floor: u64) -> Self {
+        Collection {
+            entries: BTreeMap::new(),
+            window: VecDeque::new(),
+            window_bytes: 0,
+            floor,
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    /// The changes after `revision`, as an index into the window.
+    pub fn position_after(&self, revision: u64) -> usize {
+        self.window.partition_point(|event| event.revision() <= revision)
+    }
+}
+
+/// All collections at one revision.
+#[derive(Default)]
+pub(crate) struct State {
+    pub revision: u64,
+    pub collections: FxHashMap<Arc<str>, Collection>,
+}
+
+/// What left the windows and can be forgotten on disk.
+#[derive(Debug, Default)]
+pub(crate) struct Trimmed {
+    pub revisions: Vec<u64>,
+    pub floors: Vec<(Arc<str>, u64)>,
+}
+
+impl Trimmed {
+    pub fn is_empty(&self) -> bool {
+        self.revisions.is_empty() && self.floors.is_empty()
+    }
+
+    pub fn append(&mut self, mut other: Trimmed) {
+        self.revisions.append(&mut other.revisions);
+        self.floors.append(&mut other.floors);
+    }
+}
+
+impl State {
+    pub fn collection_mut(&mut self, name: &Arc<str>) -> &mut Collection {
+        self.collections.entry(name.clone()).or_insert_with(|| Collection::new(0))
+    }
+
+    pub fn get(&self, collection: &str, key: &str) -> Option<&Arc<Entry>> {
+        self.collections.get(collection)?.entries.get(key)
+    }
+
+    /// Makes a durable change visible. Watchers are woken by [`State::wake`].
+    pub fn apply(&mut self, collection: &Arc<str>, entry: Arc<Entry>, deleted: bool) {
+        self.revision = self.revision.max(entry.revision);
+        let collection = self.collection_mut(collection);
+        let previous = if deleted {
+            collection.entries.remove(&entry.key)
+        } else {
+            collection.entries.insert(entry.key.clone(), entry.clone())
+        };
+        if entry.revision <= collection.floor {
+            return; // Replayed from disk, and older than the window.
+        }
+        let kind = match (deleted, &previous) {
+            (true, _) => EventKind::Deleted,
+            (false, None) => EventKind::Added,
+            (false, Some(_)) => EventKind::Modified,
+        };
+        collection.window_bytes += entry.value.len();
+        collection.window.push_back(Arc::new(Event::new(kind, entry, previous)));
+    }
+
+    /// Shortens the window of a collection that has outgrown its limits.
+    pub fn trim(&mut self, name: &Arc<str>, options: &Options) -> Trimmed {
+        let mut trimmed = Trimmed::default();
+        let Some(collection) = self.collections.get_mut(name) else { return trimmed };
+        // An eighth of slack, so that trimming happens now and then and not on every write.
+        let over = |len: usize, limit: usize| len > limit + limit / 8;
+        if !over(collection.window.len(), options.window_events) && !over(collection.window_bytes, options.window_bytes)
+        {
+            return trimmed;
+        }
+        while collection.window.len() > 1
+            && (collection.window.len() > options.window_events || collection.window_bytes > options.window_bytes)
+        {
+            let Some(event) = collection.window.pop_front() else { break };
+            collection.window_bytes -= event.entry.value.len();
+            collection.floor = event.revision();
+            if let Some(previous) = &event.previous {
+                trimmed.revisions.push(previous.revision);
+            }
+            if event.kind == EventKind::Deleted {
+                trimmed.revisions.push(event.revision());
+            }
+        }
+        trimmed.floors.push((name.clone(), collection.floor));
+        trimmed
+    }
+
+    /// Tells the watchers of a collection that there is something new.
+    pub fn wake(&self, name: &str) {
+        if let Some(collection) = self.collections.get(name) {
+            collection.changed.send_replace(self.revision);
+        }
+    }
+
+    /// See [`crate::Backend::list`].
+    pub fn list(&self, name: &str, options: ListOptions<'_>) -> Result<Page, Error> {
+        let at = options.at.unwrap_or(self.revision);
+        if at > self.revision {
+            return Err(Error::Future { requested: at, current: self.revision });
+        }
+        let Some(collection) = self.collections.get(name) else {
+            return Ok(Page { entries: Vec::new(), revision: at, remaining: 0 });
+        };
+        if at < collection.floor {
+            return Err(Error::Expired { requested: at, oldest: collection.floor });
+        }
+        let start = match options.after {
+            Some(after) if after >= options.prefix => Bound::Excluded(after),
+            _ => Bound::Included(options.prefix),
+        };
+        let current = collection
+            .entries
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(options.prefix));
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        if at == self.revision || collection.position_after(at) == collection.window.len() {
+            let mut current = current;
+            let entries: Vec<_> = current.by_ref().take(limit).map(|(_, entry)| entry.clone()).collect();
+            let remaining = if entries.len() < limit { 0 } else { current.count() };
+            return Ok(Page { entries, revision: at, remaining });
+        }
+        // An older state: take back the changes since, newest first.
+        let mut entries: BTreeMap<Arc<str>, Arc<Entry>> =
+            current.map(|(key, entry)| (key.clone(), entry.clone())).collect();
+        let wanted = |key: &str| key.starts_with(options.prefix) && options.after.is_none_or(|after| key > after);
+        for event in collection.window.range(collection.position_after(at)..).rev() {
+            if !wanted(&event.entry.key) {
+                continue;
+            }
+            match &event.previous {
+                Some(previous) => entries.insert(previous.key.clone(), previous.clone()),
+                None => entries.remove(&event.entry.key),
+            };
+        }
+        let total = entries.len();
+        let entries: Vec<_> = entries.into_values().take(limit).collect();
+        let remaining = total - entries.len();
+        Ok(Page { entries, revision: at, remaining })
+    }
+}

@@ -1,0 +1,1 @@
+//! Store tests are added below by topic.
