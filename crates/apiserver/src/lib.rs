@@ -1,3 +1,61 @@
 //! The Kubernetes API as one tower service.
+//!
+//! What it is for: answer Kubernetes API requests over any [`allot_store::Backend`] so that real clients can not
+//! tell it from kube-apiserver. [`Server`] is the whole of it; [`serve`] puts it behind TLS.
+//!
+//! A request passes, in this order: authentication, impersonation, authorization, the handler of its verb
+//! (`rest`), and for writes decoding, defaults, admission, preparation, validation, storage. One place per step.
+//!
+//! Invariants:
+//! - JSON in, JSON out: objects are never pressed into typed structs, so no field is lost;
+//! - resources are data ([`registry`]); handlers know no resource by name, exceptions are in `strategy`;
+//! - stored bytes are served as they are, and one encoding of a change serves all watchers;
+//! - whatever goes wrong is a Kubernetes `Status`, never a panic.
+//!
+//! What it must not know: controllers, the scheduler, nodes. They are clients.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use allot_apiserver::{Server, identity::User};
+//! use http_body_util::{BodyExt, Empty};
+//!
+//! let server = Server::in_memory().await.unwrap();
+//! let request = http::Request::get("/api/v1/namespaces/default").body(Empty::<bytes::Bytes>::new()).unwrap();
+//! let response = server.handle(request, Some(User::admin())).await;
+//! assert_eq!(response.status(), 200);
+//! # });
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod admission;
+pub mod auth;
+mod body;
+mod bootstrap;
+pub mod config;
+mod custom;
+pub mod discovery;
+mod encode;
+pub mod error;
+mod health;
+pub mod identity;
+pub mod negotiate;
+pub mod object;
+pub mod pki;
+mod pods;
+pub mod registry;
+pub mod request;
+mod rest;
+mod reviews;
+mod select;
+pub mod serve;
+mod server;
+mod strategy;
+mod table;
+mod versions;
+
+pub use body::Body;
+pub use config::Config;
+pub use error::ApiError;
+pub use rest::{DeleteOptions, Preconditions, Propagation};
+pub use server::{ClientService, Core, Incoming, MAX_BODY, Server, Warnings};

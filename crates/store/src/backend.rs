@@ -40,8 +40,18 @@ pub struct Write {
 
 impl Write {
     /// Stores a version.
-    pub fn put(collection: impl Into<Arc<str>>, key: impl Into<Arc<str>>, expect: Expect, draft: Draft) -> Self {
-        Write { collection: collection.into(), key: key.into(), expect, operation: Operation::Put(draft) }
+    pub fn put(
+        collection: impl Into<Arc<str>>,
+        key: impl Into<Arc<str>>,
+        expect: Expect,
+        draft: Draft,
+    ) -> Self {
+        Write {
+            collection: collection.into(),
+            key: key.into(),
+            expect,
+            operation: Operation::Put(draft),
+        }
     }
 
     /// Removes a key that is at `revision`.
@@ -153,10 +163,18 @@ pub trait Backend: Send + Sync + 'static {
     fn revision(&self) -> u64;
 
     /// The present version of a key.
-    fn get<'a>(&'a self, collection: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Arc<Entry>>, Error>>;
+    fn get<'a>(
+        &'a self,
+        collection: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<Entry>>, Error>>;
 
     /// Entries in key order.
-    fn list<'a>(&'a self, collection: &'a str, options: ListOptions<'a>) -> BoxFuture<'a, Result<Page, Error>>;
+    fn list<'a>(
+        &'a self,
+        collection: &'a str,
+        options: ListOptions<'a>,
+    ) -> BoxFuture<'a, Result<Page, Error>>;
 
     /// Applies a write; answers when it is durable, with the new version (or the last one of a deletion).
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Entry>, Error>>;

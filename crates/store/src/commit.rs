@@ -33,7 +33,12 @@ pub(crate) struct Committer {
 
 impl Committer {
     pub fn new(state: Arc<RwLock<State>>, disk: Option<Disk>, options: Options) -> Self {
-        Committer { state, disk, options, trimmed: Trimmed::default() }
+        Committer {
+            state,
+            disk,
+            options,
+            trimmed: Trimmed::default(),
+        }
     }
 
     /// Commits a group of writes with one sync; one answer per write, in order.
@@ -64,7 +69,12 @@ impl Committer {
         writes
             .into_iter()
             .map(|write| {
-                let Write { collection, key, expect, operation } = write;
+                let Write {
+                    collection,
+                    key,
+                    expect,
+                    operation,
+                } = write;
                 if collection.len() > MAX_NAME || key.len() > MAX_NAME {
                     return Err(Error::Write("the key is too long".into()));
                 }
@@ -86,8 +96,16 @@ impl Committer {
                     Operation::Put(draft) => (draft, false),
                     Operation::Delete(draft) => (draft, true),
                 };
-                let entry = Arc::new(Entry::new(place.1.clone(), revision, draft.complete(revision)));
-                records.push(Record { collection: place.0.clone(), entry: entry.clone(), deleted });
+                let entry = Arc::new(Entry::new(
+                    place.1.clone(),
+                    revision,
+                    draft.complete(revision),
+                ));
+                records.push(Record {
+                    collection: place.0.clone(),
+                    entry: entry.clone(),
+                    deleted,
+                });
                 pending.insert(place, (!deleted).then(|| entry.clone()));
                 Ok(entry)
             })

@@ -40,12 +40,18 @@ pub(crate) fn file_opener(directory: &Path) -> Result<(PathBuf, Opener), Error> 
         create(&path)?;
     }
     let file = path.clone();
-    Ok((path, Box::new(move || Database::builder().set_cache_size(CACHE_BYTES).open(&file))))
+    Ok((
+        path,
+        Box::new(move || Database::builder().set_cache_size(CACHE_BYTES).open(&file)),
+    ))
 }
 
 /// Makes an empty store under another name first, so that a file with the real name is always whole.
 fn create(path: &Path) -> Result<(), Error> {
-    let failed = |detail: String| Error::Open { path: path.to_owned(), detail };
+    let failed = |detail: String| Error::Open {
+        path: path.to_owned(),
+        detail,
+    };
     let fresh = path.with_extension("new");
     let _ = std::fs::remove_file(&fresh);
     {
@@ -62,7 +68,9 @@ fn create(path: &Path) -> Result<(), Error> {
     }
     std::fs::rename(&fresh, path).map_err(|error| failed(error.to_string()))?;
     if let Some(directory) = path.parent() {
-        std::fs::File::open(directory).and_then(|file| file.sync_all()).map_err(|error| failed(error.to_string()))?;
+        std::fs::File::open(directory)
+            .and_then(|file| file.sync_all())
+            .map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
 }
@@ -76,7 +84,15 @@ impl Disk {
             Ok((database, state))
         })?;
         let durable = state.revision;
-        Ok((Disk { path, open, database: Some(database), durable }, state))
+        Ok((
+            Disk {
+                path,
+                open,
+                database: Some(database),
+                durable,
+            },
+            state,
+        ))
     }
 
     /// Writes records, and forgets what left the windows, in one durable transaction.
@@ -87,7 +103,9 @@ impl Disk {
         };
         match write(&database, records, trimmed) {
             Ok(()) => {
-                self.durable = records.last().map_or(self.durable, |record| record.entry.revision);
+                self.durable = records
+                    .last()
+                    .map_or(self.durable, |record| record.entry.revision);
                 self.database = Some(database);
                 Ok(())
             }
@@ -108,7 +126,9 @@ impl Disk {
             write.commit()?;
             Ok(database)
         };
-        guarded(&self.path, || retry().map_err(|error| Error::Write(error.to_string().into())))
+        guarded(&self.path, || {
+            retry().map_err(|error| Error::Write(error.to_string().into()))
+        })
     }
 }
 
@@ -135,10 +155,16 @@ fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(
 
 /// Rebuilds the state by applying the log in order.
 pub(crate) fn replay(path: &Path, database: &Database) -> Result<State, Error> {
-    let corrupt = |detail: String| Error::Corrupt { path: path.to_owned(), detail };
+    let corrupt = |detail: String| Error::Corrupt {
+        path: path.to_owned(),
+        detail,
+    };
     let read = || -> Result<Result<State, String>, redb::Error> {
         let read = database.begin_read()?;
-        let format = read.open_table(META)?.get("format")?.map(|value| value.value());
+        let format = read
+            .open_table(META)?
+            .get("format")?
+            .map(|value| value.value());
         if format != Some(FORMAT) {
             return Ok(Err(format!("unknown format {format:?}")));
         }
@@ -167,7 +193,9 @@ pub(crate) fn replay(path: &Path, database: &Database) -> Result<State, Error> {
         }
         Ok(Ok(state))
     };
-    read().map_err(|error| corrupt(error.to_string()))?.map_err(corrupt)
+    read()
+        .map_err(|error| corrupt(error.to_string()))?
+        .map_err(corrupt)
 }
 
 /// Runs `work`; a panic inside the database on damaged input becomes an error.
@@ -178,7 +206,10 @@ pub(crate) fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, Error>) -
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied())
             .unwrap_or("unreadable");
-        Err(Error::Corrupt { path: path.to_owned(), detail: detail.to_owned() })
+        Err(Error::Corrupt {
+            path: path.to_owned(),
+            detail: detail.to_owned(),
+        })
     })
 }
 
@@ -186,12 +217,24 @@ pub(crate) fn open_error(path: &Path, error: redb::DatabaseError) -> Error {
     use redb::{DatabaseError, StorageError};
     let path = path.to_owned();
     match error {
-        DatabaseError::DatabaseAlreadyOpen => Error::Locked { path, holder: String::new() },
+        DatabaseError::DatabaseAlreadyOpen => Error::Locked {
+            path,
+            holder: String::new(),
+        },
         DatabaseError::Storage(StorageError::Io(io))
-            if !matches!(io.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
+            if !matches!(
+                io.kind(),
+                std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof
+            ) =>
         {
-            Error::Open { path, detail: io.to_string() }
+            Error::Open {
+                path,
+                detail: io.to_string(),
+            }
         }
-        other => Error::Corrupt { path, detail: other.to_string() },
+        other => Error::Corrupt {
+            path,
+            detail: other.to_string(),
+        },
     }
 }

@@ -28,7 +28,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { window_events: 10_000, window_bytes: 32 << 20, group: 512 }
+        Options {
+            window_events: 10_000,
+            window_bytes: 32 << 20,
+            group: 512,
+        }
     }
 }
 
@@ -37,7 +41,11 @@ enum Writer {
     /// Nothing to wait for: the caller commits.
     Inline(Mutex<Committer>),
     /// A thread of its own drains the queue, so that writes that wait for one sync share the next.
-    Thread { jobs: mpsc::Sender<Job>, thread: Mutex<Option<JoinHandle<()>>>, _lock: Option<DirectoryLock> },
+    Thread {
+        jobs: mpsc::Sender<Job>,
+        thread: Mutex<Option<JoinHandle<()>>>,
+        _lock: Option<DirectoryLock>,
+    },
 }
 
 /// State in memory, log in a file (or nowhere).
@@ -51,7 +59,10 @@ impl Embedded {
     pub fn in_memory(options: Options) -> Self {
         let state = Arc::new(RwLock::new(State::default()));
         let committer = Committer::new(state.clone(), None, options);
-        Embedded { state, writer: Some(Writer::Inline(Mutex::new(committer))) }
+        Embedded {
+            state,
+            writer: Some(Writer::Inline(Mutex::new(committer))),
+        }
     }
 
     /// The store of a data directory, which is made if it does not exist.
@@ -59,8 +70,10 @@ impl Embedded {
     /// # Errors
     /// [`Error::Locked`] if another process has it, [`Error::Corrupt`] or [`Error::Open`] naming the file.
     pub fn open(directory: &Path, options: Options) -> Result<Self, Error> {
-        std::fs::create_dir_all(directory)
-            .map_err(|error| Error::Open { path: directory.to_owned(), detail: error.to_string() })?;
+        std::fs::create_dir_all(directory).map_err(|error| Error::Open {
+            path: directory.to_owned(),
+            detail: error.to_string(),
+        })?;
         let lock = DirectoryLock::take(directory)?;
         let (path, opener) = disk::file_opener(directory)?;
         Self::start(path, opener, options, Some(lock))
@@ -99,9 +112,19 @@ impl Embedded {
                 }
                 committer.flush();
             })
-            .map_err(|error| Error::Open { path, detail: error.to_string() })?;
-        let writer = Writer::Thread { jobs, thread: Mutex::new(Some(thread)), _lock: lock };
-        Ok(Embedded { state, writer: Some(writer) })
+            .map_err(|error| Error::Open {
+                path,
+                detail: error.to_string(),
+            })?;
+        let writer = Writer::Thread {
+            jobs,
+            thread: Mutex::new(Some(thread)),
+            _lock: lock,
+        };
+        Ok(Embedded {
+            state,
+            writer: Some(writer),
+        })
     }
 
     /// [`Backend::commit`] for callers outside of an async runtime.
@@ -113,7 +136,8 @@ impl Embedded {
             Some(Writer::Inline(committer)) => commit_one(&mut committer.lock(), write),
             Some(Writer::Thread { jobs, .. }) => {
                 let (answer, receive) = oneshot::channel();
-                jobs.blocking_send(Job { write, answer }).map_err(|_| Error::Closed)?;
+                jobs.blocking_send(Job { write, answer })
+                    .map_err(|_| Error::Closed)?;
                 receive.blocking_recv().map_err(|_| Error::Closed)?
             }
             None => Err(Error::Closed),
@@ -122,13 +146,21 @@ impl Embedded {
 }
 
 fn commit_one(committer: &mut Committer, write: Write) -> Answer {
-    committer.commit(vec![write]).pop().unwrap_or(Err(Error::Closed))
+    committer
+        .commit(vec![write])
+        .pop()
+        .unwrap_or(Err(Error::Closed))
 }
 
 impl Drop for Embedded {
     /// Waits until accepted writes are on disk and the file is closed.
     fn drop(&mut self) {
-        if let Some(Writer::Thread { jobs, thread, _lock }) = self.writer.take() {
+        if let Some(Writer::Thread {
+            jobs,
+            thread,
+            _lock,
+        }) = self.writer.take()
+        {
             drop(jobs);
             if let Some(thread) = thread.lock().take() {
                 // A panic in the writer has been reported by the panic hook already.
@@ -143,20 +175,32 @@ impl Backend for Embedded {
         self.state.read().revision
     }
 
-    fn get<'a>(&'a self, collection: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Arc<Entry>>, Error>> {
+    fn get<'a>(
+        &'a self,
+        collection: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<Entry>>, Error>> {
         ready(Ok(self.state.read().get(collection, key).cloned())).boxed()
     }
 
-    fn list<'a>(&'a self, collection: &'a str, options: ListOptions<'a>) -> BoxFuture<'a, Result<Page, Error>> {
+    fn list<'a>(
+        &'a self,
+        collection: &'a str,
+        options: ListOptions<'a>,
+    ) -> BoxFuture<'a, Result<Page, Error>> {
         ready(self.state.read().list(collection, options)).boxed()
     }
 
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Entry>, Error>> {
         match &self.writer {
-            Some(Writer::Inline(committer)) => ready(commit_one(&mut committer.lock(), write)).boxed(),
+            Some(Writer::Inline(committer)) => {
+                ready(commit_one(&mut committer.lock(), write)).boxed()
+            }
             Some(Writer::Thread { jobs, .. }) => async move {
                 let (answer, receive) = oneshot::channel();
-                jobs.send(Job { write, answer }).await.map_err(|_| Error::Closed)?;
+                jobs.send(Job { write, answer })
+                    .await
+                    .map_err(|_| Error::Closed)?;
                 receive.await.map_err(|_| Error::Closed)?
             }
             .boxed(),
@@ -169,13 +213,25 @@ impl Backend for Embedded {
         let known = |state: &State| -> Option<Result<Watcher, Error>> {
             let found = state.collections.get(&name)?;
             if from > state.revision {
-                return Some(Err(Error::Future { requested: from, current: state.revision }));
+                return Some(Err(Error::Future {
+                    requested: from,
+                    current: state.revision,
+                }));
             }
             if from < found.floor {
-                return Some(Err(Error::Expired { requested: from, oldest: found.floor }));
+                return Some(Err(Error::Expired {
+                    requested: from,
+                    oldest: found.floor,
+                }));
             }
             let changed = found.changed.subscribe();
-            Some(Ok(Watcher::new(self.state.clone(), name.clone(), prefix.to_owned(), from, changed)))
+            Some(Ok(Watcher::new(
+                self.state.clone(),
+                name.clone(),
+                prefix.to_owned(),
+                from,
+                changed,
+            )))
         };
         if let Some(watcher) = known(&self.state.read()) {
             return watcher;
@@ -187,6 +243,10 @@ impl Backend for Embedded {
 
     fn counts(&self) -> Vec<(Arc<str>, usize)> {
         let state = self.state.read();
-        state.collections.iter().map(|(name, collection)| (name.clone(), collection.entries.len())).collect()
+        state
+            .collections
+            .iter()
+            .map(|(name, collection)| (name.clone(), collection.entries.len()))
+            .collect()
     }
 }

@@ -23,7 +23,10 @@ impl Draft {
         let mut bytes = Vec::with_capacity(head.len() + tail.len());
         bytes.extend_from_slice(head);
         bytes.extend_from_slice(tail);
-        Draft { bytes, revision_at: head.len() }
+        Draft {
+            bytes,
+            revision_at: head.len(),
+        }
     }
 
     /// A draft from whole bytes and the offset at which the revision is to be inserted.
@@ -66,7 +69,12 @@ pub struct Entry {
 impl Entry {
     /// An entry with nothing remembered.
     pub fn new(key: Arc<str>, revision: u64, value: Bytes) -> Self {
-        Entry { key, revision, value, memo: OnceLock::new() }
+        Entry {
+            key,
+            revision,
+            value,
+            memo: OnceLock::new(),
+        }
     }
 
     /// Something derived from the value (labels, for example), computed once and kept with the entry.
@@ -88,7 +96,13 @@ impl Entry {
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Entry({} @{} {})", self.key, self.revision, String::from_utf8_lossy(&self.value))
+        write!(
+            f,
+            "Entry({} @{} {})",
+            self.key,
+            self.revision,
+            String::from_utf8_lossy(&self.value)
+        )
     }
 }
 
@@ -116,7 +130,12 @@ pub struct Event {
 
 impl Event {
     pub(crate) fn new(kind: EventKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
-        Event { kind, entry, previous, encodings: Mutex::new(Vec::new()) }
+        Event {
+            kind,
+            entry,
+            previous,
+            encodings: Mutex::new(Vec::new()),
+        }
     }
 
     /// The revision of the change.

@@ -17,7 +17,10 @@ impl DirectoryLock {
     /// Takes the directory or says who has it.
     pub fn take(directory: &Path) -> Result<Self, Error> {
         let path = directory.join("lock");
-        let open_error = |error: std::io::Error| Error::Open { path: path.clone(), detail: error.to_string() };
+        let open_error = |error: std::io::Error| Error::Open {
+            path: path.clone(),
+            detail: error.to_string(),
+        };
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -31,8 +34,15 @@ impl DirectoryLock {
                 let mut pid = String::new();
                 let _ = file.read_to_string(&mut pid);
                 let pid = pid.trim();
-                let holder = if pid.is_empty() { String::new() } else { format!(" (pid {pid})") };
-                return Err(Error::Locked { path: directory.to_owned(), holder });
+                let holder = if pid.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (pid {pid})")
+                };
+                return Err(Error::Locked {
+                    path: directory.to_owned(),
+                    holder,
+                });
             }
             Err(TryLockError::Error(error)) => return Err(open_error(error)),
         }

@@ -29,7 +29,10 @@ pub struct CheckReport {
 fn existing(directory: &Path) -> Result<(DirectoryLock, PathBuf), Error> {
     let path = directory.join(FILE_NAME);
     if !path.exists() {
-        return Err(Error::Open { path, detail: "there is no store here".to_owned() });
+        return Err(Error::Open {
+            path,
+            detail: "there is no store here".to_owned(),
+        });
     }
     Ok((DirectoryLock::take(directory)?, path))
 }
@@ -42,15 +45,24 @@ pub fn check(directory: &Path) -> Result<CheckReport, Error> {
     let (_lock, path) = existing(directory)?;
     guarded(&path, || {
         let mut database = Database::open(&path).map_err(|error| open_error(&path, error))?;
-        let intact = database.check_integrity().map_err(|error| open_error(&path, error))?;
+        let intact = database
+            .check_integrity()
+            .map_err(|error| open_error(&path, error))?;
         let state = replay(&path, &database)?;
-        let mut collections: Vec<_> =
-            state.collections.iter().map(|(name, collection)| (name.to_string(), collection.entries.len())).collect();
+        let mut collections: Vec<_> = state
+            .collections
+            .iter()
+            .map(|(name, collection)| (name.to_string(), collection.entries.len()))
+            .collect();
         collections.sort();
         Ok(CheckReport {
             revision: state.revision,
             collections,
-            window: state.collections.values().map(|collection| collection.window.len()).sum(),
+            window: state
+                .collections
+                .values()
+                .map(|collection| collection.window.len())
+                .sum(),
             bytes: std::fs::metadata(&path).map_or(0, |meta| meta.len()),
             repaired: !intact,
             path: path.clone(),
@@ -74,7 +86,10 @@ pub fn dump(directory: &Path, out: &mut dyn Write) -> Result<(), Error> {
                 write!(out, "{name}\t{}\t{}\t", entry.key, entry.revision)
                     .and_then(|()| out.write_all(&entry.value))
                     .and_then(|()| out.write_all(b"\n"))
-                    .map_err(|error| Error::Open { path: PathBuf::from("output"), detail: error.to_string() })?;
+                    .map_err(|error| Error::Open {
+                        path: PathBuf::from("output"),
+                        detail: error.to_string(),
+                    })?;
             }
         }
         Ok(())
@@ -103,7 +118,9 @@ pub fn compact(directory: &Path) -> Result<(u64, u64), Error> {
             let revisions: Vec<u64> = {
                 let read = database.begin_read()?;
                 let log = read.open_table(crate::disk::LOG)?;
-                log.iter()?.map(|item| item.map(|(revision, _)| revision.value())).collect::<Result<_, _>>()?
+                log.iter()?
+                    .map(|item| item.map(|(revision, _)| revision.value()))
+                    .collect::<Result<_, _>>()?
             };
             let write = database.begin_write()?;
             {
@@ -123,7 +140,10 @@ pub fn compact(directory: &Path) -> Result<(u64, u64), Error> {
             Ok(())
         };
         forget().map_err(|error| Error::Write(error.to_string().into()))?;
-        while database.compact().map_err(|error| Error::Write(error.to_string().into()))? {}
+        while database
+            .compact()
+            .map_err(|error| Error::Write(error.to_string().into()))?
+        {}
         Ok(())
     })?;
     Ok((before, size()))

@@ -24,7 +24,11 @@ pub(crate) struct Record {
 impl Record {
     /// The bytes stored under the revision.
     pub fn encode(&self) -> Vec<u8> {
-        let (collection, key, value) = (self.collection.as_bytes(), self.entry.key.as_bytes(), &self.entry.value);
+        let (collection, key, value) = (
+            self.collection.as_bytes(),
+            self.entry.key.as_bytes(),
+            &self.entry.value,
+        );
         let mut out = Vec::with_capacity(HEADER + collection.len() + key.len() + value.len());
         out.push(VERSION);
         out.push(if self.deleted { DELETE } else { PUT });
@@ -55,12 +59,19 @@ impl Record {
         let collection_end = HEADER + usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
         let key_end = collection_end + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
         let text = |range: std::ops::Range<usize>| {
-            bytes.get(range).and_then(|part| std::str::from_utf8(part).ok()).ok_or_else(|| fail("bad key"))
+            bytes
+                .get(range)
+                .and_then(|part| std::str::from_utf8(part).ok())
+                .ok_or_else(|| fail("bad key"))
         };
         let collection = text(HEADER..collection_end)?.into();
         let key = text(collection_end..key_end)?.into();
         let value = Bytes::copy_from_slice(&bytes[key_end..]);
-        Ok(Record { collection, entry: Arc::new(Entry::new(key, revision, value)), deleted: bytes[1] == DELETE })
+        Ok(Record {
+            collection,
+            entry: Arc::new(Entry::new(key, revision, value)),
+            deleted: bytes[1] == DELETE,
+        })
     }
 }
 

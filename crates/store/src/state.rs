@@ -34,7 +34,8 @@ impl Collection {
 
     /// The changes after `revision`, as an index into the window.
     pub fn position_after(&self, revision: u64) -> usize {
-        self.window.partition_point(|event| event.revision() <= revision)
+        self.window
+            .partition_point(|event| event.revision() <= revision)
     }
 }
 
@@ -65,7 +66,9 @@ impl Trimmed {
 
 impl State {
     pub fn collection_mut(&mut self, name: &Arc<str>) -> &mut Collection {
-        self.collections.entry(name.clone()).or_insert_with(|| Collection::new(0))
+        self.collections
+            .entry(name.clone())
+            .or_insert_with(|| Collection::new(0))
     }
 
     pub fn get(&self, collection: &str, key: &str) -> Option<&Arc<Entry>> {
@@ -90,23 +93,31 @@ impl State {
             (false, Some(_)) => EventKind::Modified,
         };
         collection.window_bytes += entry.value.len();
-        collection.window.push_back(Arc::new(Event::new(kind, entry, previous)));
+        collection
+            .window
+            .push_back(Arc::new(Event::new(kind, entry, previous)));
     }
 
     /// Shortens the window of a collection that has outgrown its limits.
     pub fn trim(&mut self, name: &Arc<str>, options: &Options) -> Trimmed {
         let mut trimmed = Trimmed::default();
-        let Some(collection) = self.collections.get_mut(name) else { return trimmed };
+        let Some(collection) = self.collections.get_mut(name) else {
+            return trimmed;
+        };
         // An eighth of slack, so that trimming happens now and then and not on every write.
         let over = |len: usize, limit: usize| len > limit + limit / 8;
-        if !over(collection.window.len(), options.window_events) && !over(collection.window_bytes, options.window_bytes)
+        if !over(collection.window.len(), options.window_events)
+            && !over(collection.window_bytes, options.window_bytes)
         {
             return trimmed;
         }
         while collection.window.len() > 1
-            && (collection.window.len() > options.window_events || collection.window_bytes > options.window_bytes)
+            && (collection.window.len() > options.window_events
+                || collection.window_bytes > options.window_bytes)
         {
-            let Some(event) = collection.window.pop_front() else { break };
+            let Some(event) = collection.window.pop_front() else {
+                break;
+            };
             collection.window_bytes -= event.entry.value.len();
             collection.floor = event.revision();
             if let Some(previous) = &event.previous {
@@ -131,13 +142,23 @@ impl State {
     pub fn list(&self, name: &str, options: ListOptions<'_>) -> Result<Page, Error> {
         let at = options.at.unwrap_or(self.revision);
         if at > self.revision {
-            return Err(Error::Future { requested: at, current: self.revision });
+            return Err(Error::Future {
+                requested: at,
+                current: self.revision,
+            });
         }
         let Some(collection) = self.collections.get(name) else {
-            return Ok(Page { entries: Vec::new(), revision: at, remaining: 0 });
+            return Ok(Page {
+                entries: Vec::new(),
+                revision: at,
+                remaining: 0,
+            });
         };
         if at < collection.floor {
-            return Err(Error::Expired { requested: at, oldest: collection.floor });
+            return Err(Error::Expired {
+                requested: at,
+                oldest: collection.floor,
+            });
         }
         let start = match options.after {
             Some(after) if after >= options.prefix => Bound::Excluded(after),
@@ -147,18 +168,41 @@ impl State {
             .entries
             .range::<str, _>((start, Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(options.prefix));
-        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let limit = if options.limit == 0 {
+            usize::MAX
+        } else {
+            options.limit
+        };
         if at == self.revision || collection.position_after(at) == collection.window.len() {
             let mut current = current;
-            let entries: Vec<_> = current.by_ref().take(limit).map(|(_, entry)| entry.clone()).collect();
-            let remaining = if entries.len() < limit { 0 } else { current.count() };
-            return Ok(Page { entries, revision: at, remaining });
+            let entries: Vec<_> = current
+                .by_ref()
+                .take(limit)
+                .map(|(_, entry)| entry.clone())
+                .collect();
+            let remaining = if entries.len() < limit {
+                0
+            } else {
+                current.count()
+            };
+            return Ok(Page {
+                entries,
+                revision: at,
+                remaining,
+            });
         }
         // An older state: take back the changes since, newest first.
-        let mut entries: BTreeMap<Arc<str>, Arc<Entry>> =
-            current.map(|(key, entry)| (key.clone(), entry.clone())).collect();
-        let wanted = |key: &str| key.starts_with(options.prefix) && options.after.is_none_or(|after| key > after);
-        for event in collection.window.range(collection.position_after(at)..).rev() {
+        let mut entries: BTreeMap<Arc<str>, Arc<Entry>> = current
+            .map(|(key, entry)| (key.clone(), entry.clone()))
+            .collect();
+        let wanted = |key: &str| {
+            key.starts_with(options.prefix) && options.after.is_none_or(|after| key > after)
+        };
+        for event in collection
+            .window
+            .range(collection.position_after(at)..)
+            .rev()
+        {
             if !wanted(&event.entry.key) {
                 continue;
             }
@@ -170,6 +214,10 @@ impl State {
         let total = entries.len();
         let entries: Vec<_> = entries.into_values().take(limit).collect();
         let remaining = total - entries.len();
-        Ok(Page { entries, revision: at, remaining })
+        Ok(Page {
+            entries,
+            revision: at,
+            remaining,
+        })
     }
 }

@@ -31,7 +31,13 @@ impl Watcher {
         from: u64,
         changed: watch::Receiver<u64>,
     ) -> Self {
-        Watcher { state, collection, prefix, position: from, changed }
+        Watcher {
+            state,
+            collection,
+            prefix,
+            position: from,
+            changed,
+        }
     }
 
     /// All changes up to this revision have been handed out.
@@ -45,9 +51,14 @@ impl Watcher {
     /// [`Error::Expired`] if the watcher fell behind the window.
     pub fn poll_changes(&mut self) -> Result<Vec<Arc<Event>>, Error> {
         let state = self.state.read();
-        let Some(collection) = state.collections.get(&self.collection) else { return Ok(Vec::new()) };
+        let Some(collection) = state.collections.get(&self.collection) else {
+            return Ok(Vec::new());
+        };
         if self.position < collection.floor {
-            return Err(Error::Expired { requested: self.position, oldest: collection.floor });
+            return Err(Error::Expired {
+                requested: self.position,
+                oldest: collection.floor,
+            });
         }
         let first = collection.position_after(self.position);
         let until = (first + BATCH).min(collection.window.len());

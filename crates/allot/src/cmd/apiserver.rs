@@ -1,10 +1,335 @@
-//! `allot apiserver`.
+//! `allot apiserver`: the API server alone, with kube-apiserver's flag names.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use allot_apiserver::config::{AuthorizationMode, Config, KubeletClient};
+use allot_apiserver::identity::{MASTERS, User};
+use allot_apiserver::pki::{Authority, Identity, write_private};
+use allot_apiserver::registry::RuntimeConfig;
+use allot_apiserver::{Server, serve};
+use allot_store::{Backend, Embedded};
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio_util::sync::CancellationToken;
 
 /// Flags of `allot apiserver`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Directory of the store, certificates and keys
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Keep everything in memory
+    #[arg(long)]
+    in_memory: bool,
+    /// Address to serve on; port 0 picks one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// Where to write a kubeconfig of an administrator
+    #[arg(long, value_name = "FILE")]
+    kubeconfig_out: Option<PathBuf>,
+    /// File of static tokens: token,user,uid,"group1,group2" on each line
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// Authorizers in order: Node, RBAC, AlwaysAllow
+    #[arg(
+        long,
+        value_name = "MODES",
+        value_delimiter = ',',
+        default_value = "Node,RBAC"
+    )]
+    authorization_mode: Vec<String>,
+    /// Admission plugins to switch off
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
+    /// Admission plugins to switch on
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
+    /// Issuer of service account tokens
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "https://kubernetes.default.svc"
+    )]
+    service_account_issuer: String,
+    /// API versions to serve or not: group/version=true|false
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    runtime_config: Vec<String>,
+    /// Features to switch: Name=true|false
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    feature_gates: Vec<String>,
+    /// Kubernetes version whose defaults apply
+    #[arg(long, value_name = "VERSION", default_value = "1.36")]
+    emulated_version: String,
+    /// Requests without credentials are anonymous instead of refused
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    anonymous_auth: bool,
+}
 
 /// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot apiserver` is not part of this build yet")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(run_async(args));
+    // Streams that ignore the end of the server must not hold up the process.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
+}
+
+async fn run_async(args: Args) -> anyhow::Result<()> {
+    let shutdown = CancellationToken::new();
+    let running = start(&args, shutdown.clone()).await?;
+    eprintln!(
+        "serving {} kubeconfig {}",
+        running.url,
+        running.kubeconfig.display()
+    );
+    let stop = shutdown.clone();
+    tokio::spawn(async move {
+        signal().await;
+        stop.cancel();
+    });
+    running.task.await??;
+    Ok(())
+}
+
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// A server that accepts connections.
+struct Running {
+    url: String,
+    kubeconfig: PathBuf,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<Running> {
+    let data_dir = data_dir(args)?;
+    let backend: Arc<dyn Backend> = if args.in_memory {
+        Arc::new(Embedded::in_memory(allot_store::Options::default()))
+    } else {
+        let opened = Embedded::open(&data_dir, allot_store::Options::default());
+        Arc::new(opened.map_err(|error| match error {
+            allot_store::Error::Corrupt { .. } => {
+                anyhow::anyhow!(
+                    "{error}; run `allot store check --data-dir {}`",
+                    data_dir.display()
+                )
+            }
+            other => other.into(),
+        })?)
+    };
+    let listener = tokio::net::TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("can not listen on {}", args.listen))?;
+    let address = listener.local_addr()?;
+    let pki = data_dir.join("pki");
+    let authority = Authority::load_or_generate(&pki, "ca").context("certificate authority")?;
+    let serving = serving_identity(&authority, address.ip())?;
+    let admin = authority.client("kubernetes-admin", &[MASTERS])?;
+    let kubelet = authority.client("kube-apiserver-kubelet-client", &[MASTERS])?;
+    let token = format!("{:032x}", uuid_like());
+    let mut config = config(args)?;
+    config.tokens.insert(token.clone(), User::admin());
+    config.service_account_key = Some(service_account_key(&pki)?);
+    config.kubelet_client = Some(KubeletClient {
+        certificate: kubelet.certificate,
+        key: kubelet.key,
+        ca: None,
+    });
+    config.advertise = Some(address);
+    let server = Server::new(backend, config);
+    server.bootstrap().await?;
+    let host = if address.ip().is_unspecified() {
+        SocketAddr::new(IpAddr::from([127, 0, 0, 1]), address.port())
+    } else {
+        address
+    };
+    let url = format!("https://{host}");
+    let kubeconfig = args
+        .kubeconfig_out
+        .clone()
+        .unwrap_or_else(|| data_dir.join("kubeconfig"));
+    write_kubeconfig(&kubeconfig, &url, authority.certificate(), &admin, &token)?;
+    let tls = serve::tls(&serving, Some(authority.certificate()))?;
+    let task = tokio::spawn(serve::serve(server, listener, tls, shutdown));
+    Ok(Running {
+        url,
+        kubeconfig,
+        task,
+    })
+}
+
+/// 128 random bits.
+fn uuid_like() -> u128 {
+    rand::random()
+}
+
+fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = &args.data_dir {
+        return Ok(dir.clone());
+    }
+    let home = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
+    match home {
+        Some(home) => Ok(home.join("allot").join("apiserver")),
+        None => bail!("no home directory is known; pass --data-dir"),
+    }
+}
+
+fn config(args: &Args) -> anyhow::Result<Config> {
+    let tokens = match &args.token_auth_file {
+        Some(file) => read_tokens(file)?,
+        None => BTreeMap::new(),
+    };
+    let authorization = args
+        .authorization_mode
+        .iter()
+        .map(|mode| match mode.as_str() {
+            "Node" => Ok(AuthorizationMode::Node),
+            "RBAC" => Ok(AuthorizationMode::Rbac),
+            "AlwaysAllow" => Ok(AuthorizationMode::AlwaysAllow),
+            other => bail!("--authorization-mode: {other:?} is not one of Node, RBAC, AlwaysAllow"),
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let release = allot_model::features::Release::all()
+        .find(|release| release.to_string() == args.emulated_version)
+        .with_context(|| {
+            format!(
+                "--emulated-version: {:?} is not known",
+                args.emulated_version
+            )
+        })?;
+    let mut features = allot_model::features::Features::of(release);
+    for gate in &args.feature_gates {
+        features
+            .set(gate)
+            .with_context(|| "--feature-gates".to_owned())?;
+    }
+    Ok(Config {
+        tokens,
+        authorization,
+        features,
+        anonymous: args.anonymous_auth,
+        runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
+            .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
+        disabled_admission: args.disable_admission_plugins.clone(),
+        enabled_admission: args.enable_admission_plugins.clone(),
+        service_account_issuer: args.service_account_issuer.clone(),
+        ..Config::default()
+    })
+}
+
+/// Reads kube-apiserver's token file.
+fn read_tokens(file: &Path) -> anyhow::Result<BTreeMap<String, User>> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("can not read {}", file.display()))?;
+    let mut tokens = BTreeMap::new();
+    for (number, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let fields = csv_fields(line);
+        let [token, name, uid, rest @ ..] = fields.as_slice() else {
+            bail!(
+                "{} line {}: want token,user,uid[,\"groups\"]",
+                file.display(),
+                number + 1
+            );
+        };
+        let groups = rest.first().map(String::as_str).unwrap_or_default();
+        let mut user = User::new(
+            name.as_str(),
+            groups.split(',').filter(|group| !group.is_empty()),
+        );
+        user.uid = uid.clone();
+        tokens.insert(token.clone(), user);
+    }
+    Ok(tokens)
+}
+
+/// The fields of a line; double quotes protect commas.
+fn csv_fields(line: &str) -> Vec<String> {
+    let (mut fields, mut field, mut quoted) = (Vec::new(), String::new(), false);
+    for c in line.trim().chars() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(std::mem::take(&mut field).trim().to_owned()),
+            c => field.push(c),
+        }
+    }
+    fields.push(field.trim().to_owned());
+    fields
+}
+
+fn serving_identity(authority: &Authority, address: IpAddr) -> anyhow::Result<Identity> {
+    let names = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
+    let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 96, 0, 1])];
+    if !addresses.contains(&address) {
+        addresses.push(address);
+    }
+    Ok(authority.server("kube-apiserver", &names.map(str::to_owned), &addresses)?)
+}
+
+/// The key of service account tokens, kept so that tokens survive a restart.
+fn service_account_key(pki: &Path) -> anyhow::Result<Vec<u8>> {
+    let path = pki.join("sa.key");
+    if path.exists() {
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("can not read {}", path.display()))?;
+        return STANDARD
+            .decode(text.trim())
+            .with_context(|| format!("{} is no key", path.display()));
+    }
+    let key = rcgen::KeyPair::generate()?.serialize_der();
+    write_private(&path, &STANDARD.encode(&key))?;
+    Ok(key)
+}
+
+fn write_kubeconfig(
+    path: &Path,
+    url: &str,
+    ca: &str,
+    admin: &Identity,
+    token: &str,
+) -> anyhow::Result<()> {
+    let encode = |text: &str| STANDARD.encode(text);
+    // The certificate alone would do; the token serves clients without TLS client authentication.
+    let _ = admin;
+    let config = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: allot\nclusters:\n- name: allot\n  cluster:\n    server: {url}\n    \
+         certificate-authority-data: {}\ncontexts:\n- name: allot\n  context:\n    cluster: allot\n    user: admin\n\
+         users:\n- name: admin\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n    token: {token}\n",
+        encode(ca),
+        encode(&admin.certificate),
+        encode(&admin.key),
+    );
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("can not create {}", directory.display()))?;
+    }
+    write_private(path, &config).with_context(|| format!("can not write {}", path.display()))
 }

@@ -1,10 +1,54 @@
-//! `allot store`.
+//! `allot store`: look after a store that no server has open.
+
+use std::path::PathBuf;
 
 /// Flags of `allot store`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Verify every record, repair what an interrupted process left behind
+    Check(Place),
+    /// Print every object: collection, key, revision and JSON, separated by tabs
+    Dump(Place),
+    /// Drop the history and make the file as small as it can be
+    Compact(Place),
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// Data directory of the server
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+}
 
 /// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot store` is not part of this build yet")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::Check(place) => {
+            let report = allot_store::check(&place.data_dir)?;
+            println!(
+                "{}: intact{}",
+                report.path.display(),
+                if report.repaired { " (repaired)" } else { "" }
+            );
+            println!(
+                "revision {}, {} bytes, {} changes kept for watches",
+                report.revision, report.bytes, report.window
+            );
+            for (collection, count) in report.collections {
+                println!("{count:>8} {collection}");
+            }
+        }
+        Command::Dump(place) => allot_store::dump(&place.data_dir, &mut std::io::stdout().lock())?,
+        Command::Compact(place) => {
+            let (before, after) = allot_store::compact(&place.data_dir)?;
+            println!("{before} bytes before, {after} after");
+        }
+    }
+    Ok(())
 }

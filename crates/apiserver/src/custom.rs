@@ -1,0 +1,17 @@
+//! Custom resources: what a CustomResourceDefinition adds to the registry.
+
+use serde_json::Value;
+
+/// The definition behind a custom resource.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CustomResource {
+    /// The CustomResourceDefinition object.
+    pub definition: Value,
+}
+
+impl CustomResource {
+    /// Fields that selectors may use, as in `spec.color`.
+    pub fn selectable_fields(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

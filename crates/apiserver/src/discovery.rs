@@ -1,0 +1,240 @@
+//! Which groups, versions and resources are served: `/api`, `/apis` and below.
+
+use std::sync::Arc;
+
+use http::Response;
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::encode::value_response;
+use crate::error::{ApiError, Result};
+use crate::negotiate::negotiate;
+use crate::registry::{Registry, Resource};
+use crate::server::{Core, Incoming, text_response};
+
+/// The answer to any path that is not a resource.
+///
+/// # Errors
+/// 404, 406.
+pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
+    let registry = core.registry.load();
+    let parts: Vec<&str> = request
+        .info
+        .path
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
+    let value = match parts.as_slice() {
+        [] => paths(&registry),
+        ["api"] => json!({
+            "kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+        }),
+        ["api", version] if registry.has_version("", version) => {
+            resource_list(&registry, "", version)
+        }
+        ["apis"] => {
+            let groups: Vec<Value> = groups(&registry)
+                .iter()
+                .map(|name| group(&registry, name))
+                .collect();
+            json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+        }
+        ["apis", name] if groups(&registry).iter().any(|it| it == name) => {
+            let mut value = group(&registry, name);
+            value["kind"] = "APIGroup".into();
+            value["apiVersion"] = "v1".into();
+            value
+        }
+        ["apis", name, version] if registry.has_version(name, version) => {
+            resource_list(&registry, name, version)
+        }
+        ["api" | "apis", ..] => return Ok(text_response(404, "404 page not found\n")),
+        _ => return Err(ApiError::no_such_path()),
+    };
+    let media = negotiate(&request.headers, &request.query, false)?;
+    Ok(value_response(200, &value, media))
+}
+
+fn paths(registry: &Registry) -> Value {
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    for name in groups(registry) {
+        paths.push(format!("/apis/{name}"));
+        for version in versions(registry, &name) {
+            paths.push(format!("/apis/{name}/{version}"));
+        }
+    }
+    for path in [
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ] {
+        paths.push(path.to_owned());
+    }
+    json!({"paths": paths})
+}
+
+/// Groups with something served, apart from the core group, in the order in which clients prefer them.
+pub fn groups(registry: &Registry) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for resource in registry.iter() {
+        if !resource.group.is_empty()
+            && !names.contains(&resource.group)
+            && resource.versions.iter().any(|it| it.served)
+        {
+            names.push(resource.group.clone());
+        }
+    }
+    names.sort_by_key(|name| {
+        (
+            PRIORITY
+                .iter()
+                .position(|known| known == name)
+                .unwrap_or(PRIORITY.len()),
+            name.clone(),
+        )
+    });
+    names
+}
+
+/// Upstream's order of the built-in groups; others follow by name.
+const PRIORITY: [&str; 20] = [
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+];
+
+/// Served versions of a group, preferred first.
+pub fn versions(registry: &Registry, group: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for resource in registry.iter().filter(|resource| resource.group == group) {
+        for version in resource.versions.iter().filter(|version| version.served) {
+            if !names.contains(&version.name) {
+                names.push(version.name.clone());
+            }
+        }
+    }
+    names.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+    names
+}
+
+/// Stable before beta before alpha, then by number; other names last.
+pub fn version_rank(name: &str) -> (u8, u64, u64) {
+    let Some(rest) = name.strip_prefix('v') else {
+        return (0, 0, 0);
+    };
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let (Ok(major), stage) = (rest[..digits].parse::<u64>(), &rest[digits..]) else {
+        return (0, 0, 0);
+    };
+    let minor = |name: &str| {
+        stage
+            .strip_prefix(name)
+            .and_then(|minor| minor.parse::<u64>().ok())
+    };
+    match (stage, minor("beta"), minor("alpha")) {
+        ("", _, _) => (3, major, 0),
+        (_, Some(minor), _) => (2, major, minor),
+        (_, _, Some(minor)) => (1, major, minor),
+        _ => (0, 0, 0),
+    }
+}
+
+fn group(registry: &Registry, name: &str) -> Value {
+    let versions: Vec<Value> = versions(registry, name)
+        .into_iter()
+        .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
+        .collect();
+    json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
+    let mut resources = Vec::new();
+    let served = registry.iter().filter(|resource| {
+        resource.group == group
+            && resource
+                .version(version)
+                .is_some_and(|version| version.served)
+    });
+    for resource in served {
+        resources.push(resource_entry(resource));
+        for subresource in &resource.subresources {
+            let mut entry = json!({
+                "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
+                "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
+            });
+            if !subresource.version.is_empty() {
+                entry["group"] = subresource.group.as_str().into();
+                entry["version"] = subresource.version.as_str().into();
+            }
+            resources.push(entry);
+        }
+    }
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    let mut value =
+        json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    if !group.is_empty() {
+        value["apiVersion"] = "v1".into();
+    }
+    value
+}
+
+fn resource_entry(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
+        "kind": resource.kind, "verbs": resource.verbs,
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = resource.short_names.clone().into();
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = resource.categories.clone().into();
+    }
+    if resource
+        .verbs
+        .iter()
+        .any(|verb| verb == "get" || verb == "list")
+        && resource.verbs.len() > 2
+    {
+        entry["storageVersionHash"] = storage_hash(resource).into();
+    }
+    entry
+}
+
+/// A value that changes with the stored version.
+fn storage_hash(resource: &Resource) -> String {
+    use base64::Engine;
+    use sha2::Digest;
+    let name = format!(
+        "{}/{}/{}",
+        resource.group, resource.storage_version, resource.kind
+    );
+    base64::engine::general_purpose::STANDARD.encode(&sha2::Sha256::digest(name.as_bytes())[..8])
+}

@@ -1,0 +1,57 @@
+//! `/livez`, `/readyz`, `/healthz`, `/version` and `/metrics`.
+
+use http::{Method, Response};
+use serde_json::json;
+
+use crate::body::Body;
+use crate::encode::value_response;
+use crate::error::{ApiError, Result};
+use crate::negotiate::Media;
+use crate::server::{Core, Incoming, text_response};
+
+/// The Kubernetes version that this server speaks.
+pub const VERSION: &str = "v1.36.2+allot";
+
+/// The answer if the path is one of these.
+///
+/// # Errors
+/// 405.
+pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>> {
+    let path = request.info.path.trim_end_matches('/');
+    let response = match path {
+        "/version" => {
+            let value = json!({
+                "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+                "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+                "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "clean", "buildDate": "",
+                "goVersion": "", "compiler": "rustc", "platform": concat!("linux/", "amd64"),
+            });
+            value_response(
+                200,
+                &value,
+                Media {
+                    encoding: crate::negotiate::Encoding::PrettyJson,
+                    ..Media::JSON
+                },
+            )
+        }
+        "/livez" | "/healthz" | "/readyz" => {
+            if path == "/readyz" && core.shutdown.is_cancelled() {
+                text_response(500, "shutting down")
+            } else {
+                text_response(200, "ok")
+            }
+        }
+        _ if path.starts_with("/livez/")
+            || path.starts_with("/readyz/")
+            || path.starts_with("/healthz/") =>
+        {
+            text_response(200, "ok")
+        }
+        _ => return Ok(None),
+    };
+    if request.method != Method::GET && request.method != Method::HEAD {
+        return Err(ApiError::method_not_allowed());
+    }
+    Ok(Some(response))
+}

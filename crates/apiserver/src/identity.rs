@@ -1,0 +1,89 @@
+//! Who asks.
+
+use std::collections::BTreeMap;
+
+/// Group of unrestricted administrators.
+pub const MASTERS: &str = "system:masters";
+/// Group of everybody who has proven an identity.
+pub const AUTHENTICATED: &str = "system:authenticated";
+/// Group of everybody who has not.
+pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Name of everybody who has not.
+pub const ANONYMOUS: &str = "system:anonymous";
+/// Group of node agents.
+pub const NODES: &str = "system:nodes";
+/// Prefix of a node agent's user name.
+pub const NODE_PREFIX: &str = "system:node:";
+/// Prefix of a service account's user name.
+pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+/// `extra` key of the node that a service-account token is bound to.
+pub const EXTRA_NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// An identity.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct User {
+    /// Name.
+    pub name: String,
+    /// Unique over time, may be empty.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Further attributes.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// A user with groups; `system:authenticated` is added.
+    pub fn new(
+        name: impl Into<String>,
+        groups: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let mut user = User {
+            name: name.into(),
+            groups: groups.into_iter().map(Into::into).collect(),
+            ..User::default()
+        };
+        user.add_group(AUTHENTICATED);
+        user
+    }
+
+    /// An unrestricted administrator.
+    pub fn admin() -> Self {
+        User::new("kubernetes-admin", [MASTERS])
+    }
+
+    /// Somebody without credentials.
+    pub fn anonymous() -> Self {
+        User {
+            name: ANONYMOUS.to_owned(),
+            groups: vec![UNAUTHENTICATED.to_owned()],
+            ..User::default()
+        }
+    }
+
+    /// Adds a group once.
+    pub fn add_group(&mut self, group: &str) {
+        if !self.in_group(group) {
+            self.groups.push(group.to_owned());
+        }
+    }
+
+    /// Is a member.
+    pub fn in_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|known| known == group)
+    }
+
+    /// The node that this is the agent of.
+    pub fn node_name(&self) -> Option<&str> {
+        self.name
+            .strip_prefix(NODE_PREFIX)
+            .filter(|name| !name.is_empty() && self.in_group(NODES))
+    }
+
+    /// Namespace and name of the service account that this is.
+    pub fn service_account(&self) -> Option<(&str, &str)> {
+        self.name
+            .strip_prefix(SERVICE_ACCOUNT_PREFIX)?
+            .split_once(':')
+    }
+}

@@ -1,0 +1,206 @@
+//! Which representation the client wants.
+
+use allot_apimachinery::Status;
+use http::HeaderMap;
+use http::header::{ACCEPT, USER_AGENT};
+
+use crate::error::Result;
+use crate::request::Query;
+
+#[cfg(test)]
+mod tests;
+
+/// How the bytes look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// Compact JSON.
+    Json,
+    /// Indented JSON, for people.
+    PrettyJson,
+    /// YAML.
+    Yaml,
+}
+
+/// What the bytes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// The object itself.
+    Whole,
+    /// `meta.k8s.io/v1` Table.
+    Table,
+    /// `meta.k8s.io/v1beta1` Table.
+    TableV1beta1,
+    /// `meta.k8s.io/v1` PartialObjectMetadata or its list.
+    Metadata,
+}
+
+/// A representation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Media {
+    /// How the bytes look.
+    pub encoding: Encoding,
+    /// What they say.
+    pub shape: Shape,
+}
+
+/// What a resource request may be answered with.
+pub const RESOURCE_TYPES: &str =
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+impl Media {
+    /// Plain JSON.
+    pub const JSON: Media = Media {
+        encoding: Encoding::Json,
+        shape: Shape::Whole,
+    };
+
+    /// Value of the `Content-Type` header.
+    pub fn content_type(self) -> &'static str {
+        match (self.encoding, self.shape) {
+            (Encoding::Yaml, _) => "application/yaml",
+            (_, Shape::Whole) => "application/json",
+            // Upstream answers transformed objects with the plain media type too.
+            (_, _) => "application/json",
+        }
+    }
+}
+
+/// One item of an `Accept` header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// `application/json`, `*/*`, ….
+    pub media_type: String,
+    /// Parameters other than `q`.
+    pub parameters: Vec<(String, String)>,
+    quality: u32,
+}
+
+impl Accepted {
+    /// A parameter by name.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The item asks for this type.
+    pub fn covers(&self, media_type: &str) -> bool {
+        let Some((kind, _)) = media_type.split_once('/') else {
+            return false;
+        };
+        self.media_type == media_type
+            || self.media_type == "*/*"
+            || self.media_type.strip_suffix("/*") == Some(kind)
+    }
+}
+
+/// The items of all `Accept` headers, best first; `*/*` if there are none.
+pub fn accepted(headers: &HeaderMap) -> Vec<Accepted> {
+    let mut items: Vec<Accepted> = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|item| {
+            let mut parts = item.split(';').map(str::trim);
+            let media_type = parts
+                .next()
+                .filter(|part| !part.is_empty())?
+                .to_ascii_lowercase();
+            let mut quality = 1000;
+            let mut parameters = Vec::new();
+            for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+                if key == "q" {
+                    quality = value
+                        .parse::<f32>()
+                        .map_or(0, |q| (q.clamp(0.0, 1.0) * 1000.0) as u32);
+                } else {
+                    parameters.push((key.to_owned(), value.trim_matches('"').to_owned()));
+                }
+            }
+            Some(Accepted {
+                media_type,
+                parameters,
+                quality,
+            })
+        })
+        .collect();
+    items.sort_by_key(|item| std::cmp::Reverse(item.quality));
+    if items.is_empty() {
+        items.push(Accepted {
+            media_type: "*/*".to_owned(),
+            parameters: Vec::new(),
+            quality: 1000,
+        });
+    }
+    items
+}
+
+/// Chooses the representation of a resource answer.
+///
+/// `shapes` says whether Table and PartialObjectMetadata are possible.
+///
+/// # Errors
+/// 406 if nothing that is accepted can be made.
+pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> Result<Media> {
+    for item in accepted(headers) {
+        let shape = match (
+            item.parameter("as"),
+            item.parameter("g"),
+            item.parameter("v"),
+        ) {
+            (None, _, _) => Shape::Whole,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1")) if shapes => Shape::Table,
+            (Some("Table"), Some("meta.k8s.io"), Some("v1beta1")) if shapes => Shape::TableV1beta1,
+            (
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                Some("meta.k8s.io"),
+                Some("v1"),
+            ) if shapes => Shape::Metadata,
+            _ => continue,
+        };
+        if item
+            .parameter("stream")
+            .is_some_and(|stream| stream != "watch")
+        {
+            continue;
+        }
+        if item.covers("application/json") {
+            let encoding = if pretty(headers, query) {
+                Encoding::PrettyJson
+            } else {
+                Encoding::Json
+            };
+            return Ok(Media { encoding, shape });
+        }
+        if item.covers("application/yaml") {
+            return Ok(Media {
+                encoding: Encoding::Yaml,
+                shape,
+            });
+        }
+    }
+    Err(not_acceptable())
+}
+
+/// 406 as upstream words it.
+pub fn not_acceptable() -> crate::error::ApiError {
+    let message = format!("only the following media types are accepted: {RESOURCE_TYPES}");
+    Status::failure(406, "NotAcceptable", message).into()
+}
+
+/// Indented output is wanted: by parameter, or because a person looks at it with a browser or curl.
+fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+    match query.get("pretty") {
+        Some(value) => !matches!(value, "" | "0" | "false"),
+        None => headers
+            .get(USER_AGENT)
+            .and_then(|agent| agent.to_str().ok())
+            .is_some_and(|agent| {
+                ["curl/", "Wget/", "Mozilla/"]
+                    .iter()
+                    .any(|known| agent.starts_with(known))
+            }),
+    }
+}

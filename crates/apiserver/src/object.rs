@@ -1,0 +1,154 @@
+//! Reading and changing API objects held as JSON.
+
+use std::collections::BTreeMap;
+
+use allot_store::Draft;
+use serde_json::{Map, Value};
+
+/// The object `metadata`, made if it is not there.
+pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    child_mut(object, "metadata")
+}
+
+/// The object under `key`, made if it is not there or is not an object.
+pub fn child_mut<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    let Value::Object(map) = object else {
+        unreachable!("just made an object")
+    };
+    let child = map.entry(key).or_insert_with(|| Value::Object(Map::new()));
+    if !child.is_object() {
+        *child = Value::Object(Map::new());
+    }
+    match child {
+        Value::Object(map) => map,
+        _ => unreachable!("just made an object"),
+    }
+}
+
+/// A string in `metadata`, empty if absent.
+pub fn meta<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"][key].as_str().unwrap_or_default()
+}
+
+/// A string at a path, empty if absent.
+pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
+    path.iter()
+        .fold(object, |value, key| &value[*key])
+        .as_str()
+        .unwrap_or_default()
+}
+
+/// Removes an empty map or list, or null, under a key of `metadata`.
+pub fn drop_empty(map: &mut Map<String, Value>, key: &str) {
+    let empty = match map.get(key) {
+        Some(Value::Object(inner)) => inner.is_empty(),
+        Some(Value::Array(inner)) => inner.is_empty(),
+        Some(Value::String(inner)) => inner.is_empty(),
+        Some(Value::Null) => true,
+        _ => false,
+    };
+    if empty {
+        map.remove(key);
+    }
+}
+
+/// The strings of a list, other values left out.
+pub fn strings(value: &Value) -> Vec<String> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
+}
+
+/// A string map, other values left out.
+pub fn string_map(value: &Value) -> BTreeMap<String, String> {
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+/// The stored form: without `kind` and `apiVersion` (they differ by the version asked for), `metadata` first
+/// with the place for the revision at a fixed offset.
+pub fn draft(object: &Value) -> Draft {
+    const HEAD: &[u8] = b"{\"metadata\":{\"resourceVersion\":\"";
+    let mut bytes = Vec::with_capacity(1024);
+    bytes.extend_from_slice(HEAD);
+    bytes.push(b'"');
+    let empty = Map::new();
+    let member = |bytes: &mut Vec<u8>, key: &str, value: &Value| {
+        bytes.push(b',');
+        // Writing JSON to memory does not fail.
+        let _ = serde_json::to_writer(&mut *bytes, key);
+        bytes.push(b':');
+        let _ = serde_json::to_writer(&mut *bytes, value);
+    };
+    for (key, value) in object["metadata"].as_object().unwrap_or(&empty) {
+        if key != "resourceVersion" {
+            member(&mut bytes, key, value);
+        }
+    }
+    bytes.push(b'}');
+    for (key, value) in object.as_object().unwrap_or(&empty) {
+        if !matches!(key.as_str(), "metadata" | "kind" | "apiVersion") {
+            member(&mut bytes, key, value);
+        }
+    }
+    bytes.push(b'}');
+    Draft::at(bytes, HEAD.len())
+}
+
+/// A stored object with its kind and version in front.
+pub fn with_kind(stored: &[u8], api_version: &str, kind: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(stored.len() + api_version.len() + kind.len() + 32);
+    write_with_kind(&mut out, stored, api_version, kind);
+    out
+}
+
+/// [`with_kind`] into a buffer.
+pub fn write_with_kind(out: &mut Vec<u8>, stored: &[u8], api_version: &str, kind: &str) {
+    // Kinds and versions are plain names: nothing in them needs escaping.
+    out.extend_from_slice(b"{\"kind\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"apiVersion\":\"");
+    out.extend_from_slice(api_version.as_bytes());
+    out.extend_from_slice(b"\",");
+    out.extend_from_slice(stored.get(1..).unwrap_or(b"}"));
+}
+
+/// Now, as API objects write it: whole seconds, UTC.
+pub fn now() -> String {
+    timestamp(jiff::Timestamp::now())
+}
+
+/// A time as API objects write it.
+pub fn timestamp(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Characters that can not be mistaken for others or form words.
+const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Longest base that a random end is added to.
+const MAX_GENERATED_BASE: usize = 58;
+
+/// A name from `generateName`: the base, cut if needed, and five random characters.
+pub fn generate_name(base: &str) -> String {
+    let mut end = base.len().min(MAX_GENERATED_BASE);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = base[..end].to_owned();
+    for _ in 0..5 {
+        name.push(char::from(
+            NAME_ALPHABET[rand::random_range(0..NAME_ALPHABET.len())],
+        ));
+    }
+    name
+}

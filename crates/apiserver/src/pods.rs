@@ -1,0 +1,62 @@
+//! What the server knows about pods.
+
+use serde_json::Value;
+
+/// The quality-of-service class that follows from the containers' requests and limits.
+pub fn qos_class(pod: &Value) -> &'static str {
+    let containers = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|key| pod["spec"][*key].as_array().into_iter().flatten());
+    let (mut any, mut guaranteed) = (false, true);
+    for container in containers {
+        let resources = &container["resources"];
+        for name in ["cpu", "memory"] {
+            let amount = |which: &str| quantity(&resources[which][name]);
+            let (request, limit) = (amount("requests"), amount("limits"));
+            any |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+/// A quantity other than zero.
+fn quantity(value: &Value) -> Option<allot_apimachinery::Quantity> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let quantity: allot_apimachinery::Quantity = text.parse().ok()?;
+    (quantity.milli_value() != 0).then_some(quantity)
+}
+
+/// Seconds that a pod gets to end when nobody says otherwise.
+pub const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// How long a pod gets to end: what was asked for, else its own setting; none if nothing runs.
+pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
+    let unassigned = pod["spec"]["nodeName"]
+        .as_str()
+        .unwrap_or_default()
+        .is_empty();
+    let finished = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    );
+    if unassigned || finished {
+        return 0;
+    }
+    let own = pod["spec"]["terminationGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(DEFAULT_GRACE_SECONDS);
+    // A negative period means "now, but in order".
+    match asked.unwrap_or(own) {
+        seconds if seconds < 0 => 1,
+        seconds => seconds,
+    }
+}

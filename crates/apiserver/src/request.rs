@@ -1,0 +1,180 @@
+//! What a request asks for, read from its method and path.
+//!
+//! The path grammar is Kubernetes': `/api/{version}` or `/apis/{group}/{version}`, then optionally
+//! `namespaces/{namespace}`, then `{resource}[/{name}[/{subresource}[/…]]]`; a leading `watch` is the old
+//! way to say `?watch=1`. The result is what authorization and audit see.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+#[cfg(test)]
+mod tests;
+
+/// A request taken apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The path as sent.
+    pub path: String,
+    /// It concerns a resource, not discovery, health and the like.
+    pub is_resource: bool,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for other paths the
+    /// method in lower case.
+    pub verb: String,
+    /// API group, empty for the core group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Namespace, empty for none.
+    pub namespace: String,
+    /// Plural resource name.
+    pub resource: String,
+    /// Name of one object, or empty.
+    pub name: String,
+    /// `status`, `log`, …, or empty.
+    pub subresource: String,
+    /// What follows the subresource (proxy paths).
+    pub rest: Vec<String>,
+}
+
+/// Resources whose name in a path is followed by a subresource although it stands in the namespace position.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+impl RequestInfo {
+    /// Reads method, path and query.
+    pub fn parse(method: &Method, path: &str, query: &Query) -> Self {
+        let mut info = RequestInfo {
+            path: path.to_owned(),
+            verb: method.as_str().to_ascii_lowercase(),
+            ..Self::default()
+        };
+        let parts: Vec<String> = path
+            .trim_matches('/')
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+            .collect();
+        let mut rest = parts.as_slice();
+        match rest {
+            [prefix, version, tail @ ..] if prefix == "api" && !tail.is_empty() => {
+                info.version = version.clone();
+                rest = tail;
+            }
+            [prefix, group, version, tail @ ..] if prefix == "apis" && !tail.is_empty() => {
+                info.group = group.clone();
+                info.version = version.clone();
+                rest = tail;
+            }
+            _ => return info,
+        }
+        info.is_resource = true;
+        info.verb = match *method {
+            Method::POST => "create",
+            Method::GET | Method::HEAD => "get",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => "",
+        }
+        .to_owned();
+        let mut old_watch = false;
+        if let [first, tail @ ..] = rest
+            && first == "watch"
+            && !tail.is_empty()
+        {
+            old_watch = true;
+            rest = tail;
+        }
+        if let [first, namespace, tail @ ..] = rest
+            && first == "namespaces"
+        {
+            info.namespace = namespace.clone();
+            // `namespaces/x` and `namespaces/x/status` are about the namespace itself.
+            if !tail.is_empty()
+                && !(tail.len() == 1 && NAMESPACE_SUBRESOURCES.contains(&tail[0].as_str()))
+            {
+                rest = tail;
+            }
+        }
+        let mut parts = rest.iter().cloned();
+        info.resource = parts.next().unwrap_or_default();
+        info.name = parts.next().unwrap_or_default();
+        info.subresource = parts.next().unwrap_or_default();
+        info.rest = parts.collect();
+        if info.name.is_empty() && info.verb == "get" {
+            info.verb = if query.flag("watch") { "watch" } else { "list" }.to_owned();
+        }
+        if info.name.is_empty() && info.verb == "delete" {
+            info.verb = "deletecollection".to_owned();
+        }
+        if old_watch && matches!(info.verb.as_str(), "get" | "list") {
+            info.verb = "watch".to_owned();
+        }
+        info
+    }
+
+    /// The name that a collection request restricts itself to by `metadata.name=…`, which authorization honours.
+    pub fn restrict_to_name(&mut self, name: &str) {
+        if self.is_resource
+            && self.name.is_empty()
+            && matches!(self.verb.as_str(), "list" | "watch" | "deletecollection")
+        {
+            self.name = name.to_owned();
+        }
+    }
+}
+
+/// Decoded query parameters in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Decodes `a=b&c=d`; `+` is a space.
+    pub fn parse(text: Option<&str>) -> Self {
+        let decode = |part: &str| {
+            let spaced = part.replace('+', " ");
+            percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
+        };
+        let pairs = text
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (decode(key), decode(value))
+            })
+            .collect();
+        Query(pairs)
+    }
+
+    /// The first value of a parameter.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == key)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// The first value of a parameter unless it is empty.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.get(key).filter(|value| !value.is_empty())
+    }
+
+    /// All values of a parameter.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .iter()
+            .filter(move |(known, _)| known == key)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// A switch as Kubernetes reads it: present and not `false` or `0`.
+    pub fn flag(&self, key: &str) -> bool {
+        self.get(key)
+            .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"))
+    }
+
+    /// All pairs.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+}

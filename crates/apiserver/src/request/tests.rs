@@ -1,0 +1,94 @@
+use super::*;
+
+fn check(method: &str, target: &str, want: &str) {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let info = RequestInfo::parse(&method.parse().unwrap(), path, &Query::parse(Some(query)));
+    let got = if info.is_resource {
+        format!(
+            "{} {}/{} ns={} {}/{}/{} {}",
+            info.verb,
+            info.group,
+            info.version,
+            info.namespace,
+            info.resource,
+            info.name,
+            info.subresource,
+            info.rest.join("/")
+        )
+    } else {
+        format!("{} path", info.verb)
+    };
+    assert_eq!(got.trim_end(), want, "{method} {target}");
+}
+
+#[test]
+fn paths_are_taken_apart() {
+    check("GET", "/api/v1/pods", "list /v1 ns= pods//");
+    check(
+        "GET",
+        "/api/v1/namespaces/a/pods?watch=true",
+        "watch /v1 ns=a pods//",
+    );
+    check(
+        "GET",
+        "/api/v1/namespaces/a/pods?watch=0",
+        "list /v1 ns=a pods//",
+    );
+    check(
+        "GET",
+        "/api/v1/namespaces/a/pods/p/log",
+        "get /v1 ns=a pods/p/log",
+    );
+    check(
+        "DELETE",
+        "/apis/apps/v1/namespaces/a/deployments",
+        "deletecollection apps/v1 ns=a deployments//",
+    );
+    check(
+        "PATCH",
+        "/apis/apps/v1/namespaces/a/deployments/d/scale",
+        "patch apps/v1 ns=a deployments/d/scale",
+    );
+    check(
+        "GET",
+        "/api/v1/nodes/n/proxy/pods/x",
+        "get /v1 ns= nodes/n/proxy pods/x",
+    );
+}
+
+#[test]
+fn namespaces_are_resources_too() {
+    check("GET", "/api/v1/namespaces", "list /v1 ns= namespaces//");
+    check("GET", "/api/v1/namespaces/a", "get /v1 ns=a namespaces/a/");
+    check(
+        "PUT",
+        "/api/v1/namespaces/a/finalize",
+        "update /v1 ns=a namespaces/a/finalize",
+    );
+    check(
+        "PATCH",
+        "/api/v1/namespaces/a/status",
+        "patch /v1 ns=a namespaces/a/status",
+    );
+}
+
+#[test]
+fn old_watch_paths() {
+    check(
+        "GET",
+        "/api/v1/watch/namespaces/a/pods",
+        "watch /v1 ns=a pods//",
+    );
+    check(
+        "GET",
+        "/api/v1/watch/namespaces/a/pods/p",
+        "watch /v1 ns=a pods/p/",
+    );
+}
+
+#[test]
+fn other_paths() {
+    check("GET", "/healthz", "get path");
+    check("GET", "/apis/apps/v1", "get path");
+    check("GET", "/", "get path");
+}

@@ -1,0 +1,137 @@
+//! Reading objects from request bodies.
+
+use allot_apimachinery::Status;
+use http::header::CONTENT_TYPE;
+use serde_json::Value;
+
+use super::{Call, FieldValidation};
+use crate::error::{ApiError, Result};
+
+/// Media type of the body without parameters; JSON if none is given.
+pub(super) fn content_type(call: &Call<'_>) -> String {
+    call.request
+        .headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .map(|value| {
+            value
+                .split(';')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_ascii_lowercase()
+        })
+        .filter(|value| !value.is_empty())
+        .unwrap_or_else(|| "application/json".to_owned())
+}
+
+impl Call<'_> {
+    /// The object in a body, as the kind and version of this request.
+    ///
+    /// # Errors
+    /// 415 for an unknown media type, 400 for anything that is not the expected object.
+    pub(super) fn object(&self, body: &[u8]) -> Result<Value> {
+        let api_version = self.resource.api_version(&self.version);
+        self.object_of(body, &api_version, &self.resource.kind)
+    }
+
+    /// The object in a body as a given kind (subresources speak others).
+    pub(super) fn object_of(&self, body: &[u8], api_version: &str, kind: &str) -> Result<Value> {
+        let text = match content_type(self).as_str() {
+            "application/json" => std::borrow::Cow::Borrowed(body),
+            "application/yaml" => std::borrow::Cow::Owned(yaml_to_json(body)?),
+            other => {
+                let message = format!(
+                    "the body of the request was in an unknown format - accepted media types include: {}",
+                    crate::negotiate::RESOURCE_TYPES
+                );
+                let _ = other;
+                return Err(Status::unsupported_media_type(message).into());
+            }
+        };
+        let (group, version) = match api_version.split_once('/') {
+            Some((group, version)) => (group, version),
+            None => ("", api_version),
+        };
+        let schema = allot_schema::types::lookup(group, version, kind);
+        let version_name = format!("{api_version}, Kind={kind}");
+        let simple = || {
+            let version = if group.is_empty() {
+                version.to_owned()
+            } else {
+                format!("{version}.{group}")
+            };
+            let _ = version;
+            kind.to_owned()
+        };
+        let decoded = allot_schema::decode::decode_json(&text, schema).map_err(|error| {
+            ApiError::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {}: {error}",
+                simple()
+            ))
+        })?;
+        let sent_version = decoded.value["apiVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let sent_kind = decoded.value["kind"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if (!sent_kind.is_empty() && sent_kind != kind)
+            || (!sent_version.is_empty() && sent_version != api_version)
+        {
+            return Err(self.wrong_kind(&sent_version, &sent_kind, &version_name));
+        }
+        let mode = match self.field_validation {
+            FieldValidation::Ignore => allot_schema::decode::Mode::Ignore,
+            FieldValidation::Warn => allot_schema::decode::Mode::Warn,
+            FieldValidation::Strict => allot_schema::decode::Mode::Strict,
+        };
+        let (mut value, warnings) = decoded.apply(mode).map_err(|error| {
+            ApiError::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
+            ))
+        })?;
+        for warning in warnings {
+            self.request.warnings.add(warning);
+        }
+        value["kind"] = kind.into();
+        value["apiVersion"] = api_version.into();
+        Ok(value)
+    }
+
+    fn wrong_kind(&self, sent_version: &str, sent_kind: &str, wanted: &str) -> ApiError {
+        let full = |api_version: &str, kind: &str| match api_version.split_once('/') {
+            Some((group, version)) => format!("{group}/{version}, Kind={kind}"),
+            None => format!("/{api_version}, Kind={kind}"),
+        };
+        let wanted = wanted.replace(", Kind=", "\0");
+        let wanted = wanted
+            .split_once('\0')
+            .map(|(version, kind)| full(version, kind))
+            .unwrap_or_default();
+        let kind = &self.resource.kind;
+        if sent_kind == kind {
+            return ApiError::bad_request(format!(
+                "the API version in the data ({sent_version}) does not match the expected API version ({})",
+                self.resource.api_version(&self.version)
+            ));
+        }
+        ApiError::bad_request(format!(
+            "{sent_kind} in version \"{}\" cannot be handled as a {kind}: converting (v1.{sent_kind}) to (v1.{kind}): \
+             unknown conversion, expected {wanted}",
+            sent_version.rsplit('/').next().unwrap_or_default()
+        ))
+    }
+}
+
+/// YAML as JSON text, so that one decoder sees all bodies.
+fn yaml_to_json(body: &[u8]) -> Result<Vec<u8>> {
+    let text =
+        std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let value: Value = serde_saphyr::from_str(text).map_err(|error| {
+        ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
+    })?;
+    serde_json::to_vec(&value).map_err(|error| ApiError::bad_request(error.to_string()))
+}

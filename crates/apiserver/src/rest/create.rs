@@ -1,0 +1,164 @@
+//! `POST` on a collection.
+
+use std::sync::Arc;
+
+use allot_apimachinery::Status;
+use allot_apimachinery::gvk::GroupResource;
+use allot_store::{Entry, Error as StoreError, Expect, Write};
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+
+use super::Call;
+use crate::admission::{self, Attributes, Operation};
+use crate::body::Body;
+use crate::error::{ApiError, Result};
+use crate::object::{self, meta, metadata_mut};
+use crate::{strategy, versions};
+
+/// How often a generated name may collide before the client is told to try again.
+const NAME_ATTEMPTS: usize = 8;
+
+pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    let mut object = call.object(&body)?;
+    call.check_namespace(&mut object)?;
+    if let Some(response) = crate::reviews::answer(&call, &object).await? {
+        return Ok(response);
+    }
+    let created = call.store_new(object).await?;
+    match created {
+        Stored::Entry(entry) => {
+            call.view()
+                .object_response(201, &entry, call.media, call.table_options())
+        }
+        Stored::DryRun(object) => {
+            let object = versions::convert(&call.resource, object, &call.version)?;
+            Ok(call
+                .view()
+                .unstored_response(201, object, call.media, call.table_options()))
+        }
+    }
+}
+
+/// What a write left behind.
+pub(super) enum Stored {
+    /// A stored version.
+    Entry(Arc<Entry>),
+    /// What would have been stored, in the stored version's form.
+    DryRun(Value),
+}
+
+impl Call<'_> {
+    /// The namespace of the body must be that of the path; it is filled in if absent.
+    pub(super) fn check_namespace(&self, object: &mut Value) -> Result<()> {
+        let sent = meta(object, "namespace").to_owned();
+        if !self.resource.namespaced {
+            if !sent.is_empty() && !self.resource.is("", "namespaces") {
+                let message = "namespace is not allowed on this type";
+                let _ = message;
+            }
+            metadata_mut(object).remove("namespace");
+            return Ok(());
+        }
+        if !sent.is_empty() && sent != self.namespace() {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )));
+        }
+        metadata_mut(object).insert("namespace".to_owned(), self.namespace().into());
+        Ok(())
+    }
+
+    /// Defaults, admits, validates and stores an object that does not exist yet.
+    pub(super) async fn store_new(&self, mut object: Value) -> Result<Stored> {
+        if !meta(&object, "resourceVersion").is_empty() {
+            return Err(ApiError::unknown(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        metadata_mut(&mut object).remove("resourceVersion");
+        strategy::default(&self.resource, &self.version, &mut object);
+        let mut object = versions::to_storage(&self.resource, object)?;
+        let sent_name = meta(&object, "name").to_owned();
+        let base = meta(&object, "generateName").to_owned();
+        let generated = sent_name.is_empty() && !base.is_empty();
+        let attributes = Attributes {
+            operation: Operation::Create,
+            resource: &self.resource,
+            subresource: &self.request.info.subresource,
+            namespace: self.namespace(),
+            name: &sent_name,
+            user: &self.request.user,
+            old: None,
+            dry_run: self.dry_run,
+        };
+        admission::mutate(self.core, &attributes, &mut object).await?;
+        let metadata = metadata_mut(&mut object);
+        for key in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
+        ] {
+            metadata.remove(key);
+        }
+        metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".to_owned(), object::now().into());
+        for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            object::drop_empty(metadata, key);
+        }
+        for attempt in 0.. {
+            if generated {
+                metadata_mut(&mut object)
+                    .insert("name".to_owned(), object::generate_name(&base).into());
+            }
+            if attempt == 0 {
+                strategy::prepare_for_create(self.core, &self.resource, &mut object);
+                let errors = strategy::validate_create(self.core, &self.resource, &object);
+                if !errors.is_empty() {
+                    let name = meta(&object, "name");
+                    return Err(Status::invalid(&self.resource.group_kind(), name, &errors).into());
+                }
+                admission::validate(self.core, &attributes, &object).await?;
+                strategy::finish(&self.resource, &mut object);
+            }
+            let name = meta(&object, "name");
+            let key = self.resource.key(self.namespace(), name);
+            if self.dry_run {
+                if self
+                    .core
+                    .backend
+                    .get(&self.resource.collection, &key)
+                    .await?
+                    .is_some()
+                {
+                    return Err(
+                        Status::already_exists(&self.resource.group_resource(), name).into(),
+                    );
+                }
+                return Ok(Stored::DryRun(object));
+            }
+            let write = Write::put(
+                self.resource.collection.clone(),
+                key,
+                Expect::Absent,
+                object::draft(&object),
+            );
+            match self.core.backend.commit(write).await {
+                Ok(entry) => return Ok(Stored::Entry(entry)),
+                Err(StoreError::Exists(_)) if generated && attempt + 1 < NAME_ATTEMPTS => continue,
+                Err(StoreError::Exists(_)) => {
+                    let resource: GroupResource = self.resource.group_resource();
+                    let status = if generated {
+                        Status::generate_name_conflict(&resource, name, 1)
+                    } else {
+                        Status::already_exists(&resource, name)
+                    };
+                    return Err(status.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        unreachable!("the loop returns")
+    }
+}

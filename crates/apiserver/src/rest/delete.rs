@@ -1,0 +1,309 @@
+//! `DELETE`: at once, or by finalizers and grace periods.
+
+use allot_apimachinery::Status;
+use allot_apimachinery::gvk::GroupResource;
+use allot_store::{Error as StoreError, Expect, ListOptions, Write};
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+
+use super::Call;
+use super::create::Stored;
+use super::options::{DeleteOptions, Preconditions, Propagation};
+use crate::admission::{self, Attributes, Operation};
+use crate::body::Body;
+use crate::encode::value_response;
+use crate::error::{ApiError, Result};
+use crate::object::{self, meta, metadata_mut, strings};
+use crate::registry::Resource;
+use crate::select::Selection;
+use crate::{pods, versions};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+const ATTEMPTS: usize = 30;
+
+/// What a delete led to.
+pub(super) enum Deleted {
+    /// Gone; the last state.
+    Gone(Value),
+    /// Marked; it goes when grace period or finalizers end.
+    Pending(Stored),
+}
+
+pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = DeleteOptions::parse(&body, &call.request.query)?;
+    let deleted = call
+        .delete_one(call.name(), call.namespace(), &options)
+        .await?;
+    call.deleted_response(deleted)
+}
+
+impl Call<'_> {
+    pub(super) fn deleted_response(&self, deleted: Deleted) -> Result<Response<Body>> {
+        match deleted {
+            Deleted::Pending(stored) => self.stored_response(200, stored),
+            Deleted::Gone(object) if answers_with_object(&self.resource) => {
+                let object = versions::convert(&self.resource, object, &self.version)?;
+                Ok(self
+                    .view()
+                    .unstored_response(200, object, self.media, self.table_options()))
+            }
+            Deleted::Gone(object) => {
+                let mut details = json!({
+                    "name": meta(&object, "name"), "kind": self.resource.plural, "uid": meta(&object, "uid"),
+                });
+                if !self.resource.group.is_empty() {
+                    details["group"] = self.resource.group.as_str().into();
+                }
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+                });
+                let media = crate::negotiate::Media {
+                    shape: crate::negotiate::Shape::Whole,
+                    ..self.media
+                };
+                Ok(value_response(200, &status, media))
+            }
+        }
+    }
+
+    /// Deletes one object or starts to.
+    pub(super) async fn delete_one(
+        &self,
+        name: &str,
+        namespace: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted> {
+        let resource: GroupResource = self.resource.group_resource();
+        let key = self.resource.key(namespace, name);
+        for _ in 0..ATTEMPTS {
+            let entry = self
+                .core
+                .backend
+                .get(&self.resource.collection, &key)
+                .await?;
+            let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
+            let old =
+                versions::decode(&self.resource, &self.resource.storage_version, &entry.value)?;
+            check_preconditions(&self.resource, name, &old, &options.preconditions)?;
+            let attributes = Attributes {
+                operation: Operation::Delete,
+                resource: &self.resource,
+                subresource: "",
+                namespace,
+                name,
+                user: &self.request.user,
+                old: Some(&old),
+                dry_run: self.dry_run,
+            };
+            admission::mutate(self.core, &attributes, &mut Value::Null).await?;
+            admission::validate(self.core, &attributes, &Value::Null).await?;
+            let mut new = old.clone();
+            let gone = mark(&self.resource, &mut new, options);
+            if options.dry_run {
+                return Ok(if gone {
+                    Deleted::Gone(new)
+                } else {
+                    Deleted::Pending(Stored::DryRun(new))
+                });
+            }
+            if !gone && new == old {
+                return Ok(Deleted::Pending(Stored::Entry(entry)));
+            }
+            let draft = object::draft(&new);
+            let write = if gone {
+                Write::delete(
+                    self.resource.collection.clone(),
+                    key.as_str(),
+                    entry.revision,
+                    draft,
+                )
+            } else {
+                Write::put(
+                    self.resource.collection.clone(),
+                    key.as_str(),
+                    Expect::Revision(entry.revision),
+                    draft,
+                )
+            };
+            match self.core.backend.commit(write).await {
+                Ok(written) if gone => {
+                    let version = &self.resource.storage_version;
+                    let mut last = versions::decode(&self.resource, version, &written.value)?;
+                    // The answer shows the object as it was stored, the watch event the time of its end.
+                    metadata_mut(&mut last).insert(
+                        "resourceVersion".to_owned(),
+                        entry.revision.to_string().into(),
+                    );
+                    return Ok(Deleted::Gone(last));
+                }
+                Ok(written) => return Ok(Deleted::Pending(Stored::Entry(written))),
+                Err(StoreError::Conflict(_) | StoreError::NotFound) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.modified())
+    }
+}
+
+/// Marks an object as deleted; says whether nothing holds it any more.
+fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
+    let namespaces = resource.is("", "namespaces");
+    let mut finalizers = strings(&object["metadata"]["finalizers"]);
+    let wanted = match options.propagation {
+        Some(propagation) => Some(propagation),
+        None => None,
+    };
+    if let Some(wanted) = wanted {
+        finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
+        match wanted {
+            Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
+            Propagation::Foreground => finalizers.push(FOREGROUND.to_owned()),
+            Propagation::Background => {}
+        }
+    }
+    let held = !finalizers.is_empty()
+        || (namespaces
+            && object["spec"]["finalizers"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty()));
+    let grace = if resource.is("", "pods") {
+        pods::grace_period(object, options.grace_period_seconds)
+    } else {
+        0
+    };
+    let already = object["metadata"]["deletionTimestamp"].is_string();
+    let known_grace = object["metadata"]["deletionGracePeriodSeconds"]
+        .as_i64()
+        .unwrap_or(0);
+    if !held && grace == 0 {
+        return true;
+    }
+    let metadata = metadata_mut(object);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".to_owned(), finalizers.into());
+    }
+    if !already || grace < known_grace {
+        let seconds = if grace > 0 { grace } else { 0 };
+        let end = jiff::Timestamp::now()
+            + jiff::SignedDuration::from_secs(seconds.min(i64::from(u32::MAX)));
+        if !already && let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
+            metadata.insert("generation".to_owned(), (generation + 1).into());
+        }
+        metadata.insert(
+            "deletionTimestamp".to_owned(),
+            object::timestamp(end).into(),
+        );
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
+    }
+    if namespaces {
+        object["status"]["phase"] = "Terminating".into();
+    }
+    false
+}
+
+/// A marked object that nothing holds any more: the update that brought it here removes it.
+pub(super) fn is_finished(resource: &Resource, object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    metadata["deletionTimestamp"].is_string()
+        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && metadata["finalizers"].as_array().is_none_or(Vec::is_empty)
+        && !(resource.is("", "namespaces")
+            && object["spec"]["finalizers"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty()))
+}
+
+/// Kinds whose deletion answers with the object instead of a Status.
+fn answers_with_object(resource: &Resource) -> bool {
+    match resource.group.as_str() {
+        "" => matches!(
+            resource.plural.as_str(),
+            "pods"
+                | "podtemplates"
+                | "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => resource.plural != "csistoragecapacities",
+        "policy" => false,
+        _ => false,
+    }
+}
+
+pub(super) fn check_preconditions(
+    resource: &Resource,
+    name: &str,
+    object: &Value,
+    preconditions: &Preconditions,
+) -> Result<()> {
+    let conflict = |what: &str, wanted: &str, found: &str| {
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
+             have been deleted and then recreated"
+        );
+        let why = if what == "UID" {
+            why
+        } else {
+            format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object \
+                 might have been modified"
+            )
+        };
+        let kind = GroupResource::new(resource.group.as_str(), resource.kind.as_str());
+        Err(Status::conflict(&kind, name, &why).into())
+    };
+    if let Some(uid) = &preconditions.uid
+        && uid != meta(object, "uid")
+    {
+        return conflict("UID", uid, meta(object, "uid"));
+    }
+    if let Some(version) = &preconditions.resource_version
+        && version != meta(object, "resourceVersion")
+    {
+        return conflict("ResourceVersion", version, meta(object, "resourceVersion"));
+    }
+    Ok(())
+}
+
+/// `DELETE` on a collection: one delete per object that the selectors choose.
+pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    let options = DeleteOptions::parse(&body, &call.request.query)?;
+    let selection = Selection::parse(&call.resource, &call.version, &call.request.query)?;
+    let prefix = call.list_prefix(&selection);
+    let list = ListOptions {
+        prefix: &prefix,
+        ..ListOptions::default()
+    };
+    let page = call
+        .core
+        .backend
+        .list(&call.resource.collection, list)
+        .await?;
+    let entries: Vec<_> = page
+        .entries
+        .into_iter()
+        .filter(|entry| call.selects(&selection, entry))
+        .collect();
+    for entry in &entries {
+        let (namespace, name) = match entry.key.split_once('/') {
+            Some((namespace, name)) if call.resource.namespaced => (namespace, name),
+            _ => ("", &*entry.key),
+        };
+        match call.delete_one(name, namespace, &options).await {
+            Ok(_) => {}
+            // Somebody else has deleted it.
+            Err(error) if error.code() == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let meta = json!({"resourceVersion": page.revision.to_string()});
+    call.view()
+        .list_response(&entries, meta, call.media, call.table_options())
+}

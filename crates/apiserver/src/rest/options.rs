@@ -1,0 +1,248 @@
+//! Query parameters and bodies that steer a write.
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::gvk::GroupKind;
+use serde_json::Value;
+
+use super::FieldValidation;
+use crate::error::{ApiError, Result};
+use crate::request::Query;
+use crate::server::Incoming;
+
+/// Longest field manager name.
+const MAX_MANAGER: usize = 128;
+
+fn options_kind(verb: &str) -> &'static str {
+    match verb {
+        "create" => "CreateOptions",
+        "update" => "UpdateOptions",
+        "patch" => "PatchOptions",
+        _ => "DeleteOptions",
+    }
+}
+
+/// 422 about the options of a request.
+pub(super) fn invalid(kind: &str, errors: &ErrorList) -> ApiError {
+    Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", errors).into()
+}
+
+/// `dryRun`; for deletes it may also come in the body.
+pub(super) fn dry_run(request: &Incoming, verb: &str) -> Result<bool> {
+    if !matches!(verb, "create" | "update" | "patch") {
+        return Ok(false);
+    }
+    let values: Vec<&str> = request.query.all("dryRun").collect();
+    check_dry_run(&values, options_kind(verb))
+}
+
+/// A `dryRun` list: empty or `All`.
+fn check_dry_run(values: &[&str], kind: &str) -> Result<bool> {
+    if values.iter().any(|value| *value != "All") {
+        let shown = Value::from(values.to_vec());
+        let error = Error::not_supported(&Path::new("dryRun"), &shown, &["All"]);
+        return Err(invalid(kind, &vec![error]));
+    }
+    Ok(!values.is_empty())
+}
+
+/// `fieldValidation`; `Warn` by default.
+pub(super) fn field_validation(request: &Incoming, verb: &str) -> Result<FieldValidation> {
+    if !matches!(verb, "create" | "update" | "patch") {
+        return Ok(FieldValidation::Warn);
+    }
+    match request.query.get("fieldValidation").unwrap_or_default() {
+        "" | "Warn" => Ok(FieldValidation::Warn),
+        "Strict" => Ok(FieldValidation::Strict),
+        "Ignore" => Ok(FieldValidation::Ignore),
+        other => {
+            let path = Path::new("fieldValidation");
+            let error = Error::not_supported(&path, other, &["Ignore", "Strict", "Warn"]);
+            Err(invalid(options_kind(verb), &vec![error]))
+        }
+    }
+}
+
+/// `fieldManager`, or the first part of the user agent.
+pub(super) fn manager(request: &Incoming, verb: &str) -> Result<String> {
+    let named = request.query.text("fieldManager");
+    if let Some(named) = named
+        && matches!(verb, "create" | "update" | "patch")
+    {
+        let path = Path::new("fieldManager");
+        let mut errors = ErrorList::new();
+        if named.len() > MAX_MANAGER {
+            errors.push(Error::too_long(&path, MAX_MANAGER));
+        }
+        if let Some(at) = named.chars().position(|c| c.is_control()) {
+            errors.push(Error::invalid(
+                &path,
+                named,
+                format!("should only contain printable characters (at position {at})"),
+            ));
+        }
+        if !errors.is_empty() {
+            return Err(invalid(options_kind(verb), &errors));
+        }
+        return Ok(named.to_owned());
+    }
+    let agent = request
+        .headers
+        .get(http::header::USER_AGENT)
+        .and_then(|agent| agent.to_str().ok())
+        .unwrap_or_default();
+    let first = agent.split('/').next().unwrap_or_default();
+    Ok(first.chars().take(MAX_MANAGER).collect())
+}
+
+/// What must hold of an object that is to be deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preconditions {
+    /// Its uid.
+    pub uid: Option<String>,
+    /// Its resourceVersion.
+    pub resource_version: Option<String>,
+}
+
+/// What happens to the dependents of a deleted object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay.
+    Orphan,
+    /// They go after the owner.
+    Background,
+    /// They go before the owner.
+    Foreground,
+}
+
+/// Options of a delete.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Seconds that the object gets to end; the kind's default if absent.
+    pub grace_period_seconds: Option<i64>,
+    /// Conditions.
+    pub preconditions: Preconditions,
+    /// Dependents; the kind's default if absent.
+    pub propagation: Option<Propagation>,
+    /// Nothing is stored.
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads body (preferred, if there is one) and query.
+    ///
+    /// # Errors
+    /// 400 for what can not be read, 422 for values that make no sense.
+    pub fn parse(body: &[u8], query: &Query) -> Result<Self> {
+        let value = if body.is_empty() {
+            from_query(query)?
+        } else {
+            from_body(body)?
+        };
+        let mut errors = ErrorList::new();
+        let path = Path::new("propagationPolicy");
+        let named = value["propagationPolicy"].as_str();
+        let orphan = value["orphanDependents"].as_bool();
+        if let (Some(policy), Some(_)) = (named, orphan) {
+            let text = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(Error::invalid(&path, policy, text));
+        }
+        let propagation = match named {
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some(other) => {
+                errors.push(Error::not_supported(
+                    &path,
+                    other,
+                    &["Foreground", "Background", "Orphan", "nil"],
+                ));
+                None
+            }
+            None => orphan.map(|orphan| {
+                if orphan {
+                    Propagation::Orphan
+                } else {
+                    Propagation::Background
+                }
+            }),
+        };
+        let dry_run: Vec<&str> = value["dryRun"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let dry_run = match check_dry_run(&dry_run, "DeleteOptions") {
+            Ok(dry_run) => dry_run,
+            Err(error) if errors.is_empty() => return Err(error),
+            Err(_) => false,
+        };
+        if !errors.is_empty() {
+            return Err(invalid("DeleteOptions", &errors));
+        }
+        let preconditions = &value["preconditions"];
+        let text = |key: &str| preconditions[key].as_str().map(str::to_owned);
+        Ok(DeleteOptions {
+            grace_period_seconds: value["gracePeriodSeconds"].as_i64(),
+            preconditions: Preconditions {
+                uid: text("uid"),
+                resource_version: text("resourceVersion"),
+            },
+            propagation,
+            dry_run,
+        })
+    }
+}
+
+fn from_query(query: &Query) -> Result<Value> {
+    let mut value = serde_json::Map::new();
+    if let Some(seconds) = query.text("gracePeriodSeconds") {
+        value.insert("gracePeriodSeconds".to_owned(), parse_int(seconds)?.into());
+    }
+    if let Some(policy) = query.text("propagationPolicy") {
+        value.insert("propagationPolicy".to_owned(), policy.into());
+    }
+    if let Some(orphan) = query.text("orphanDependents") {
+        value.insert(
+            "orphanDependents".to_owned(),
+            (!matches!(orphan, "false" | "0")).into(),
+        );
+    }
+    let dry_run: Vec<&str> = query.all("dryRun").collect();
+    if !dry_run.is_empty() {
+        value.insert("dryRun".to_owned(), dry_run.into());
+    }
+    Ok(value.into())
+}
+
+fn from_body(body: &[u8]) -> Result<Value> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
+        let text = if error.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else {
+            error.to_string()
+        };
+        ApiError::bad_request(format!(
+            "couldn't get version/kind; json parse error: {text}"
+        ))
+    })?;
+    let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
+    if kind != "DeleteOptions" {
+        let version = value["apiVersion"].as_str().unwrap_or_default();
+        return Err(ApiError::bad_request(format!(
+            "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
+             \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
+        )));
+    }
+    Ok(value)
+}
+
+/// A number in a query, with upstream's text if it is none.
+pub(super) fn parse_int(text: &str) -> Result<i64> {
+    text.parse().map_err(|_| {
+        ApiError::bad_request(format!(
+            "strconv.ParseInt: parsing {text:?}: invalid syntax"
+        ))
+    })
+}

@@ -1,0 +1,252 @@
+//! `GET`: one object, and lists.
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_store::{Error as StoreError, ListOptions};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::Response;
+use serde_json::{Value, json};
+
+use super::Call;
+use super::options::{invalid, parse_int};
+use crate::body::Body;
+use crate::error::{ApiError, Result};
+use crate::request::Query;
+use crate::select::Selection;
+
+pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
+    if let Some(version) = call.request.query.text("resourceVersion") {
+        let wanted = parse_version(version)?;
+        let current = call.core.backend.revision();
+        if wanted > current {
+            return Err(ApiError::future_version(wanted, current));
+        }
+    }
+    let entry = call
+        .core
+        .backend
+        .get(&call.resource.collection, &call.key())
+        .await?;
+    let entry = entry.ok_or_else(|| call.not_found())?;
+    call.view()
+        .object_response(200, &entry, call.media, call.table_options())
+}
+
+/// A resourceVersion in a list or get.
+fn parse_version(text: &str) -> Result<u64> {
+    text.parse().map_err(|_| {
+        ApiError::bad_request(format!("invalid resource version: {}", version_error(text)))
+    })
+}
+
+/// Upstream's text for a resourceVersion that is no number.
+pub(super) fn version_error(text: &str) -> String {
+    format!(
+        "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+    )
+}
+
+/// Where a paged list goes on.
+struct Continue {
+    revision: u64,
+    after: String,
+}
+
+impl Continue {
+    fn encode(revision: u64, start: &str) -> String {
+        URL_SAFE_NO_PAD
+            .encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
+    }
+
+    fn decode(token: &str) -> Result<Self> {
+        let bad = |why: String| {
+            ApiError::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
+        let bytes = URL_SAFE_NO_PAD
+            .decode(token.trim_end_matches('='))
+            .map_err(|error| bad(error.to_string()))?;
+        let value: Value =
+            serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+        if value["v"] != "meta.k8s.io/v1" {
+            return Err(bad(format!(
+                "server does not recognize this encoded version {}",
+                value["v"]
+            )));
+        }
+        match (value["rv"].as_u64(), value["start"].as_str()) {
+            (Some(revision), Some(start)) => Ok(Continue {
+                revision,
+                after: start.to_owned(),
+            }),
+            _ => Err(bad("incorrect encoded start resourceVersion".to_owned())),
+        }
+    }
+}
+
+/// Checks the parameters that lists and watches share.
+pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
+    let mut errors = ErrorList::new();
+    let path = Path::new("resourceVersionMatch");
+    let version = query.get("resourceVersion").unwrap_or_default();
+    let matching = query.get("resourceVersionMatch").unwrap_or_default();
+    let initial = query
+        .get("sendInitialEvents")
+        .map(|value| !matches!(value, "false" | "0" | ""));
+    if watch {
+        let send = Path::new("sendInitialEvents");
+        if initial.is_some() {
+            if matching.is_empty() {
+                let text =
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                errors.push(Error::forbidden(&path, text));
+            } else if matching != "NotOlderThan" {
+                errors.push(Error::not_supported(&path, matching, &["NotOlderThan"]));
+            }
+            if query.text("continue").is_some() {
+                errors.push(Error::forbidden(
+                    &Path::new("continue"),
+                    "sendInitialEvents is forbidden with continue",
+                ));
+            }
+        } else if !matching.is_empty() {
+            errors.push(Error::forbidden(
+                &path,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        let _ = send;
+    } else {
+        if initial.is_some() {
+            errors.push(Error::forbidden(
+                &Path::new("sendInitialEvents"),
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+        if !matching.is_empty() {
+            if version.is_empty() {
+                let text = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                errors.push(Error::forbidden(&path, text));
+            }
+            if query.text("continue").is_some() {
+                errors.push(Error::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
+                ));
+            }
+            if !matches!(matching, "Exact" | "NotOlderThan") {
+                errors.push(Error::not_supported(
+                    &path,
+                    matching,
+                    &["Exact", "NotOlderThan", ""],
+                ));
+            }
+            if matching == "Exact" && version == "0" {
+                let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                errors.push(Error::forbidden(&path, text));
+            }
+        }
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(invalid("ListOptions", &errors))
+    }
+}
+
+pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
+    let query = &call.request.query;
+    let limit = query
+        .text("limit")
+        .map(parse_int)
+        .transpose()?
+        .unwrap_or(0)
+        .max(0);
+    query.text("timeoutSeconds").map(parse_int).transpose()?;
+    validate_options(query, false)?;
+    let selection = Selection::parse(&call.resource, &call.version, query)?;
+    let version = query.text("resourceVersion");
+    let exact = query.get("resourceVersionMatch") == Some("Exact");
+    let token = query.text("continue");
+    if token.is_some() && version.is_some_and(|version| version != "0") {
+        return Err(ApiError::bad_request(
+            "specifying resource version is not allowed when using continue",
+        ));
+    }
+    let from = token.map(Continue::decode).transpose()?;
+    let mut at = None;
+    let mut limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    if let Some(version) = version {
+        let wanted = parse_version(version)?;
+        let current = call.core.backend.revision();
+        if wanted > current {
+            return Err(ApiError::future_version(wanted, current));
+        }
+        if wanted == 0 {
+            // "Whatever is at hand" is served whole from memory, as upstream does.
+            limit = 0;
+        } else if exact {
+            at = Some(wanted);
+        }
+    }
+    if let Some(from) = &from {
+        at = Some(from.revision);
+    }
+    let prefix = call.list_prefix(&selection);
+    let filtered = !selection.is_everything();
+    let options = ListOptions {
+        prefix: &prefix,
+        after: from.as_ref().map(|from| from.after.as_str()),
+        at,
+        limit: if filtered { 0 } else { limit },
+    };
+    let mut page = call.core.backend.list(&call.resource.collection, options).await.map_err(|error| match error {
+        StoreError::Expired { .. } if from.is_some() => ApiError::from(Status::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+             without the continue parameter.",
+        )),
+        StoreError::Expired { .. } => Status::expired("The resourceVersion for the provided list is too old.").into(),
+        other => other.into(),
+    })?;
+    let mut more = page.remaining > 0;
+    if filtered {
+        page.entries.retain(|entry| call.selects(&selection, entry));
+        if limit > 0 && page.entries.len() > limit {
+            page.entries.truncate(limit);
+            more = true;
+        }
+    }
+    let mut meta = json!({"resourceVersion": page.revision.to_string()});
+    if more && let Some(last) = page.entries.last() {
+        meta["continue"] = Continue::encode(page.revision, &last.key).into();
+        if !filtered {
+            meta["remainingItemCount"] = page.remaining.into();
+        }
+    }
+    call.view()
+        .list_response(&page.entries, meta, call.media, call.table_options())
+}
+
+impl Call<'_> {
+    /// The keys that can match, as a prefix.
+    pub(super) fn list_prefix(&self, selection: &Selection) -> String {
+        let namespace = match (self.namespace(), &selection.namespace) {
+            ("", Some(namespace)) if self.resource.namespaced => namespace,
+            (namespace, _) => namespace,
+        };
+        if namespace.is_empty() {
+            String::new()
+        } else {
+            format!("{namespace}/")
+        }
+    }
+
+    /// The stored version matches the selectors and the name of the path, if there is one (old watch paths).
+    pub(super) fn selects(&self, selection: &Selection, entry: &allot_store::Entry) -> bool {
+        let named = self.name();
+        (named.is_empty() || entry.key.rsplit('/').next() == Some(named))
+            && selection.matches(&self.resource, entry)
+    }
+}

@@ -1,0 +1,275 @@
+//! `PUT`, and the read-modify-write that all changes share.
+
+use allot_apimachinery::Status;
+use allot_store::{Error as StoreError, Expect, Write};
+use bytes::Bytes;
+use http::Response;
+use serde_json::Value;
+
+use super::create::Stored;
+use super::{Call, body};
+use crate::admission::{self, Attributes, Operation};
+use crate::body::Body;
+use crate::error::{ApiError, Result};
+use crate::object::{self, meta, metadata_mut};
+use crate::strategy::{self, Part};
+use crate::versions;
+
+/// How often a change is tried again because somebody else was faster.
+const ATTEMPTS: usize = 30;
+
+pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    let part = Part::Main;
+    let object = call.object_for_update(&body)?;
+    if creates_on_update(&call)
+        && call
+            .core
+            .backend
+            .get(&call.resource.collection, &call.key())
+            .await?
+            .is_none()
+    {
+        return call.create_by_update(object).await;
+    }
+    let stored = call.modify(part, |_| Ok(object.clone())).await?;
+    call.stored_response(200, stored)
+}
+
+/// Kinds that a `PUT` may create.
+pub(super) fn creates_on_update(call: &Call<'_>) -> bool {
+    match (call.resource.group.as_str(), call.resource.plural.as_str()) {
+        ("", "events" | "endpoints" | "limitranges" | "services") => {
+            call.resource.plural != "services"
+        }
+        ("coordination.k8s.io", "leases")
+        | ("events.k8s.io", "events")
+        | ("node.k8s.io", "runtimeclasses")
+        | ("rbac.authorization.k8s.io", _) => !call.resource.is("node.k8s.io", "runtimeclasses"),
+        _ => false,
+    }
+}
+
+impl Call<'_> {
+    /// The object in the body of an update; its name must be that of the path.
+    pub(super) fn object_for_update(&self, bytes: &[u8]) -> Result<Value> {
+        let _ = body::content_type(self);
+        let mut object = self.object(bytes)?;
+        self.check_name(&object)?;
+        self.check_namespace(&mut object)?;
+        Ok(object)
+    }
+
+    fn check_name(&self, object: &Value) -> Result<()> {
+        let sent = meta(object, "name");
+        if sent.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                self.name()
+            )));
+        }
+        if sent != self.name() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({sent}) does not match the name on the URL ({})",
+                self.name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// A `PUT` or apply of an object that does not exist.
+    pub(super) async fn create_by_update(&self, mut object: Value) -> Result<Response<Body>> {
+        let uid = meta(&object, "uid").to_owned();
+        if !uid.is_empty() {
+            return Err(self.uid_conflict(&uid, ""));
+        }
+        metadata_mut(&mut object).remove("resourceVersion");
+        let stored = self.store_new(object).await?;
+        self.stored_response(201, stored)
+    }
+
+    pub(super) fn uid_conflict(&self, wanted: &str, found: &str) -> ApiError {
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+            self.resource.plural,
+            self.key(),
+        );
+        Status::conflict(&self.resource.group_resource(), self.name(), &why).into()
+    }
+
+    /// The answer with what a write left behind.
+    pub(super) fn stored_response(&self, code: u16, stored: Stored) -> Result<Response<Body>> {
+        match stored {
+            Stored::Entry(entry) => {
+                self.view()
+                    .object_response(code, &entry, self.media, self.table_options())
+            }
+            Stored::DryRun(object) => {
+                let object = versions::convert(&self.resource, object, &self.version)?;
+                Ok(self
+                    .view()
+                    .unstored_response(code, object, self.media, self.table_options()))
+            }
+        }
+    }
+
+    /// Changes the object of the path: `change` gets the present object in the request's version and answers
+    /// the new one. Tried again if another write came between, unless the client named a resourceVersion.
+    pub(super) async fn modify(
+        &self,
+        part: Part,
+        mut change: impl FnMut(&Value) -> Result<Value>,
+    ) -> Result<Stored> {
+        for _ in 0..ATTEMPTS {
+            let entry = self
+                .core
+                .backend
+                .get(&self.resource.collection, &self.key())
+                .await?;
+            let entry = entry.ok_or_else(|| self.not_found())?;
+            let old =
+                versions::decode(&self.resource, &self.resource.storage_version, &entry.value)?;
+            let seen = versions::convert(&self.resource, old.clone(), &self.version)?;
+            let new = change(&seen)?;
+            let unconditional = self.check_version(&new, entry.revision)?;
+            let uid = meta(&new, "uid");
+            if !uid.is_empty() && uid != meta(&old, "uid") {
+                return Err(self.uid_conflict(uid, meta(&old, "uid")));
+            }
+            let new = self.finish_update(new, &old, part).await?;
+            if same_object(&new, &old) {
+                return Ok(Stored::Entry(entry));
+            }
+            let ended = super::delete::is_finished(&self.resource, &new);
+            if self.dry_run {
+                return Ok(Stored::DryRun(new));
+            }
+            let draft = object::draft(&new);
+            let write = if ended {
+                Write::delete(
+                    self.resource.collection.clone(),
+                    self.key(),
+                    entry.revision,
+                    draft,
+                )
+            } else {
+                Write::put(
+                    self.resource.collection.clone(),
+                    self.key(),
+                    Expect::Revision(entry.revision),
+                    draft,
+                )
+            };
+            match self.core.backend.commit(write).await {
+                Ok(entry) => return Ok(Stored::Entry(entry)),
+                Err(StoreError::Conflict(_) | StoreError::NotFound) if unconditional => continue,
+                Err(StoreError::Conflict(_)) => break,
+                Err(StoreError::NotFound) => return Err(self.not_found()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(self.modified())
+    }
+
+    /// 409 because somebody was faster.
+    pub(super) fn modified(&self) -> ApiError {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Status::conflict(&self.resource.group_resource(), self.name(), why).into()
+    }
+
+    /// Checks the resourceVersion that the client sent; says whether it sent none.
+    fn check_version(&self, new: &Value, revision: u64) -> Result<bool> {
+        let sent = meta(new, "resourceVersion");
+        if sent.is_empty() || sent == "0" {
+            if requires_version(self) && self.request.info.verb == "update" {
+                let path =
+                    allot_apimachinery::field::Path::new("metadata").child("resourceVersion");
+                let error = allot_apimachinery::field::Error::invalid(
+                    &path,
+                    0,
+                    "must be specified for an update",
+                );
+                let kind = allot_apimachinery::gvk::GroupKind::new(
+                    self.resource.group.as_str(),
+                    self.resource.plural.as_str(),
+                );
+                return Err(Status::invalid(&kind, self.name(), &vec![error]).into());
+            }
+            return Ok(true);
+        }
+        match sent.parse::<u64>() {
+            Ok(sent) if sent == revision => Ok(false),
+            Ok(_) => Err(self.modified()),
+            Err(_) => Err(ApiError::bad_request(super::read::version_error(sent))),
+        }
+    }
+
+    /// From what the client wants to what is stored: identity kept, defaults, admission, validation.
+    async fn finish_update(&self, mut new: Value, old: &Value, part: Part) -> Result<Value> {
+        strategy::default(&self.resource, &self.version, &mut new);
+        let mut new = versions::to_storage(&self.resource, new)?;
+        let metadata = metadata_mut(&mut new);
+        for key in [
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "generation",
+            "resourceVersion",
+            "generateName",
+        ] {
+            let sent = metadata.remove(key);
+            let kept = &old["metadata"][key];
+            let value = match key {
+                "generateName" => sent.filter(|value| value != ""),
+                // A change of the uid has been refused already; creation time follows the old object if unset.
+                _ if kept.is_null() => None,
+                _ => Some(kept.clone()),
+            };
+            if let Some(value) = value {
+                metadata.insert(key.to_owned(), value);
+            }
+        }
+        for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            object::drop_empty(metadata, key);
+        }
+        let attributes = Attributes {
+            operation: Operation::Update,
+            resource: &self.resource,
+            subresource: &self.request.info.subresource,
+            namespace: self.namespace(),
+            name: self.name(),
+            user: &self.request.user,
+            old: Some(old),
+            dry_run: self.dry_run,
+        };
+        admission::mutate(self.core, &attributes, &mut new).await?;
+        strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
+        let errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
+        if !errors.is_empty() {
+            return Err(Status::invalid(&self.resource.group_kind(), self.name(), &errors).into());
+        }
+        admission::validate(self.core, &attributes, &new).await?;
+        strategy::finish(&self.resource, &mut new);
+        Ok(new)
+    }
+}
+
+/// Kinds whose updates must name the resourceVersion.
+fn requires_version(call: &Call<'_>) -> bool {
+    matches!(
+        (call.resource.group.as_str(), call.resource.plural.as_str()),
+        ("coordination.k8s.io", "leases") | ("resource.k8s.io", "resourcepoolstatusrequests")
+    ) || call.resource.custom.is_some()
+}
+
+/// Nothing that is stored would change.
+fn same_object(new: &Value, old: &Value) -> bool {
+    let stripped = |value: &Value| {
+        let mut value = value.clone();
+        metadata_mut(&mut value).remove("resourceVersion");
+        value
+    };
+    stripped(new) == stripped(old)
+}

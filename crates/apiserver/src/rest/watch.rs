@@ -1,0 +1,352 @@
+//! `watch`: a stream of changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_apimachinery::Status;
+use allot_store::{Entry, Error as StoreError, Event, EventKind, ListOptions, Watcher};
+use bytes::Bytes;
+use http::{HeaderValue, Response};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Call;
+use super::options::parse_int;
+use super::read::{validate_options, version_error};
+use crate::body::Body;
+use crate::encode::View;
+use crate::error::{ApiError, Result};
+use crate::negotiate::{Media, Shape};
+use crate::registry::Resource;
+use crate::select::Selection;
+use crate::server::Core;
+use crate::table;
+
+/// Shortest and longest life of a watch whose client names none; random in between spreads reconnects.
+const LIFETIME_SECONDS: std::ops::Range<u64> = 1800..3600;
+/// How often an idle watch that allows it gets a bookmark.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// Marks the bookmark that ends the initial events.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
+    let query = &call.request.query;
+    let seconds = query.text("timeoutSeconds").map(parse_int).transpose()?;
+    validate_options(query, true)?;
+    let selection = Selection::parse(&call.resource, &call.version, query)?;
+    let from = match query.text("resourceVersion") {
+        None => 0,
+        Some(text) => text
+            .parse::<u64>()
+            .map_err(|_| ApiError::unknown(version_error(text)))?,
+    };
+    let send_initial = match query.get("sendInitialEvents") {
+        Some(value) => !matches!(value, "" | "false" | "0"),
+        None => from == 0,
+    };
+    let streaming_list = query.get("sendInitialEvents").is_some() && send_initial;
+    let bookmarks = query.flag("allowWatchBookmarks");
+    let prefix = call.list_prefix(&selection);
+    let backend = &call.core.backend;
+    let mut initial: Vec<Arc<Entry>> = Vec::new();
+    let mut first_error = None;
+    let watcher = if send_initial {
+        let options = ListOptions {
+            prefix: &prefix,
+            ..ListOptions::default()
+        };
+        let page = backend.list(&call.resource.collection, options).await?;
+        initial = page.entries;
+        initial.retain(|entry| call.selects(&selection, entry));
+        Some(backend.watch(&call.resource.collection, &prefix, page.revision)?)
+    } else {
+        let start = if from == 0 { backend.revision() } else { from };
+        match backend.watch(&call.resource.collection, &prefix, start) {
+            Ok(watcher) => Some(watcher),
+            // A version from the future is waited for.
+            Err(StoreError::Future { .. }) => None,
+            Err(StoreError::Expired { requested, oldest }) => {
+                let status =
+                    Status::expired(format!("too old resource version: {requested} ({oldest})"));
+                first_error = Some(status.to_json());
+                None
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let life = match seconds {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
+        _ => Duration::from_secs(rand::random_range(LIFETIME_SECONDS)),
+    };
+    let stream = Stream {
+        core: call.core.clone(),
+        resource: call.resource.clone(),
+        version: call.version.clone(),
+        name: call.name().to_owned(),
+        selection,
+        media: call.media,
+        table: call.table_options(),
+        table_started: false,
+        watcher,
+        collection: call.resource.collection.clone(),
+        prefix,
+        from,
+        initial,
+        initial_end: (streaming_list && bookmarks)
+            || (streaming_list && query.get("allowWatchBookmarks").is_none() && false),
+        bookmarks,
+        next_bookmark: Instant::now() + BOOKMARK_EVERY,
+        deadline: Instant::now() + life,
+        first_error,
+        done: false,
+    };
+    let chunks = futures::stream::unfold(stream, |mut stream| async move {
+        let chunk = stream.next().await?;
+        Some((Ok(chunk), stream))
+    });
+    let mut response = Response::new(Body::stream(chunks));
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static(call.media.content_type()),
+    );
+    Ok(response)
+}
+
+/// The state of one watch.
+struct Stream {
+    core: Arc<Core>,
+    resource: Arc<Resource>,
+    version: String,
+    name: String,
+    selection: Selection,
+    media: Media,
+    table: table::Options,
+    /// Column definitions have been sent.
+    table_started: bool,
+    watcher: Option<Watcher>,
+    collection: Arc<str>,
+    prefix: String,
+    from: u64,
+    initial: Vec<Arc<Entry>>,
+    initial_end: bool,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    first_error: Option<Value>,
+    done: bool,
+}
+
+impl Stream {
+    /// The next bytes; `None` ends the watch.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.done {
+            return None;
+        }
+        if let Some(status) = self.first_error.take() {
+            self.done = true;
+            return Some(frame("ERROR", &status));
+        }
+        if !self.initial.is_empty() {
+            let mut out = Vec::new();
+            for entry in std::mem::take(&mut self.initial) {
+                self.write_state(&mut out, "ADDED", &entry);
+            }
+            if std::mem::take(&mut self.initial_end) {
+                out.extend_from_slice(&self.bookmark(true));
+            }
+            return Some(out.into());
+        }
+        if std::mem::take(&mut self.initial_end) {
+            return Some(self.bookmark(true));
+        }
+        if self.watcher.is_none() && !self.wait_for_future().await {
+            return None;
+        }
+        loop {
+            let watcher = self.watcher.as_mut()?;
+            tokio::select! {
+                changes = watcher.changes() => match changes {
+                    Ok(events) => {
+                        let mut out = Vec::new();
+                        for event in events {
+                            self.write_event(&mut out, &event);
+                        }
+                        if !out.is_empty() {
+                            return Some(out.into());
+                        }
+                    }
+                    Err(StoreError::Expired { requested, oldest }) => {
+                        // Too slow: the client has to list again.
+                        self.done = true;
+                        let status = Status::expired(format!("too old resource version: {requested} ({oldest})"));
+                        return Some(frame("ERROR", &status.to_json()));
+                    }
+                    Err(_) => return None,
+                },
+                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
+                    self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    // Catches up first, so that the bookmark covers everything before it.
+                    if let Ok(events) = self.watcher.as_mut()?.poll_changes() {
+                        let mut out = Vec::new();
+                        for event in events {
+                            self.write_event(&mut out, &event);
+                        }
+                        out.extend_from_slice(&self.bookmark(false));
+                        return Some(out.into());
+                    }
+                }
+                () = tokio::time::sleep_until(self.deadline) => return None,
+                () = self.core.shutdown.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Waits until the store reaches the version that the client asked for; false if the watch ends before.
+    async fn wait_for_future(&mut self) -> bool {
+        let Ok(mut changes) =
+            self.core
+                .backend
+                .watch(&self.collection, &self.prefix, self.core.backend.revision())
+        else {
+            return false;
+        };
+        loop {
+            if let Ok(watcher) = self
+                .core
+                .backend
+                .watch(&self.collection, &self.prefix, self.from)
+            {
+                self.watcher = Some(watcher);
+                return true;
+            }
+            tokio::select! {
+                changed = changes.changes() => if changed.is_err() { return false },
+                () = tokio::time::sleep_until(self.deadline) => return false,
+                () = self.core.shutdown.cancelled() => return false,
+            }
+        }
+    }
+
+    fn selects(&self, entry: &Entry) -> bool {
+        (self.name.is_empty() || entry.key.rsplit('/').next() == Some(&self.name))
+            && self.selection.matches(&self.resource, entry)
+    }
+
+    /// What a change means to this watch: objects enter and leave the selection.
+    fn write_event(&mut self, out: &mut Vec<u8>, event: &Event) {
+        let now = event.kind != EventKind::Deleted && self.selects(&event.entry);
+        let before = event
+            .previous
+            .as_ref()
+            .is_some_and(|previous| self.selects(previous));
+        let kind = match (before, now) {
+            (false, false) => return,
+            (false, true) => "ADDED",
+            (true, true) => "MODIFIED",
+            (true, false) => "DELETED",
+        };
+        if kind == "DELETED" && event.kind != EventKind::Deleted {
+            // It left the selection: its state before, at the version of the change.
+            let Some(previous) = &event.previous else {
+                return;
+            };
+            let view = View {
+                resource: &self.resource,
+                version: &self.version,
+            };
+            let Ok(mut object) = view.object(previous) else {
+                return;
+            };
+            object["metadata"]["resourceVersion"] = event.revision().to_string().into();
+            let value = self.shape(object);
+            out.extend_from_slice(&frame(kind, &value));
+            return;
+        }
+        if self.media == Media::JSON {
+            let format = format_number(kind, &self.version);
+            let view = View {
+                resource: &self.resource,
+                version: &self.version,
+            };
+            let bytes = event.encoding(format, |event| encode_state(&view, kind, &event.entry));
+            out.extend_from_slice(&bytes);
+            return;
+        }
+        self.write_state(out, kind, &event.entry);
+    }
+
+    fn write_state(&mut self, out: &mut Vec<u8>, kind: &str, entry: &Entry) {
+        let view = View {
+            resource: &self.resource,
+            version: &self.version,
+        };
+        if self.media == Media::JSON {
+            out.extend_from_slice(&encode_state(&view, kind, entry));
+            return;
+        }
+        let Ok(object) = view.object(entry) else {
+            return;
+        };
+        let value = self.shape(object);
+        out.extend_from_slice(&frame(kind, &value));
+    }
+
+    fn shape(&mut self, object: Value) -> Value {
+        let view = View {
+            resource: &self.resource,
+            version: &self.version,
+        };
+        match self.media.shape {
+            Shape::Whole => object,
+            Shape::Metadata => crate::encode::metadata_only(object),
+            Shape::Table | Shape::TableV1beta1 => {
+                let mut options = self.table;
+                // Only the first table of a stream names its columns.
+                options.headers &= !std::mem::replace(&mut self.table_started, true);
+                table::table(&view, &[object], None, self.media.shape, options)
+            }
+        }
+    }
+
+    fn bookmark(&mut self, initial_end: bool) -> Bytes {
+        let revision = self.watcher.as_ref().map_or(self.from, Watcher::position);
+        let mut object = json!({
+            "kind": self.resource.kind, "apiVersion": self.resource.api_version(&self.version),
+            "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null},
+        });
+        if initial_end {
+            object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+        }
+        frame("BOOKMARK", &self.bookmark_shape(object))
+    }
+
+    fn bookmark_shape(&mut self, object: Value) -> Value {
+        self.shape(object)
+    }
+}
+
+/// Equal for equal bytes: kind of event and version.
+fn format_number(kind: &str, version: &str) -> u64 {
+    use std::hash::{BuildHasher, BuildHasherDefault};
+    BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one((kind, version))
+}
+
+fn encode_state(view: &View<'_>, kind: &str, entry: &Entry) -> Bytes {
+    let mut out = Vec::with_capacity(entry.value.len() + 128);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    if view.write_json(&mut out, entry).is_err() {
+        return Bytes::new();
+    }
+    out.extend_from_slice(b"}\n");
+    out.into()
+}
+
+fn frame(kind: &str, object: &Value) -> Bytes {
+    let mut out = json!({"type": kind, "object": object})
+        .to_string()
+        .into_bytes();
+    out.push(b'\n');
+    out.into()
+}

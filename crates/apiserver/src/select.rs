@@ -1,0 +1,268 @@
+//! Selectors of lists and watches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use allot_apimachinery::fields::FieldSelector;
+use allot_apimachinery::labels::Selector;
+use allot_store::Entry;
+use serde_json::Value;
+
+use crate::error::{ApiError, Result};
+use crate::object::text;
+use crate::registry::Resource;
+use crate::request::Query;
+
+/// What of an object a selector can see; derived once per stored version.
+#[derive(Debug, Clone, Default)]
+pub struct Attributes {
+    labels: BTreeMap<String, String>,
+    fields: Vec<(String, String)>,
+}
+
+impl Attributes {
+    /// Reads them from an object.
+    pub fn of(resource: &Resource, object: &Value) -> Self {
+        let labels = crate::object::string_map(&object["metadata"]["labels"]);
+        let mut fields = vec![
+            (
+                "metadata.name".to_owned(),
+                crate::object::meta(object, "name").to_owned(),
+            ),
+            (
+                "metadata.namespace".to_owned(),
+                crate::object::meta(object, "namespace").to_owned(),
+            ),
+        ];
+        for field in selectable(resource) {
+            fields.push((field.clone(), field_value(resource, object, &field)));
+        }
+        Attributes { labels, fields }
+    }
+
+    /// Those of a stored version, remembered with it.
+    pub fn of_entry(resource: &Resource, entry: &Entry) -> Arc<Self> {
+        entry.memo(|entry| {
+            // What the store holds was written by this server as JSON.
+            let object = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            Attributes::of(resource, &object)
+        })
+    }
+}
+
+/// Fields besides name and namespace, in upstream's names.
+fn selectable(resource: &Resource) -> Vec<String> {
+    let fixed: &[&str] = match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "namespaces") => &["status.phase", "name"],
+        ("", "secrets") => &["type"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
+        ("", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("batch", "jobs") => &["status.successful"],
+        ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
+        ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
+        _ => &[],
+    };
+    match &resource.custom {
+        Some(custom) => custom.selectable_fields(),
+        None => fixed.iter().map(|field| (*field).to_owned()).collect(),
+    }
+}
+
+fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
+    let path: Vec<&str> = field.split('.').collect();
+    match (resource.plural.as_str(), field) {
+        ("namespaces", "name") => return crate::object::meta(object, "name").to_owned(),
+        ("events", "source") => {
+            let component = text(object, &["source", "component"]);
+            let source = if component.is_empty() {
+                text(object, &["reportingComponent"])
+            } else {
+                component
+            };
+            return source.to_owned();
+        }
+        ("pods", "status.podIPs") => return text(object, &["status", "podIP"]).to_owned(),
+        ("jobs", "status.successful") => {
+            return object["status"]["succeeded"]
+                .as_i64()
+                .unwrap_or(0)
+                .to_string();
+        }
+        (_, "spec.hostNetwork" | "spec.unschedulable") => {
+            return path
+                .iter()
+                .fold(object, |value, key| &value[*key])
+                .as_bool()
+                .unwrap_or(false)
+                .to_string();
+        }
+        (_, "status.replicas") => {
+            return object["status"]["replicas"]
+                .as_i64()
+                .unwrap_or(0)
+                .to_string();
+        }
+        _ => {}
+    }
+    match path.iter().fold(object, |value, key| &value[*key]) {
+        Value::String(value) => value.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// The label and field selectors of a request.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    labels: Option<Selector>,
+    fields: Option<FieldSelector>,
+    /// The one name that can match, if the selector says so.
+    pub name: Option<String>,
+    /// The one namespace that can match, if the selector says so.
+    pub namespace: Option<String>,
+}
+
+impl Selection {
+    /// Reads `labelSelector` and `fieldSelector`.
+    ///
+    /// # Errors
+    /// 400 for bad syntax and for fields that the resource does not offer.
+    pub fn parse(resource: &Resource, version: &str, query: &Query) -> Result<Self> {
+        let labels = query
+            .text("labelSelector")
+            .map(|selector| {
+                Selector::parse(selector).map_err(|error| {
+                    ApiError::bad_request(format!("unable to parse requirement: {error}"))
+                })
+            })
+            .transpose()?;
+        let fields = query
+            .text("fieldSelector")
+            .map(|selector| {
+                FieldSelector::parse(selector)
+                    .map_err(|error| ApiError::bad_request(error.to_string()))
+            })
+            .transpose()?;
+        if let Some(fields) = &fields {
+            let known = selectable(resource);
+            for requirement in fields.requirements() {
+                let field = requirement.field.as_str();
+                if !matches!(field, "metadata.name" | "metadata.namespace")
+                    && !known.iter().any(|it| it == field)
+                {
+                    return Err(ApiError::bad_request(unsupported_field(
+                        resource, version, field,
+                    )));
+                }
+            }
+        }
+        let exact = |field| {
+            fields
+                .as_ref()
+                .and_then(|fields| fields.exact(field))
+                .map(str::to_owned)
+        };
+        Ok(Selection {
+            name: exact("metadata.name"),
+            namespace: exact("metadata.namespace"),
+            labels: labels.filter(|labels| !labels.is_empty()),
+            fields: fields.filter(|fields| !fields.is_empty()),
+        })
+    }
+
+    /// Everything matches.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none()
+    }
+
+    /// The stored version matches.
+    pub fn matches(&self, resource: &Resource, entry: &Entry) -> bool {
+        if self.is_everything() {
+            return true;
+        }
+        self.matches_attributes(&Attributes::of_entry(resource, entry))
+    }
+
+    fn matches_attributes(&self, attributes: &Attributes) -> bool {
+        let field = |name: &str| {
+            attributes
+                .fields
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, value)| value.as_str())
+        };
+        self.labels
+            .as_ref()
+            .is_none_or(|labels| labels.matches(&attributes.labels))
+            && self
+                .fields
+                .as_ref()
+                .is_none_or(|fields| fields.matches(field))
+    }
+}
+
+/// Upstream's text depends on whether the kind registered its own conversion of field labels.
+fn unsupported_field(resource: &Resource, version: &str, field: &str) -> String {
+    const CORE: [&str; 7] = [
+        "pods",
+        "nodes",
+        "namespaces",
+        "secrets",
+        "services",
+        "replicationcontrollers",
+        "events",
+    ];
+    let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
+    if group.is_empty() && CORE.contains(&plural) {
+        return format!("field label not supported: {field}");
+    }
+    if group == "resource.k8s.io" && plural == "resourceslices" {
+        return format!(
+            "field label not supported for {group}/{version}, Kind={}: {field}",
+            resource.kind
+        );
+    }
+    if matches!((group, plural), ("batch", "jobs")) {
+        return format!("field label {field:?} not supported for Job");
+    }
+    if matches!(
+        (group, plural),
+        ("certificates.k8s.io", "certificatesigningrequests")
+    ) {
+        return format!("field label not supported: {field}");
+    }
+    if matches!((group, plural), ("apps", "replicasets")) {
+        return format!("field label not supported for ReplicaSet: {field}");
+    }
+    if resource.custom.is_some() {
+        return format!("field label not supported: {field}");
+    }
+    format!(
+        "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+    )
+}

@@ -1,0 +1,321 @@
+//! The server: one cloneable service, and what a request passes through.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use allot_store::{Backend, Embedded};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
+use http_body_util::BodyExt;
+
+use crate::auth::{Authenticator, Authorizer};
+use crate::body::Body;
+use crate::config::Config;
+use crate::error::{ApiError, Result};
+use crate::identity::User;
+use crate::registry::{self, Registry};
+use crate::request::{Query, RequestInfo};
+use crate::{discovery, health, rest};
+
+/// Largest request body, as in kube-apiserver.
+pub const MAX_BODY: usize = 3 << 20;
+
+/// What all requests share.
+pub struct Core {
+    /// Where objects are kept.
+    pub backend: Arc<dyn Backend>,
+    /// Which resources there are.
+    pub registry: ArcSwap<Registry>,
+    /// How identities are proven.
+    pub authenticator: Authenticator,
+    /// What identities may do.
+    pub authorizer: Authorizer,
+    /// Options.
+    pub config: Config,
+    /// Ends watches and other streams when the server stops.
+    pub shutdown: tokio_util::sync::CancellationToken,
+}
+
+/// The API server. Cloning is cheap.
+#[derive(Clone)]
+pub struct Server(pub(crate) Arc<Core>);
+
+impl Server {
+    /// A server over a backend. [`Server::bootstrap`] has to run before the first request.
+    pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
+        let registry = registry::builtin(&config.runtime_config);
+        Server(Arc::new(Core {
+            backend,
+            registry: ArcSwap::from_pointee(registry),
+            authenticator: Authenticator::new(&config),
+            authorizer: Authorizer::new(&config),
+            config,
+            shutdown: tokio_util::sync::CancellationToken::new(),
+        }))
+    }
+
+    /// A server in memory with default options, ready for requests: for tests.
+    ///
+    /// # Errors
+    /// None in practice; those of [`Server::bootstrap`].
+    pub async fn in_memory() -> Result<Self> {
+        let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
+        let server = Server::new(backend, Config::default());
+        server.bootstrap().await?;
+        Ok(server)
+    }
+
+    /// Makes what every cluster has: system namespaces, default roles, priority classes.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn bootstrap(&self) -> Result<()> {
+        crate::bootstrap::run(self).await
+    }
+
+    /// Ends all streams; requests that are under way are answered.
+    pub fn shutdown(&self) {
+        self.0.shutdown.cancel();
+    }
+
+    /// The server as a service for one identity, as `kube::Client::new` wants it: no socket, no TLS.
+    ///
+    /// ```ignore
+    /// let client = kube::Client::new(server.client_service(User::admin()), "default");
+    /// ```
+    pub fn client_service(&self, user: User) -> ClientService {
+        ClientService {
+            server: self.clone(),
+            user: Arc::new(user),
+        }
+    }
+
+    /// Answers one request; `user` is an identity that has been proven already (in process, or by TLS).
+    pub async fn handle<B>(&self, request: Request<B>, user: Option<User>) -> Response<Body>
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        let (mut parts, body) = request.into_parts();
+        let query = Query::parse(parts.uri.query());
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let mut request = Incoming {
+            method: parts.method,
+            uri: parts.uri,
+            headers: parts.headers,
+            query,
+            info,
+            user: User::anonymous(),
+            upgrade,
+            warnings: Warnings::default(),
+        };
+        let result = self.answer(&mut request, body, user).await;
+        let mut response = match result {
+            Ok(response) => response,
+            Err(error) => error_response(&error, &request),
+        };
+        request.warnings.write_to(response.headers_mut());
+        response.headers_mut().insert(
+            http::header::CACHE_CONTROL,
+            http::HeaderValue::from_static("no-cache, private"),
+        );
+        response
+    }
+
+    /// As [`Server::handle`] for a connection from outside: a bearer token comes before the client certificate.
+    pub(crate) async fn handle_remote<B>(
+        &self,
+        request: Request<B>,
+        certificate: Option<User>,
+    ) -> Response<Body>
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        let has_token = request.headers().contains_key(http::header::AUTHORIZATION);
+        self.handle(request, certificate.filter(|_| !has_token))
+            .await
+    }
+
+    async fn answer<B>(
+        &self,
+        request: &mut Incoming,
+        body: B,
+        user: Option<User>,
+    ) -> Result<Response<Body>>
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        let core = &self.0;
+        request.user = match user {
+            Some(user) => user,
+            None => {
+                core.authenticator
+                    .authenticate(core, &request.headers)
+                    .await?
+            }
+        };
+        core.authenticator.impersonate(core, request).await?;
+        core.authorizer.check_request(core, request).await?;
+        if !request.info.is_resource {
+            return self.other_path(request).await;
+        }
+        if request.method == Method::HEAD || request.info.verb.is_empty() {
+            return Err(ApiError::method_not_allowed());
+        }
+        let body = read_body(body, &request.headers).await?;
+        rest::dispatch(core, request, body).await
+    }
+
+    async fn other_path(&self, request: &Incoming) -> Result<Response<Body>> {
+        if let Some(response) = health::answer(&self.0, request)? {
+            return Ok(response);
+        }
+        discovery::answer(&self.0, request)
+    }
+}
+
+/// A request on its way.
+pub struct Incoming {
+    /// HTTP method.
+    pub method: Method,
+    /// Target as sent.
+    pub uri: http::Uri,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Query parameters.
+    pub query: Query,
+    /// What it asks for.
+    pub info: RequestInfo,
+    /// Who asks.
+    pub user: User,
+    /// The connection, for exec and the like.
+    pub upgrade: Option<hyper::upgrade::OnUpgrade>,
+    /// Warnings for the client.
+    pub warnings: Warnings,
+}
+
+/// `Warning` headers of an answer, each text once.
+#[derive(Debug, Default)]
+pub struct Warnings(parking_lot::Mutex<Vec<String>>);
+
+impl Warnings {
+    /// Adds a warning.
+    pub fn add(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut texts = self.0.lock();
+        if !text.is_empty() && !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+
+    fn write_to(&self, headers: &mut HeaderMap) {
+        for text in self.0.lock().iter() {
+            let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+            let clean: String = escaped
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+                .collect();
+            if let Ok(value) = http::HeaderValue::from_str(&format!("299 - \"{clean}\"")) {
+                headers.append(http::header::WARNING, value);
+            }
+        }
+    }
+}
+
+/// Reads a body up to [`MAX_BODY`].
+async fn read_body<B>(body: B, headers: &HeaderMap) -> Result<Bytes>
+where
+    B: HttpBody + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    let too_large = || {
+        ApiError::from(allot_apimachinery::Status::request_entity_too_large(
+            &format!("limit is {MAX_BODY}"),
+        ))
+    };
+    let announced = headers
+        .get(http::header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > MAX_BODY) {
+        return Err(too_large());
+    }
+    let mut body = std::pin::pin!(body);
+    let mut whole: Vec<u8> = Vec::with_capacity(announced.unwrap_or(0));
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        if let Ok(mut data) = frame.into_data() {
+            use bytes::Buf;
+            if whole.len() + data.remaining() > MAX_BODY {
+                return Err(too_large());
+            }
+            whole.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+        }
+    }
+    Ok(whole.into())
+}
+
+fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {
+    let status = error.0.to_json();
+    let media = crate::negotiate::negotiate(&request.headers, &request.query, false)
+        .unwrap_or(crate::negotiate::Media::JSON);
+    let mut response = crate::encode::value_response(error.code(), &status, media);
+    if let Some(details) = &error.0.details
+        && details.retry_after_seconds > 0
+    {
+        response.headers_mut().insert(
+            http::header::RETRY_AFTER,
+            details.retry_after_seconds.into(),
+        );
+    }
+    response
+}
+
+/// A plain-text answer.
+pub(crate) fn text_response(code: u16, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::whole(text));
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response
+}
+
+/// The server for one proven identity; see [`Server::client_service`].
+#[derive(Clone)]
+pub struct ClientService {
+    server: Server,
+    user: Arc<User>,
+}
+
+impl<B> tower::Service<Request<B>> for ClientService
+where
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+    B::Error: std::fmt::Display,
+{
+    type Response = Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (server, user) = (self.server.clone(), self.user.clone());
+        Box::pin(async move { Ok(server.handle(request, Some((*user).clone())).await) })
+    }
+}

@@ -1,0 +1,297 @@
+//! What differs from kind to kind when an object is written.
+//!
+//! The generic write path calls these in upstream's order: default, admit, prepare, validate. Behind them are
+//! `allot_model` (resource.k8s.io), `allot_schema` (the other built-in kinds) and definitions (custom kinds).
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::{Value, json};
+
+use crate::object::{child_mut, meta, metadata_mut};
+use crate::registry::Resource;
+use crate::server::Core;
+use crate::versions::dra_kind;
+
+/// Which part of an object an update may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the status.
+    Main,
+    /// Only the status.
+    Status,
+    /// Another subresource that has checked the change itself.
+    Sub,
+}
+
+/// Fills in defaults for an object in the version of the request.
+pub fn default(resource: &Resource, version: &str, object: &mut Value) {
+    if let (Some(kind), Ok(version)) = (dra_kind(resource), version.parse()) {
+        allot_model::defaults::default(kind, version, object, jiff::Timestamp::now());
+        return;
+    }
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "namespaces") => {
+            // The label that selects a namespace by name can not be taken away.
+            let name = meta(object, "name").to_owned();
+            if !name.is_empty() {
+                let labels = child_mut_of_metadata(object, "labels");
+                labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
+            }
+        }
+        ("", "secrets") if object["type"].as_str().unwrap_or_default().is_empty() => {
+            object["type"] = "Opaque".into();
+        }
+        _ => {}
+    }
+}
+
+fn child_mut_of_metadata<'a>(
+    object: &'a mut Value,
+    key: &str,
+) -> &'a mut serde_json::Map<String, Value> {
+    metadata_mut(object);
+    child_mut(&mut object["metadata"], key)
+}
+
+/// Kinds whose `metadata.generation` counts changes of the spec.
+fn has_generation(resource: &Resource) -> bool {
+    let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
+    match group {
+        "" => matches!(plural, "pods" | "replicationcontrollers"),
+        "apps" => plural != "controllerrevisions",
+        "batch"
+        | "admissionregistration.k8s.io"
+        | "flowcontrol.apiserver.k8s.io"
+        | "policy"
+        | "apiextensions.k8s.io" => true,
+        "networking.k8s.io" => matches!(plural, "ingresses" | "ingressclasses" | "networkpolicies"),
+        "discovery.k8s.io" => true,
+        "resource.k8s.io" => matches!(
+            plural,
+            "deviceclasses" | "resourceslices" | "devicetaintrules"
+        ),
+        "storage.k8s.io" => plural == "csidrivers",
+        _ => resource.custom.is_some(),
+    }
+}
+
+/// What counts as a change of the spec for the generation.
+fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
+    if resource.custom.is_some()
+        || matches!(
+            resource.group.as_str(),
+            "discovery.k8s.io" | "admissionregistration.k8s.io"
+        )
+    {
+        let strip = |value: &Value| {
+            let mut map = value.as_object().cloned().unwrap_or_default();
+            for key in ["metadata", "status", "kind", "apiVersion"] {
+                map.remove(key);
+            }
+            map
+        };
+        return strip(new) != strip(old);
+    }
+    new["spec"] != old["spec"]
+}
+
+/// Brings a new object into the state in which it starts.
+pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) {
+    if let Some(kind) = dra_kind(resource) {
+        return allot_model::strategy::prepare_for_create(kind, object, &core.config.features);
+    }
+    let has_status = resource.subresource("status").is_some();
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => {
+            object["status"] =
+                json!({"phase": "Pending", "qosClass": crate::pods::qos_class(object)});
+        }
+        ("", "namespaces") => {
+            object["status"] = json!({"phase": "Active"});
+            let finalizers = child_mut(object, "spec")
+                .entry("finalizers")
+                .or_insert_with(|| json!([]));
+            if let Value::Array(list) = finalizers
+                && !list.iter().any(|it| it == "kubernetes")
+            {
+                list.push("kubernetes".into());
+            }
+        }
+        ("", "nodes") => {}
+        _ if has_status => match object["status"] {
+            Value::Null => {}
+            _ => object["status"] = json!({}),
+        },
+        _ => {}
+    }
+    if has_generation(resource) {
+        metadata_mut(object).insert("generation".to_owned(), 1.into());
+    }
+}
+
+/// Keeps of an update what this endpoint may change.
+pub fn prepare_for_update(
+    core: &Core,
+    resource: &Resource,
+    object: &mut Value,
+    old: &Value,
+    part: Part,
+) {
+    if let Some(kind) = dra_kind(resource) {
+        let features = &core.config.features;
+        return match part {
+            Part::Status => {
+                allot_model::strategy::prepare_for_status_update(kind, object, old, features)
+            }
+            Part::Main | Part::Sub => {
+                allot_model::strategy::prepare_for_update(
+                    kind,
+                    object,
+                    old,
+                    features,
+                    jiff::Timestamp::now(),
+                );
+            }
+        };
+    }
+    let has_status = resource.subresource("status").is_some();
+    match part {
+        Part::Main if has_status => keep(object, old, "status"),
+        Part::Main | Part::Sub => {}
+        Part::Status => {
+            let status = object["status"].take();
+            let mut kept = old.clone();
+            // Metadata other than what identifies the object may be changed along with the status.
+            for key in [
+                "labels",
+                "annotations",
+                "finalizers",
+                "managedFields",
+                "resourceVersion",
+            ] {
+                let value = object["metadata"][key].take();
+                let target = metadata_mut(&mut kept);
+                if matches!(key, "labels" | "annotations" | "finalizers")
+                    && !status_updates_metadata(resource)
+                {
+                    continue;
+                }
+                match value {
+                    Value::Null => target.remove(key),
+                    value => target.insert(key.to_owned(), value),
+                };
+            }
+            match status {
+                Value::Null => {
+                    if let Value::Object(map) = &mut kept {
+                        map.remove("status");
+                    }
+                }
+                status => kept["status"] = status,
+            }
+            kept["apiVersion"] = object["apiVersion"].clone();
+            *object = kept;
+        }
+    }
+    if has_generation(resource) {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        let next = if part != Part::Status && spec_changed(resource, object, old) {
+            generation + 1
+        } else {
+            generation
+        };
+        if next > 0 {
+            metadata_mut(object).insert("generation".to_owned(), next.into());
+        }
+    }
+}
+
+/// Status endpoints that let labels and annotations through, as most built-in kinds do.
+fn status_updates_metadata(resource: &Resource) -> bool {
+    resource.custom.is_none() && resource.group != "resource.k8s.io"
+}
+
+fn keep(object: &mut Value, old: &Value, key: &str) {
+    match &old[key] {
+        Value::Null => {
+            if let Value::Object(map) = object {
+                map.remove(key);
+            }
+        }
+        value => object[key] = value.clone(),
+    }
+}
+
+/// Errors of a new object.
+pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> ErrorList {
+    let _ = core;
+    validate_metadata(resource, object)
+}
+
+/// Errors of a changed object.
+pub fn validate_update(
+    core: &Core,
+    resource: &Resource,
+    object: &Value,
+    old: &Value,
+    part: Part,
+) -> ErrorList {
+    let _ = (core, part);
+    let mut errors = validate_metadata(resource, object);
+    errors.extend(validate_metadata_update(object, old));
+    errors
+}
+
+/// Name, labels, annotations, owners and finalizers.
+fn validate_metadata(resource: &Resource, object: &Value) -> ErrorList {
+    let path = Path::new("metadata");
+    let mut errors = ErrorList::new();
+    let check_name: fn(&str) -> Vec<String> = name_rule(resource);
+    let (name, base) = (meta(object, "name"), meta(object, "generateName"));
+    if !base.is_empty() {
+        for text in check_name(&names::mask_trailing_dash(base)) {
+            errors.push(Error::invalid(&path.child("generateName"), base, text));
+        }
+    }
+    if name.is_empty() {
+        errors.push(Error::required(
+            &path.child("name"),
+            "name or generateName is required",
+        ));
+    } else {
+        for text in check_name(name) {
+            errors.push(Error::invalid(&path.child("name"), name, text));
+        }
+    }
+    errors
+}
+
+/// The name rule of a kind.
+fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "namespaces") => names::dns1123_label,
+        ("", "services") => names::dns1035_label,
+        ("rbac.authorization.k8s.io", _) => names::path_segment_name,
+        _ => names::dns1123_subdomain,
+    }
+}
+
+/// What of the metadata must stay.
+fn validate_metadata_update(object: &Value, old: &Value) -> ErrorList {
+    let path = Path::new("metadata");
+    let mut errors = ErrorList::new();
+    for key in ["name", "namespace", "uid", "creationTimestamp"] {
+        let (new, old) = (&object["metadata"][key], &old["metadata"][key]);
+        if new != old {
+            errors.push(Error::invalid(&path.child(key), new, "field is immutable"));
+        }
+    }
+    errors
+}
+
+/// Brings an admitted and validated object into the form in which it is stored.
+pub fn finish(resource: &Resource, object: &mut Value) {
+    if let Some(kind) = dra_kind(resource) {
+        allot_model::convert::normalize(kind, object);
+    }
+}

@@ -1,0 +1,91 @@
+//! Stored form and served form: which versions differ, and how one becomes the other.
+
+use allot_apimachinery::Status;
+use serde_json::Value;
+
+use crate::error::{ApiError, Result};
+use crate::registry::Resource;
+
+/// All versions of the resource look the same apart from `apiVersion`, or this is the stored one.
+pub fn same_shape(resource: &Resource, version: &str) -> bool {
+    version == resource.storage_version || !converts(resource)
+}
+
+/// Versions of this resource have different shapes.
+fn converts(resource: &Resource) -> bool {
+    matches!(
+        resource.group.as_str(),
+        "resource.k8s.io" | "autoscaling" | "events.k8s.io"
+    )
+}
+
+/// A stored object in a version.
+///
+/// # Errors
+/// 500 if it can not be converted.
+pub fn decode(resource: &Resource, version: &str, stored: &[u8]) -> Result<Value> {
+    let mut object: Value = serde_json::from_slice(stored)
+        .map_err(|error| ApiError::from(Status::internal(&error.to_string())))?;
+    set_type(&mut object, resource, &resource.storage_version);
+    convert(resource, object, version)
+}
+
+/// A received object in the version that is stored.
+///
+/// # Errors
+/// 400 if it can not be converted.
+pub fn to_storage(resource: &Resource, object: Value) -> Result<Value> {
+    convert(resource, object, &resource.storage_version)
+}
+
+/// An object, whatever its version, in another version.
+///
+/// # Errors
+/// 400 if it can not be converted.
+pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<Value> {
+    let from = object["apiVersion"]
+        .as_str()
+        .and_then(|it| it.rsplit('/').next())
+        .unwrap_or_default()
+        .to_owned();
+    if from == version {
+        return Ok(object);
+    }
+    if resource.group == "resource.k8s.io" && converts(resource) {
+        let unknown = || {
+            ApiError::bad_request(format!(
+                "no version {version:?} of kind {:?}",
+                resource.kind
+            ))
+        };
+        let kind = dra_kind(resource).ok_or_else(unknown)?;
+        let (from, to) = (
+            from.parse().map_err(|_| unknown())?,
+            version.parse().map_err(|_| unknown())?,
+        );
+        object = allot_model::convert::convert(kind, from, to, object)
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    }
+    set_type(&mut object, resource, version);
+    Ok(object)
+}
+
+/// Writes `kind` and `apiVersion`.
+pub fn set_type(object: &mut Value, resource: &Resource, version: &str) {
+    if let Value::Object(map) = object {
+        map.insert("kind".to_owned(), resource.kind.as_str().into());
+        map.insert(
+            "apiVersion".to_owned(),
+            resource.api_version(version).into(),
+        );
+    }
+}
+
+/// The kind of `resource.k8s.io` that a resource is, if it is one.
+pub fn dra_kind(resource: &Resource) -> Option<allot_model::Kind> {
+    if resource.group == allot_model::GROUP {
+        allot_model::Kind::from_plural(&resource.plural)
+    } else {
+        None
+    }
+}
