@@ -1,0 +1,59 @@
+//! Replacing files so that readers see the old or the new content, also after a crash.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Writes `content` to `path` with the given mode: temporary file in the same directory, fsync, rename, fsync
+/// of the directory. Missing parent directories are created.
+///
+/// The temporary name starts with a dot and has no extension that a CDI scanner takes.
+///
+/// # Errors
+/// Those of the file system; the old file is intact then.
+pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "not a file path");
+    let (directory, name) = (
+        path.parent().ok_or_else(invalid)?,
+        path.file_name().ok_or_else(invalid)?,
+    );
+    fs::create_dir_all(directory)?;
+    let unique = format!(
+        ".{}.{}-{}.tmp",
+        name.to_string_lossy(),
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
+    let temporary = directory.join(unique);
+    let write = || {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    if let Err(error) = write() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&temporary);
+        return Err(error);
+    }
+    File::open(directory)?.sync_all()
+}
+
+/// Removes `path`; a missing file is fine.
+///
+/// # Errors
+/// Those of the file system.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,140 @@
+//! Looking names up in spec directories.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::{ContainerEdits, Error, QualifiedName, Spec};
+
+#[cfg(test)]
+mod tests;
+
+/// All specs of a list of directories, as they were when loaded.
+#[derive(Debug, Default)]
+pub struct Registry {
+    specs: Vec<Spec>,
+    /// Which spec defines a device.
+    devices: BTreeMap<QualifiedName, usize>,
+    conflicts: BTreeMap<QualifiedName, Vec<PathBuf>>,
+    errors: Vec<Error>,
+}
+
+impl Registry {
+    /// Reads all `.json` and `.yaml` files of the directories; later directories have priority. A missing directory
+    /// is an empty one. Broken files are skipped and kept for [`Registry::errors`].
+    pub fn load(directories: &[impl AsRef<Path>]) -> Self {
+        let mut registry = Self::default();
+        for directory in directories {
+            registry.add_directory(directory.as_ref());
+        }
+        registry
+    }
+
+    /// The files that could not be used.
+    pub fn errors(&self) -> &[Error] {
+        &self.errors
+    }
+
+    fn add_directory(&mut self, directory: &Path) {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(source) => {
+                self.errors.push(Error::Io {
+                    path: directory.to_owned(),
+                    source,
+                });
+                return;
+            }
+        };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| {
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            !hidden
+                && path
+                    .extension()
+                    .is_some_and(|extension| extension == "json" || extension == "yaml")
+        });
+        paths.sort();
+        let mut here: BTreeMap<QualifiedName, PathBuf> = BTreeMap::new();
+        for path in paths {
+            let spec = match Spec::read(&path) {
+                Ok(spec) => spec,
+                Err(error) => {
+                    self.errors.push(error);
+                    continue;
+                }
+            };
+            let index = self.specs.len();
+            for device in &spec.devices {
+                // The kind was validated.
+                let Some((vendor, class)) = spec.kind.split_once('/') else {
+                    continue;
+                };
+                let name = QualifiedName {
+                    vendor: vendor.to_owned(),
+                    class: class.to_owned(),
+                    device: device.name.clone(),
+                };
+                match here.insert(name.clone(), path.clone()) {
+                    Some(other) => {
+                        self.conflicts
+                            .entry(name)
+                            .or_insert_with(|| vec![other])
+                            .push(path.clone());
+                    }
+                    None => {
+                        self.conflicts.remove(&name);
+                        self.devices.insert(name, index);
+                    }
+                }
+            }
+            self.specs.push(spec);
+        }
+    }
+
+    /// The edits behind the names, in their order; edits of a whole spec come once, before its first device.
+    /// A name that is given several times counts once.
+    ///
+    /// # Errors
+    /// [`Error::Unresolvable`] with all names that have no definition, or several of the same priority.
+    pub fn resolve(&self, names: &[impl AsRef<str>]) -> Result<ContainerEdits, Error> {
+        let mut edits = ContainerEdits::default();
+        let (mut seen, mut specs, mut missing) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        for name in names {
+            let name: QualifiedName = name.as_ref().parse()?;
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            if let Some(paths) = self.conflicts.get(&name) {
+                let paths: Vec<String> = paths
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                missing.push(format!("{name} (defined in {})", paths.join(" and ")));
+                continue;
+            }
+            let found = self.devices.get(&name).and_then(|&index| {
+                let device = self.specs[index]
+                    .devices
+                    .iter()
+                    .find(|device| device.name == name.device)?;
+                Some((index, device))
+            });
+            let Some((index, device)) = found else {
+                missing.push(name.to_string());
+                continue;
+            };
+            if specs.insert(index) {
+                edits.append(&self.specs[index].edits);
+            }
+            edits.append(&device.edits);
+        }
+        if missing.is_empty() {
+            Ok(edits)
+        } else {
+            Err(Error::Unresolvable(missing))
+        }
+    }
+}

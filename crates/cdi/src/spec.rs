@@ -1,0 +1,455 @@
+//! The content of a spec file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Error, file, name};
+
+#[cfg(test)]
+mod tests;
+
+/// Versions of the CDI specification that are understood.
+pub const VERSIONS: &[&str] = &[
+    "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0",
+];
+
+/// A spec file: devices of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    /// Version of the specification.
+    pub cdi_version: String,
+    /// `vendor/class`.
+    pub kind: String,
+    /// For people and tools; has no effect.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// The devices.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// Applied once when any of the devices is used.
+    #[serde(
+        default,
+        rename = "containerEdits",
+        skip_serializing_if = "ContainerEdits::is_empty"
+    )]
+    pub edits: ContainerEdits,
+}
+
+/// One device of a spec.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Device {
+    /// Name, unique in its kind.
+    pub name: String,
+    /// For people and tools; has no effect.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// What using the device changes.
+    #[serde(default, rename = "containerEdits")]
+    pub edits: ContainerEdits,
+}
+
+/// Changes to a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ContainerEdits {
+    /// Environment, `NAME=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Device nodes to create.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_nodes: Vec<DeviceNode>,
+    /// Network interfaces to move into the container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub net_devices: Vec<NetDevice>,
+    /// OCI hooks to run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
+    /// File systems to mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+    /// Cache and memory bandwidth control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intel_rdt: Option<IntelRdt>,
+    /// Supplementary groups of the process.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub additional_gids: Vec<u32>,
+}
+
+/// A device node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeviceNode {
+    /// Path in the container.
+    pub path: String,
+    /// Path on the host; the same as `path` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<String>,
+    /// `b`, `c`, `u` or `p`; taken from the host's node when absent.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Major number; taken from the host's node when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub major: Option<i64>,
+    /// Minor number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minor: Option<i64>,
+    /// Permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_mode: Option<u32>,
+    /// Access for the device cgroup: a subset of `rwm`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<String>,
+    /// Owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+}
+
+/// A network interface of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetDevice {
+    /// Its name on the host.
+    pub host_interface_name: String,
+    /// Its name in the container.
+    pub name: String,
+}
+
+/// An OCI hook.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Hook {
+    /// When it runs, for example `createContainer`.
+    pub hook_name: String,
+    /// Program on the host.
+    pub path: String,
+    /// Arguments including the zeroth.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment of the hook.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<i64>,
+}
+
+/// A mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Mount {
+    /// Source on the host.
+    pub host_path: String,
+    /// Target in the container.
+    pub container_path: String,
+    /// Mount options such as `ro`, `rbind`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// File system type; a bind mount when absent.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+/// Intel RDT settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IntelRdt {
+    /// Class of service.
+    #[serde(default, rename = "closID", skip_serializing_if = "Option::is_none")]
+    pub clos_id: Option<String>,
+    /// L3 cache schema.
+    #[serde(
+        default,
+        rename = "l3CacheSchema",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub l3_cache_schema: Option<String>,
+    /// Memory bandwidth schema.
+    #[serde(
+        default,
+        rename = "memBwSchema",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub mem_bw_schema: Option<String>,
+    /// Cache monitoring on (before 1.1.0).
+    #[serde(default, rename = "enableCMT", skip_serializing_if = "Option::is_none")]
+    pub enable_cmt: Option<bool>,
+    /// Bandwidth monitoring on (before 1.1.0).
+    #[serde(default, rename = "enableMBM", skip_serializing_if = "Option::is_none")]
+    pub enable_mbm: Option<bool>,
+    /// Raw lines for the schemata file (1.1.0).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schemata: Vec<String>,
+    /// Monitoring group of its own (1.1.0).
+    #[serde(
+        default,
+        rename = "enableMonitoring",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub enable_monitoring: Option<bool>,
+}
+
+impl ContainerEdits {
+    /// Changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Appends the edits of `other`; a later environment variable of the same name wins in the container.
+    pub fn append(&mut self, other: &Self) {
+        self.env.extend_from_slice(&other.env);
+        self.device_nodes.extend_from_slice(&other.device_nodes);
+        self.net_devices.extend_from_slice(&other.net_devices);
+        self.hooks.extend_from_slice(&other.hooks);
+        self.mounts.extend_from_slice(&other.mounts);
+        if other.intel_rdt.is_some() {
+            self.intel_rdt.clone_from(&other.intel_rdt);
+        }
+        for gid in &other.additional_gids {
+            if !self.additional_gids.contains(gid) {
+                self.additional_gids.push(*gid);
+            }
+        }
+    }
+
+    fn validate(&self, field: &str) -> Result<(), Error> {
+        let bad = |what: String, reason: &str| Error::Spec {
+            field: format!("{field}.{what}"),
+            reason: reason.into(),
+        };
+        for (i, env) in self.env.iter().enumerate() {
+            if !matches!(env.split_once('='), Some((name, _)) if !name.is_empty()) {
+                return Err(bad(
+                    format!("env[{i}]"),
+                    &format!("{env:?} is not of the form NAME=value"),
+                ));
+            }
+        }
+        for (i, node) in self.device_nodes.iter().enumerate() {
+            if node.path.is_empty() {
+                return Err(bad(format!("deviceNodes[{i}].path"), "must not be empty"));
+            }
+            if node
+                .kind
+                .as_deref()
+                .is_some_and(|kind| !["", "b", "c", "u", "p"].contains(&kind))
+            {
+                return Err(bad(
+                    format!("deviceNodes[{i}].type"),
+                    "must be one of b, c, u, p",
+                ));
+            }
+            if node
+                .permissions
+                .as_deref()
+                .unwrap_or_default()
+                .contains(|c| !"rwm".contains(c))
+            {
+                return Err(bad(
+                    format!("deviceNodes[{i}].permissions"),
+                    "must be a subset of rwm",
+                ));
+            }
+        }
+        for (i, device) in self.net_devices.iter().enumerate() {
+            if device.host_interface_name.is_empty() || device.name.is_empty() {
+                return Err(bad(
+                    format!("netDevices[{i}]"),
+                    "hostInterfaceName and name must not be empty",
+                ));
+            }
+        }
+        for (i, hook) in self.hooks.iter().enumerate() {
+            const NAMES: [&str; 6] = [
+                "prestart",
+                "createRuntime",
+                "createContainer",
+                "startContainer",
+                "poststart",
+                "poststop",
+            ];
+            if !NAMES.contains(&hook.hook_name.as_str()) {
+                return Err(bad(
+                    format!("hooks[{i}].hookName"),
+                    &format!("{:?} is not a hook", hook.hook_name),
+                ));
+            }
+            if hook.path.is_empty() {
+                return Err(bad(format!("hooks[{i}].path"), "must not be empty"));
+            }
+        }
+        for (i, mount) in self.mounts.iter().enumerate() {
+            if mount.host_path.is_empty() || mount.container_path.is_empty() {
+                return Err(bad(
+                    format!("mounts[{i}]"),
+                    "hostPath and containerPath must not be empty",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The lowest version that knows all fields in use.
+    fn version(&self) -> usize {
+        let rdt = self.intel_rdt.as_ref();
+        let newest =
+            rdt.is_some_and(|rdt| !rdt.schemata.is_empty() || rdt.enable_monitoring.is_some());
+        [
+            (newest || !self.net_devices.is_empty(), 7),
+            (rdt.is_some() || !self.additional_gids.is_empty(), 4),
+            (
+                self.device_nodes
+                    .iter()
+                    .any(|node| node.host_path.is_some()),
+                2,
+            ),
+            (self.mounts.iter().any(|mount| mount.kind.is_some()), 1),
+        ]
+        .into_iter()
+        .find_map(|(used, version)| used.then_some(version))
+        .unwrap_or(0)
+    }
+}
+
+impl Spec {
+    /// A spec of the given kind, with the lowest version that fits.
+    pub fn new(kind: &str, devices: Vec<Device>) -> Self {
+        let mut spec = Self {
+            kind: kind.to_owned(),
+            devices,
+            ..Self::default()
+        };
+        spec.cdi_version = spec.minimum_version().to_owned();
+        spec
+    }
+
+    /// The lowest version of the specification that knows all that this spec uses.
+    pub fn minimum_version(&self) -> &'static str {
+        let annotated =
+            !self.annotations.is_empty() || self.devices.iter().any(|d| !d.annotations.is_empty());
+        let dotted = self
+            .kind
+            .split_once('/')
+            .is_some_and(|(_, class)| class.contains('.'));
+        let digit = self
+            .devices
+            .iter()
+            .any(|d| d.name.starts_with(|c: char| c.is_ascii_digit()));
+        let own = if annotated || dotted {
+            3
+        } else if digit {
+            2
+        } else {
+            0
+        };
+        let edits = self
+            .devices
+            .iter()
+            .map(|device| device.edits.version())
+            .max()
+            .unwrap_or(0);
+        VERSIONS[own.max(edits).max(self.edits.version())]
+    }
+
+    /// Checks all rules: names, versions, edits.
+    ///
+    /// # Errors
+    /// The first broken rule with its field.
+    pub fn validate(&self) -> Result<(), Error> {
+        let bad = |field: &str, reason: String| Error::Spec {
+            field: field.to_owned(),
+            reason,
+        };
+        let Some(version) = VERSIONS
+            .iter()
+            .position(|version| *version == self.cdi_version)
+        else {
+            return Err(bad(
+                "cdiVersion",
+                format!("unknown version {:?}", self.cdi_version),
+            ));
+        };
+        let minimum = self.minimum_version();
+        if VERSIONS[version..].first() < Some(&minimum) {
+            return Err(bad(
+                "cdiVersion",
+                format!("the fields in use need at least {minimum}"),
+            ));
+        }
+        let Some((vendor, class)) = self.kind.split_once('/') else {
+            return Err(bad(
+                "kind",
+                format!("{:?} is not of the form vendor/class", self.kind),
+            ));
+        };
+        name::check_vendor(vendor).map_err(|reason| bad("kind", reason))?;
+        name::check_class(class).map_err(|reason| bad("kind", reason))?;
+        if self.devices.is_empty() {
+            return Err(bad("devices", "must not be empty".into()));
+        }
+        self.edits.validate("containerEdits")?;
+        let mut names = BTreeSet::new();
+        for (i, device) in self.devices.iter().enumerate() {
+            name::check_device(&device.name)
+                .map_err(|reason| bad(&format!("devices[{i}].name"), reason))?;
+            if !names.insert(&device.name) {
+                return Err(bad(
+                    &format!("devices[{i}].name"),
+                    format!("{:?} is defined twice", device.name),
+                ));
+            }
+            device
+                .edits
+                .validate(&format!("devices[{i}].containerEdits"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads a `.json` or `.yaml` file and validates it.
+    ///
+    /// # Errors
+    /// Names the file and what is wrong with it.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let io = |source| Error::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let parse = |reason: String| Error::Parse {
+            path: path.to_owned(),
+            reason,
+        };
+        let text = std::fs::read_to_string(path).map_err(io)?;
+        let spec: Self = if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            serde_json::from_str(&text).map_err(|error| parse(error.to_string()))?
+        } else {
+            serde_saphyr::from_str(&text).map_err(|error| parse(error.to_string()))?
+        };
+        spec.validate().map_err(|error| parse(error.to_string()))?;
+        Ok(spec)
+    }
+
+    /// Validates and replaces the file at `path` (JSON, mode 0644, because runtimes may run as another user).
+    ///
+    /// # Errors
+    /// A broken rule or the file system's.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        self.validate()?;
+        let text = serde_json::to_vec(self).map_err(|error| Error::Parse {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        file::write_atomic(path, &text, 0o644).map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,84 @@
+use super::*;
+
+fn spec(json: &str) -> Spec {
+    serde_json::from_str(json).unwrap()
+}
+
+/// The error of a spec whose JSON is given.
+fn check(json: &str, expected: &str) {
+    let error = spec(json).validate().unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn broken_rules_are_named() {
+    check(
+        r#"{"cdiVersion":"9.9.9","kind":"a.com/b","devices":[{"name":"x"}]}"#,
+        "cdiVersion: unknown version",
+    );
+    check(
+        r#"{"cdiVersion":"0.5.0","kind":"nokind","devices":[{"name":"x"}]}"#,
+        "kind: ",
+    );
+    check(
+        r#"{"cdiVersion":"0.5.0","kind":"1a/b","devices":[{"name":"x"}]}"#,
+        "must not start with '1'",
+    );
+    check(
+        r#"{"cdiVersion":"0.5.0","kind":"a.com/b","devices":[]}"#,
+        "devices: must not be empty",
+    );
+    check(
+        r#"{"cdiVersion":"0.5.0","kind":"a.com/b","devices":[{"name":"x"},{"name":"x"}]}"#,
+        "defined twice",
+    );
+    check(
+        r#"{"cdiVersion":"0.5.0","kind":"a.com/b","devices":[{"name":"x","containerEdits":{"env":["=1"]}}]}"#,
+        "devices[0].containerEdits.env[0]",
+    );
+    check(
+        r#"{"cdiVersion":"0.5.0","kind":"a.com/b","devices":[{"name":"x","containerEdits":{"hooks":[{"hookName":"never","path":"/x"}]}}]}"#,
+        "hooks[0].hookName",
+    );
+    check(
+        r#"{"cdiVersion":"0.3.0","kind":"a.com/b","devices":[{"name":"0"}]}"#,
+        "need at least 0.5.0",
+    );
+}
+
+#[test]
+fn versions_follow_the_fields_in_use() {
+    let with = |edits: &str| {
+        spec(&format!(r#"{{"cdiVersion":"","kind":"a.com/b","devices":[{{"name":"x","containerEdits":{edits}}}]}}"#))
+            .minimum_version()
+    };
+    assert_eq!(with("{}"), "0.3.0");
+    assert_eq!(
+        with(r#"{"mounts":[{"hostPath":"/a","containerPath":"/b","type":"bind"}]}"#),
+        "0.4.0"
+    );
+    assert_eq!(
+        with(r#"{"deviceNodes":[{"path":"/dev/a","hostPath":"/dev/b"}]}"#),
+        "0.5.0"
+    );
+    assert_eq!(with(r#"{"additionalGids":[5]}"#), "0.7.0");
+    assert_eq!(
+        with(r#"{"netDevices":[{"hostInterfaceName":"eth0","name":"net1"}]}"#),
+        "1.1.0"
+    );
+}
+
+#[test]
+fn json_and_yaml_are_read_and_unknown_fields_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let yaml = directory.path().join("a.yaml");
+    let text = "cdiVersion: \"0.5.0\"\nkind: a.com/b\ndevices:\n- name: x\n  containerEdits:\n    env: [\"A=1\"]\n";
+    std::fs::write(&yaml, text).unwrap();
+    let read = Spec::read(&yaml).unwrap();
+    assert_eq!(read.devices[0].edits.env, ["A=1"]);
+    let json = directory.path().join("a.json");
+    read.write(&json).unwrap();
+    assert_eq!(Spec::read(&json).unwrap(), read);
+    std::fs::write(&yaml, format!("{text}surprise: 1\n")).unwrap();
+    assert!(matches!(Spec::read(&yaml), Err(Error::Parse { .. })));
+}
