@@ -5,6 +5,7 @@ pub mod apiserver;
 pub mod bench;
 pub mod cel;
 pub mod completion;
+pub mod component;
 pub mod controllers;
 pub mod demo;
 pub mod driver;

@@ -1,3 +1,107 @@
-//! SDK for DRA drivers: plugin server, slice publisher, CDI, checkpoints.
+//! SDK for DRA drivers: everything between the kubelet, the API server and the code that knows the hardware.
+//!
+//! A driver implements [`Driver`]: what to do when a claim is prepared, and when it is given back. The SDK owns
+//! registration with the kubelet, the DRA services (v1 and v1beta1) and the health service, ResourceSlices with their pool generations,
+//! CDI spec files, a checkpoint, and restarts.
+//!
+//! Invariants:
+//! - [`Driver::prepare`] is called once per claim, also over restarts: the result is in a checkpoint before the kubelet
+//!   sees it, and a repeated call is answered from there (the CDI file is written again, since it may be on a
+//!   temporary file system);
+//! - the DRA service is up before the kubelet is told about it;
+//! - slices of one pool are never seen in a mixture of generations that claims to be complete.
+//!
+//! It must not know any particular hardware, nor how the node agent works.
+//!
+//! ```no_run
+//! use allot_driver::{Claim, ClaimRef, ContainerEdits, Driver, Failure, Plugin, Pool, PreparedDevice, Resources};
+//! use k8s_openapi::api::resource::v1::Device;
+//!
+//! struct Leds;
+//!
+//! impl Driver for Leds {
+//!     async fn prepare(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
+//!         let results = claim.results("leds.example.com");
+//!         Ok(results
+//!             .map(|result| {
+//!                 let env = vec![format!("LED={}", result.device)];
+//!                 PreparedDevice::from_result(result).edits(ContainerEdits { env, ..Default::default() })
+//!             })
+//!             .collect())
+//!     }
+//!
+//!     async fn unprepare(&self, _claim: &ClaimRef) -> Result<(), Failure> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = kube::Client::try_default().await?;
+//! let plugin = Plugin::builder("leds.example.com", Leds)
+//!     .client(client)
+//!     .node_name("node-1")
+//!     .cdi_kind("leds.example.com/led")
+//!     .start()
+//!     .await?;
+//! let devices = ["red", "green"].map(|name| Device { name: name.into(), ..Default::default() });
+//! plugin.publish(Resources::pool("node-1", Pool::new(devices)))?;
+//! plugin.wait().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Sockets made here accept Go clients without a patched HTTP/2 implementation (see `allot_protos::transport`).
 
 #![forbid(unsafe_code)]
+
+mod api;
+mod builder;
+mod checkpoint;
+mod claim;
+mod error;
+mod health;
+mod plugin;
+mod publisher;
+mod registrar;
+mod service;
+
+pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, Mount};
+pub use api::AccessError;
+pub use builder::Builder;
+pub use claim::{Claim, ClaimRef, PreparedDevice, base_request};
+pub use error::{BackgroundError, Error, Failure};
+pub use health::{DeviceHealth, Health};
+pub use plugin::{Plugin, RegistrationStatus};
+pub use publisher::{Pool, Resources, Slice};
+
+/// Knowledge about a kind of hardware.
+///
+/// Calls are serialised unless [`Builder::serialize`] is turned off: a driver needs no locks of its own.
+pub trait Driver: Send + Sync + 'static {
+    /// Makes the devices that were allocated to `claim` on this node usable, and says what containers need.
+    ///
+    /// One [`PreparedDevice`] per allocation result of this driver is usual; fewer are allowed.
+    ///
+    /// # Errors
+    /// The text reaches the pod's events; the kubelet tries again later.
+    fn prepare(
+        &self,
+        claim: &Claim,
+    ) -> impl Future<Output = Result<Vec<PreparedDevice>, Failure>> + Send;
+
+    /// Undoes [`Driver::prepare`]. Only called for claims that were prepared; must succeed when there is nothing to do.
+    ///
+    /// # Errors
+    /// The pod stays terminating and the kubelet tries again.
+    fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Something failed outside of any call, for example publishing. The default logs it.
+    fn handle_error(&self, error: &BackgroundError) {
+        tracing::error!(%error, "driver background error");
+    }
+
+    /// The health of devices, for the kubelet. Each value is the full list. `None` (the default) means no health service.
+    fn health(&self) -> Option<tokio::sync::watch::Receiver<Vec<DeviceHealth>>> {
+        None
+    }
+}

@@ -1,10 +1,51 @@
 //! `allot driver`.
 
+use std::path::PathBuf;
+
+use tokio_util::sync::CancellationToken;
+
 /// Flags of `allot driver`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    driver: Driver,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Driver {
+    /// The example GPU driver gpu.example.com: modelled GPUs, no hardware
+    Gpu(Gpu),
+}
+
+#[derive(Debug, clap::Args)]
+struct Gpu {
+    /// How to reach the API server; the pod's service account or $KUBECONFIG when absent
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The node this process runs on
+    #[arg(long, env = "NODE_NAME")]
+    node_name: String,
+    /// Root directory of the kubelet or node agent
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    kubelet_dir: PathBuf,
+    /// Directory for CDI files; <kubelet-dir>/cdi when absent
+    #[arg(long, value_name = "DIR")]
+    cdi_dir: Option<PathBuf>,
+    /// How many GPUs the node has
+    #[arg(long, default_value_t = 8)]
+    num_devices: usize,
+}
 
 /// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot driver` is not part of this build yet")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let Driver::Gpu(args) = args.driver;
+    super::component::block_on(async move |shutdown: CancellationToken| {
+        let client = super::component::client(args.kubeconfig.as_deref()).await?;
+        let mut config = allot_driver_gpu::Config::new(args.node_name, args.kubelet_dir);
+        config.gpus = args.num_devices;
+        if let Some(directory) = args.cdi_dir {
+            config.cdi_dir = directory;
+        }
+        Ok(allot_driver_gpu::run(client, config, shutdown).await?)
+    })
 }

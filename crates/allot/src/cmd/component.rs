@@ -1,0 +1,55 @@
+//! What commands that run one component have in common.
+
+use std::path::Path;
+
+use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio_util::sync::CancellationToken;
+
+/// Runs a component until it ends or the process is told to stop.
+pub fn block_on<F>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        let stopped = shutdown.clone();
+        let signals = stop_signals()?;
+        tokio::spawn(async move {
+            signals.await;
+            stopped.cancel();
+        });
+        component(shutdown).await
+    })
+}
+
+/// Completes on SIGINT or SIGTERM, which are caught from now on.
+fn stop_signals() -> anyhow::Result<impl Future<Output = ()> + Send> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// A client for the API server of a kubeconfig file, or of the environment.
+pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no kubeconfig found; name one with --kubeconfig")?,
+    };
+    Ok(kube::Client::try_from(config)?)
+}

@@ -1,0 +1,239 @@
+//! Access to `resource.k8s.io` in whichever version the API server offers.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceSlice};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::claim::{Claim, ClaimRef};
+
+/// Newest first; the classic versions have no structured devices.
+const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
+
+/// Why the API server did not give or take an object.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// The request failed.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    /// An answer that is not of the expected shape.
+    #[error("unexpected answer of the API server: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// The request could not be built.
+    #[error("{0}")]
+    Request(#[from] http::Error),
+    /// The claim is not ready to be prepared.
+    #[error("{0}")]
+    Claim(String),
+}
+
+/// A client that remembers which version works.
+pub(crate) struct ResourceApi {
+    client: Client,
+    version: AtomicUsize,
+}
+
+impl ResourceApi {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            version: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The version that answered last.
+    pub(crate) fn version(&self) -> &'static str {
+        VERSIONS[self.version.load(Ordering::Relaxed) % VERSIONS.len()]
+    }
+
+    /// Sends `method path` below the group, trying older versions when the server does not know the newer ones.
+    async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Fn(&str) -> Value,
+    ) -> Result<Value, AccessError> {
+        let first = self.version.load(Ordering::Relaxed);
+        let mut last = None;
+        for step in 0..VERSIONS.len() {
+            let index = (first + step) % VERSIONS.len();
+            let version = VERSIONS[index];
+            let body = body(version);
+            let bytes = if body.is_null() {
+                Vec::new()
+            } else {
+                serde_json::to_vec(&body)?
+            };
+            let request = http::Request::builder()
+                .method(method)
+                .uri(format!("/apis/resource.k8s.io/{version}/{path}"))
+                .header("content-type", "application/json")
+                .body(bytes)?;
+            match self.client.request::<Value>(request).await {
+                Ok(value) => {
+                    self.version.store(index, Ordering::Relaxed);
+                    return Ok(value);
+                }
+                Err(error) if unknown_version(&error) => last = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The loop ran at least once and ends only with an error.
+        Err(last.map_or_else(
+            || AccessError::Claim("no API version".into()),
+            AccessError::Kube,
+        ))
+    }
+
+    /// The claim, allocated and with this very UID.
+    pub(crate) async fn claim(&self, wanted: &ClaimRef) -> Result<Claim, AccessError> {
+        let path = format!(
+            "namespaces/{}/resourceclaims/{}",
+            wanted.namespace, wanted.name
+        );
+        let object = self.request("GET", &path, |_| Value::Null).await?;
+        if object["metadata"]["uid"].as_str() != Some(&wanted.uid) {
+            return Err(AccessError::Claim(format!("claim {wanted} got replaced")));
+        }
+        let allocation = &object["status"]["allocation"];
+        if !allocation.is_object() {
+            return Err(AccessError::Claim(format!("claim {wanted} not allocated")));
+        }
+        // status.allocation has the same shape in all versions.
+        let allocation = AllocationResult::deserialize_value(allocation)?;
+        Ok(Claim {
+            reference: wanted.clone(),
+            allocation,
+            object,
+        })
+    }
+
+    pub(crate) async fn list_slices(
+        &self,
+        selector: &str,
+    ) -> Result<Vec<ResourceSlice>, AccessError> {
+        let encoded: String = selector.replace('=', "%3D").replace(',', "%2C");
+        let list = self
+            .request(
+                "GET",
+                &format!("resourceslices?fieldSelector={encoded}"),
+                |_| Value::Null,
+            )
+            .await?;
+        let items = list["items"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        items
+            .iter()
+            .map(|item| Ok(from_wire(item.clone())?))
+            .collect()
+    }
+
+    pub(crate) async fn create_slice(
+        &self,
+        slice: &ResourceSlice,
+    ) -> Result<ResourceSlice, AccessError> {
+        let value = serde_json::to_value(slice)?;
+        let created = self
+            .request("POST", "resourceslices", |version| to_wire(&value, version))
+            .await?;
+        Ok(from_wire(created)?)
+    }
+
+    pub(crate) async fn update_slice(
+        &self,
+        slice: &ResourceSlice,
+    ) -> Result<ResourceSlice, AccessError> {
+        let value = serde_json::to_value(slice)?;
+        let path = format!(
+            "resourceslices/{}",
+            slice.metadata.name.as_deref().unwrap_or_default()
+        );
+        let updated = self
+            .request("PUT", &path, |version| to_wire(&value, version))
+            .await?;
+        Ok(from_wire(updated)?)
+    }
+
+    /// Deletes exactly the object that was seen; one that is gone is fine.
+    pub(crate) async fn delete_slice(&self, slice: &ResourceSlice) -> Result<(), AccessError> {
+        let metadata = &slice.metadata;
+        let path = format!(
+            "resourceslices/{}",
+            metadata.name.as_deref().unwrap_or_default()
+        );
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+        });
+        match self.request("DELETE", &path, |_| options.clone()).await {
+            Ok(_) => Ok(()),
+            Err(AccessError::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// `serde_json::from_value` without giving up the original.
+trait DeserializeValue: Sized {
+    fn deserialize_value(value: &Value) -> Result<Self, serde_json::Error>;
+}
+
+impl<T: serde::de::DeserializeOwned> DeserializeValue for T {
+    fn deserialize_value(value: &Value) -> Result<Self, serde_json::Error> {
+        T::deserialize(value)
+    }
+}
+
+/// The server knows the object's group but not its version; a missing object is another kind of 404.
+fn unknown_version(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404
+        && status.details.as_ref().is_none_or(|details| details.name.is_empty()))
+}
+
+/// v1 to `version`: v1beta1 keeps the fields of a device in `basic`.
+fn to_wire(slice: &Value, version: &str) -> Value {
+    let mut slice = slice.clone();
+    slice["apiVersion"] = json!(format!("resource.k8s.io/{version}"));
+    slice["kind"] = json!("ResourceSlice");
+    if version == "v1beta1" {
+        for device in slice["spec"]["devices"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            let mut fields = device
+                .as_object_mut()
+                .map(std::mem::take)
+                .unwrap_or_default();
+            let name = fields.remove("name").unwrap_or_default();
+            *device = json!({"name": name, "basic": fields});
+        }
+    }
+    slice
+}
+
+/// Any version to v1.
+fn from_wire(mut slice: Value) -> Result<ResourceSlice, serde_json::Error> {
+    slice["apiVersion"] = json!("resource.k8s.io/v1");
+    slice["kind"] = json!("ResourceSlice");
+    for device in slice["spec"]["devices"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
+        let basic = device
+            .as_object_mut()
+            .and_then(|device| device.remove("basic"));
+        if let (Some(Value::Object(basic)), Some(device)) = (basic, device.as_object_mut()) {
+            device.extend(basic);
+        }
+    }
+    serde_json::from_value(slice)
+}

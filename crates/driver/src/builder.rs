@@ -1,0 +1,330 @@
+//! Options of a plugin, and how it is started.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use allot_cdi::ContainerEdits;
+use allot_protos::dra_health_v1alpha1::dra_resource_health_server::DraResourceHealthServer;
+use allot_protos::dra_v1::dra_plugin_server::DraPluginServer;
+use allot_protos::dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginServerV1beta1;
+use allot_protos::registration::PluginInfo;
+use allot_protos::registration::registration_server::RegistrationServer;
+use allot_protos::transport::{Incoming, Services};
+use allot_protos::{DRA_PLUGIN_TYPE, service_name};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::ResourceApi;
+use crate::checkpoint::Checkpoint;
+use crate::error::Error;
+use crate::health::HealthService;
+use crate::publisher::{self, Scope};
+use crate::registrar::Registrar;
+use crate::service::{Cdi, Core, Serialization, ServiceV1, ServiceV1beta1};
+use crate::{Driver, Plugin};
+
+/// Describes a plugin; made by [`Plugin::builder`]. The defaults are those of the upstream Go helper.
+pub struct Builder<D> {
+    driver_name: String,
+    driver: D,
+    client: Option<kube::Client>,
+    node_name: Option<String>,
+    node_uid: Option<String>,
+    cluster_pool: Option<String>,
+    registrar_dir: PathBuf,
+    data_dir: Option<PathBuf>,
+    cdi_dir: PathBuf,
+    cdi_kind: Option<String>,
+    cdi_common: ContainerEdits,
+    rolling_update: Option<String>,
+    serialize: bool,
+    checkpoint: bool,
+    v1: bool,
+    v1beta1: bool,
+}
+
+impl<D> std::fmt::Debug for Builder<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("driver_name", &self.driver_name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Driver> Builder<D> {
+    pub(crate) fn new(driver_name: String, driver: D) -> Self {
+        Self {
+            driver_name,
+            driver,
+            client: None,
+            node_name: None,
+            node_uid: None,
+            cluster_pool: None,
+            registrar_dir: "/var/lib/kubelet/plugins_registry".into(),
+            data_dir: None,
+            cdi_dir: "/var/run/cdi".into(),
+            cdi_kind: None,
+            cdi_common: ContainerEdits::default(),
+            rolling_update: None,
+            serialize: true,
+            checkpoint: true,
+            v1: true,
+            v1beta1: true,
+        }
+    }
+
+    /// Access to the API server. Required.
+    #[must_use]
+    pub fn client(mut self, client: kube::Client) -> Self {
+        self.client = Some(client);
+        self
+    }
+
+    /// The node this process runs on. Required for publishing devices of the node.
+    #[must_use]
+    pub fn node_name(mut self, name: impl Into<String>) -> Self {
+        self.node_name = Some(name.into());
+        self
+    }
+
+    /// UID of the Node object, the owner of the slices. Looked up when not given.
+    #[must_use]
+    pub fn node_uid(mut self, uid: impl Into<String>) -> Self {
+        self.node_uid = Some(uid.into());
+        self
+    }
+
+    /// Publish only this one pool, for devices that are not local to a node.
+    #[must_use]
+    pub fn cluster_pool(mut self, pool: impl Into<String>) -> Self {
+        self.cluster_pool = Some(pool.into());
+        self
+    }
+
+    /// The kubelet's root directory: sets the registration directory and the plugin's data directory below it.
+    /// Default `/var/lib/kubelet`.
+    #[must_use]
+    pub fn kubelet_dir(mut self, directory: impl AsRef<Path>) -> Self {
+        let directory = directory.as_ref();
+        self.registrar_dir = directory.join("plugins_registry");
+        self.data_dir = Some(directory.join("plugins").join(&self.driver_name));
+        self
+    }
+
+    /// Where the registration socket goes. It must exist: a kubelet watches it.
+    #[must_use]
+    pub fn registrar_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.registrar_dir = directory.into();
+        self
+    }
+
+    /// Where the service socket and the checkpoint go; created when missing.
+    /// Default `/var/lib/kubelet/plugins/<driver name>`.
+    #[must_use]
+    pub fn data_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(directory.into());
+        self
+    }
+
+    /// Where CDI files go. Default `/var/run/cdi`.
+    #[must_use]
+    pub fn cdi_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.cdi_dir = directory.into();
+        self
+    }
+
+    /// `vendor/class` of the CDI devices; required for drivers that return edits.
+    #[must_use]
+    pub fn cdi_kind(mut self, kind: impl Into<String>) -> Self {
+        self.cdi_kind = Some(kind.into());
+        self
+    }
+
+    /// Edits for every container that uses a device of this driver.
+    #[must_use]
+    pub fn cdi_common(mut self, edits: ContainerEdits) -> Self {
+        self.cdi_common = edits;
+        self
+    }
+
+    /// Two instances may run at the same time while one replaces the other; `instance` (the pod's UID) tells
+    /// their sockets apart. Needs a kubelet of 1.33 or later.
+    #[must_use]
+    pub fn rolling_update(mut self, instance: impl Into<String>) -> Self {
+        self.rolling_update = Some(instance.into());
+        self
+    }
+
+    /// Whether calls of the driver exclude each other; default true.
+    #[must_use]
+    pub fn serialize(mut self, on: bool) -> Self {
+        self.serialize = on;
+        self
+    }
+
+    /// Whether prepared claims are remembered on disk; default true. Without it the driver itself has to be idempotent.
+    #[must_use]
+    pub fn checkpoint(mut self, on: bool) -> Self {
+        self.checkpoint = on;
+        self
+    }
+
+    /// Which versions of the DRA service to offer; default both.
+    #[must_use]
+    pub fn services(mut self, v1: bool, v1beta1: bool) -> Self {
+        (self.v1, self.v1beta1) = (v1, v1beta1);
+        self
+    }
+
+    /// Starts the servers. On return the DRA service answers, and the kubelet can find the registration socket.
+    ///
+    /// # Errors
+    /// A missing option, a directory or socket that cannot be used, a damaged checkpoint.
+    pub async fn start(self) -> Result<Plugin, Error> {
+        let config = |text: &str| Error::Config(text.to_owned());
+        if self.driver_name.is_empty() {
+            return Err(config("driver name must be set"));
+        }
+        let client = self
+            .client
+            .ok_or_else(|| config("Kubernetes client must be set"))?;
+        let health = self.driver.health();
+        let mut supported = Vec::new();
+        supported.extend(self.v1.then_some(service_name::DRA_V1));
+        supported.extend(self.v1beta1.then_some(service_name::DRA_V1BETA1));
+        if supported.is_empty() {
+            return Err(config(
+                "no supported DRA gRPC API is implemented and enabled",
+            ));
+        }
+        supported.extend(health.is_some().then_some(service_name::HEALTH_V1ALPHA1));
+
+        let data_dir = self
+            .data_dir
+            .unwrap_or_else(|| Path::new("/var/lib/kubelet/plugins").join(&self.driver_name));
+        std::fs::create_dir_all(&data_dir).map_err(|source| Error::Io {
+            path: data_dir.clone(),
+            source,
+        })?;
+        let (plugin_socket, registrar_socket) = match &self.rolling_update {
+            Some(uid) => (
+                format!("dra-{uid}.sock"),
+                format!("{}-{uid}-reg.sock", self.driver_name),
+            ),
+            None => (
+                "dra.sock".to_owned(),
+                format!("{}-reg.sock", self.driver_name),
+            ),
+        };
+        let plugin_socket = data_dir.join(plugin_socket);
+        let registrar_socket = self.registrar_dir.join(registrar_socket);
+
+        let cdi = self.cdi_kind.map(|kind| Cdi {
+            kind,
+            directory: self.cdi_dir,
+            common: self.cdi_common,
+        });
+        if let Some(cdi) = &cdi {
+            cdi.write_common()?;
+        }
+        let checkpoint_path = self.checkpoint.then(|| data_dir.join("checkpoint.json"));
+        let api = Arc::new(ResourceApi::new(client));
+        let core = Arc::new(Core {
+            driver: self.driver,
+            api: Arc::clone(&api),
+            cdi,
+            serialization: match (self.serialize, &self.rolling_update) {
+                (false, _) => Serialization::Off,
+                (true, None) => Serialization::Process(Mutex::new(())),
+                (true, Some(_)) => {
+                    Serialization::Host(Mutex::new(()), data_dir.join("serialize.lock"))
+                }
+            },
+            checkpoint: Mutex::new(Checkpoint::open(checkpoint_path.clone())?),
+            checkpoint_path,
+        });
+
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let mut services = Services::new();
+        if self.v1 {
+            services = services.add(DraPluginServer::new(ServiceV1(Arc::clone(&core))));
+        }
+        if self.v1beta1 {
+            services = services.add(DraPluginServerV1beta1::new(ServiceV1beta1(Arc::clone(
+                &core,
+            ))));
+        }
+        if let Some(source) = health {
+            services = services.add(DraResourceHealthServer::new(HealthService { source }));
+        }
+        let bind = |path: &Path| {
+            Incoming::bind(path).map_err(|source| Error::Io {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let incoming = bind(&plugin_socket)?;
+        let stopped = stop.clone().cancelled_owned();
+        tasks.spawn(async move {
+            let result = services.serve(incoming, stopped).await;
+            result.map_err(|source| Error::Serve {
+                what: "DRA gRPC server",
+                source,
+            })
+        });
+
+        let (status, registration) = watch::channel(None);
+        let registrar = Registrar {
+            info: PluginInfo {
+                r#type: DRA_PLUGIN_TYPE.to_owned(),
+                name: self.driver_name.clone(),
+                endpoint: plugin_socket.display().to_string(),
+                supported_versions: supported.into_iter().map(str::to_owned).collect(),
+            },
+            status,
+        };
+        let incoming = bind(&registrar_socket)?;
+        let stopped = stop.clone().cancelled_owned();
+        tasks.spawn(async move {
+            let services = Services::new().add(RegistrationServer::new(registrar));
+            let result = services.serve(incoming, stopped).await;
+            result.map_err(|source| Error::Serve {
+                what: "registrar gRPC server",
+                source,
+            })
+        });
+
+        let (desired, wanted) = watch::channel(None);
+        let scope = match (self.cluster_pool, self.node_name) {
+            (Some(pool), _) => Some(Scope::Cluster { pool }),
+            (None, Some(name)) => Some(Scope::Node {
+                name,
+                uid: self.node_uid,
+            }),
+            (None, None) => None,
+        };
+        let can_publish = scope.is_some();
+        if let Some(scope) = scope {
+            let publisher = publisher::Publisher::new(api, self.driver_name, scope, move |error| {
+                core.driver.handle_error(&error);
+            });
+            let stopped = stop.clone().cancelled_owned();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = publisher.run(wanted) => {}
+                    () = stopped => {}
+                }
+                Ok(())
+            });
+        }
+        Ok(Plugin {
+            stop,
+            tasks,
+            registration,
+            desired,
+            can_publish,
+        })
+    }
+}

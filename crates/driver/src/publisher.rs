@@ -1,0 +1,295 @@
+//! Keeps the ResourceSlices of a driver as the driver wants them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, NodeSelector};
+use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSlice, ResourceSliceSpec};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher;
+use tokio::sync::watch;
+
+use crate::api::ResourceApi;
+use crate::error::BackgroundError;
+
+mod plan;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use plan::{Plan, Target};
+
+/// All devices that a driver offers, by pool. No pool at all removes the slices; a pool with one empty slice stays visible.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resources {
+    /// The pools by name.
+    pub pools: BTreeMap<String, Pool>,
+}
+
+impl Resources {
+    /// One pool; its name is usually the node's.
+    pub fn pool(name: impl Into<String>, pool: Pool) -> Self {
+        Self {
+            pools: BTreeMap::from([(name.into(), pool)]),
+        }
+    }
+}
+
+/// A pool of devices.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pool {
+    /// Which nodes can use the devices, for pools that are not local to one node.
+    pub node_selector: Option<NodeSelector>,
+    /// Every node can use the devices.
+    pub all_nodes: bool,
+    /// Lower bound for the generation; 0 leaves it to the SDK.
+    pub generation: i64,
+    /// The slices. Devices are not distributed over slices automatically: at most 128 fit into one, 64 with taints or
+    /// counters.
+    pub slices: Vec<Slice>,
+}
+
+impl Pool {
+    /// A pool local to the node, with all devices in one slice.
+    pub fn new(devices: impl IntoIterator<Item = Device>) -> Self {
+        let slice = Slice {
+            devices: devices.into_iter().collect(),
+            ..Slice::default()
+        };
+        Self {
+            slices: vec![slice],
+            ..Self::default()
+        }
+    }
+}
+
+/// A slice of a pool.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Slice {
+    /// Devices.
+    pub devices: Vec<Device>,
+    /// Counters that devices of the pool draw from; upstream wants them in a slice without devices.
+    pub shared_counters: Vec<CounterSet>,
+    /// Each device says for itself which nodes can use it.
+    pub per_device_node_selection: bool,
+}
+
+/// Whose slices they are.
+#[derive(Debug, Clone)]
+pub(crate) enum Scope {
+    /// Devices of this node; the Node object owns the slices.
+    Node { name: String, uid: Option<String> },
+    /// One pool for the cluster.
+    Cluster { pool: String },
+}
+
+/// After a change by somebody else it takes this long until it is undone.
+const SYNC_DELAY: Duration = Duration::from_secs(30);
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+type OnError = Box<dyn Fn(BackgroundError) + Send + Sync>;
+
+pub(crate) struct Publisher {
+    api: Arc<ResourceApi>,
+    driver: String,
+    scope: Scope,
+    on_error: OnError,
+}
+
+/// What the server made of a slice that was sent, by slice UID: sent and stored form.
+type Stored = HashMap<String, (ResourceSliceSpec, ResourceSliceSpec)>;
+
+impl Publisher {
+    pub(crate) fn new(
+        api: Arc<ResourceApi>,
+        driver: String,
+        scope: Scope,
+        on_error: impl Fn(BackgroundError) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            api,
+            driver,
+            scope,
+            on_error: Box::new(on_error),
+        }
+    }
+
+    fn selector(&self) -> String {
+        let node = match &self.scope {
+            Scope::Node { name, .. } => name.as_str(),
+            Scope::Cluster { .. } => "",
+        };
+        format!("spec.driver={},spec.nodeName={node}", self.driver)
+    }
+
+    /// Runs until dropped. Nothing is touched before the first value.
+    pub(crate) async fn run(mut self, mut wanted: watch::Receiver<Option<Arc<Resources>>>) {
+        if wanted.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        let mut stored = Stored::new();
+        let mut delay = RETRY.0;
+        let mut changes = None;
+        loop {
+            let desired = wanted.borrow_and_update().clone().unwrap_or_default();
+            let wake = match self.sync(&desired, &mut stored).await {
+                Ok(()) => {
+                    delay = RETRY.0;
+                    None
+                }
+                Err(error @ BackgroundError::InvalidResources(_)) => {
+                    (self.on_error)(error);
+                    None
+                }
+                Err(error) => {
+                    (self.on_error)(error);
+                    delay = (delay * 2).min(RETRY.1);
+                    Some(delay)
+                }
+            };
+            let changes = changes.get_or_insert_with(|| Box::pin(self.changes()));
+            let wait = async {
+                match wake {
+                    Some(delay) => tokio::time::sleep(delay).await,
+                    None => {
+                        changes.next().await;
+                        tokio::time::sleep(SYNC_DELAY).await;
+                        // All that came meanwhile is covered by the same look.
+                        while futures::FutureExt::now_or_never(changes.next())
+                            .flatten()
+                            .is_some()
+                        {}
+                    }
+                }
+            };
+            tokio::select! {
+                result = wanted.changed() => if result.is_err() { return },
+                () = wait => {}
+            }
+        }
+    }
+
+    /// Something happened to a slice of ours.
+    fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
+        let gvk = GroupVersionKind::gvk("resource.k8s.io", self.api.version(), "ResourceSlice");
+        let resource = ApiResource::from_gvk_with_plural(&gvk, "resourceslices");
+        let api: kube::Api<DynamicObject> =
+            kube::Api::all_with(self.api.client().clone(), &resource);
+        let config = watcher::Config::default().fields(&self.selector());
+        kube::runtime::WatchStreamExt::default_backoff(watcher(api, config)).filter_map(|event| {
+            let relevant = matches!(
+                event,
+                Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_))
+            );
+            std::future::ready(relevant.then_some(()))
+        })
+    }
+
+    async fn sync(
+        &mut self,
+        desired: &Resources,
+        stored: &mut Stored,
+    ) -> Result<(), BackgroundError> {
+        if let Scope::Cluster { pool } = &self.scope {
+            let others = desired.pools.keys().any(|name| name != pool);
+            if others || desired.pools.len() > 1 {
+                return Err(BackgroundError::InvalidResources(format!(
+                    "ReconcilePoolWithName={pool:?}, but found {} pools; expected exactly one pool with this name",
+                    desired.pools.len()
+                )));
+            }
+        }
+        validate::resources(desired).map_err(BackgroundError::InvalidResources)?;
+        let failed = |error: &dyn std::fmt::Display| BackgroundError::Sync(error.to_string());
+        self.resolve_node().await?;
+        let existing = self
+            .api
+            .list_slices(&self.selector())
+            .await
+            .map_err(|error| failed(&error))?;
+        let names: BTreeSet<&str> = existing
+            .iter()
+            .map(|slice| slice.spec.pool.name.as_str())
+            .chain(desired.pools.keys().map(String::as_str))
+            .filter(|name| match &self.scope {
+                Scope::Cluster { pool } => pool == name,
+                Scope::Node { .. } => true,
+            })
+            .collect();
+        for name in names {
+            let target = Target {
+                driver: &self.driver,
+                scope: &self.scope,
+                pool: name,
+            };
+            let existing = existing
+                .iter()
+                .filter(|slice| slice.spec.pool.name == name)
+                .collect();
+            let plan = Plan::new(&target, desired.pools.get(name), existing, stored);
+            self.execute(&plan, stored).await?;
+        }
+        Ok(())
+    }
+
+    /// The owner of the slices is the Node object, known by UID.
+    async fn resolve_node(&mut self) -> Result<(), BackgroundError> {
+        if let Scope::Node {
+            name,
+            uid: uid @ None,
+        } = &mut self.scope
+        {
+            let nodes: kube::Api<Node> = kube::Api::all(self.api.client().clone());
+            let node = nodes.get(name).await;
+            let node =
+                node.map_err(|error| BackgroundError::Sync(format!("get node {name}: {error}")))?;
+            *uid = node.metadata.uid;
+        }
+        Ok(())
+    }
+
+    /// Obsolete slices go first, so that the pool is incomplete rather than wrong while it changes.
+    async fn execute(&self, plan: &Plan, stored: &mut Stored) -> Result<(), BackgroundError> {
+        let failed = |error: crate::AccessError| BackgroundError::Sync(error.to_string());
+        for slice in &plan.delete {
+            self.api.delete_slice(slice).await.map_err(failed)?;
+        }
+        for (index, slice) in &plan.update {
+            let result = self.api.update_slice(slice).await.map_err(failed)?;
+            self.compare(*index, slice, result, stored);
+        }
+        for (index, slice) in &plan.create {
+            let result = self.api.create_slice(slice).await.map_err(failed)?;
+            self.compare(*index, slice, result, stored);
+        }
+        let (created, updated, deleted) = (plan.create.len(), plan.update.len(), plan.delete.len());
+        if created + updated + deleted > 0 {
+            tracing::info!(
+                driver = self.driver,
+                pool = plan.pool,
+                created,
+                updated,
+                deleted,
+                "published devices"
+            );
+        }
+        Ok(())
+    }
+
+    /// Remembers what the server stored, so that dropped fields are reported once and not written for ever.
+    fn compare(&self, index: usize, sent: &ResourceSlice, got: ResourceSlice, stored: &mut Stored) {
+        if let Some(features) = plan::dropped_features(&sent.spec, &got.spec) {
+            let pool = sent.spec.pool.name.clone();
+            (self.on_error)(BackgroundError::DroppedFields {
+                pool,
+                slice: index,
+                features,
+            });
+        }
+        if let Some(uid) = got.metadata.uid {
+            stored.insert(uid, (sent.spec.clone(), got.spec));
+        }
+    }
+}
