@@ -75,3 +75,6 @@ pub fn check(places: &[Path], namespace: Result<&BTreeMap<String, String>, Strin
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

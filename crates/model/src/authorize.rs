@@ -183,3 +183,6 @@ fn changed_drivers(new: &[Value], old: &[Value]) -> BTreeSet<String> {
     );
     drivers
 }
+
+#[cfg(test)]
+mod tests;

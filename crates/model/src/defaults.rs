@@ -122,3 +122,6 @@ fn taint(taint: &mut Value, now: Timestamp) {
         set(taint, "timeAdded", format_time(now));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -416,3 +416,6 @@ fn parse_bool(text: &str) -> Option<bool> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,3 +38,6 @@ pub fn field_values(kind: Kind, value: &Value) -> BTreeMap<String, String> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -357,3 +357,6 @@ pub(crate) fn time(text: &str) -> Option<Timestamp> {
 pub(crate) fn format_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,3 +204,6 @@ fn touch_time_added(value: &mut Value, old: &Value, now: Timestamp) {
         set(taint, "timeAdded", format_time(now));
     }
 }
+
+#[cfg(test)]
+mod tests;

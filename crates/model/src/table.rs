@@ -250,3 +250,6 @@ pub fn human_duration(seconds: i64) -> String {
         _ => format!("{}y", seconds / YEAR),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ mod names;
 mod node_selector;
 mod opaque;
 
+pub mod pod;
 mod pool_status;
 mod slice;
 mod status;

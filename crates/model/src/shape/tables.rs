@@ -522,3 +522,15 @@ static OWNER_REFERENCE: Struct = tagged(&[
     f("controller", "controller", Bool, Pointer),
     f("blockOwnerDeletion", "blockOwnerDeletion", Bool, Pointer),
 ]);
+
+pub(crate) const POD_RESOURCE_CLAIM: Ty = Ty::Struct(&POD_CLAIM);
+static POD_CLAIM: Struct = plain(&[
+    f("name", "Name", Text, Keep),
+    f("resourceClaimName", "ResourceClaimName", Text, Pointer),
+    f(
+        "resourceClaimTemplateName",
+        "ResourceClaimTemplateName",
+        Text,
+        Pointer,
+    ),
+]);

@@ -1,0 +1,300 @@
+//! What pods say about claims: references in the spec and what controllers and kubelets report in the status.
+//!
+//! The API server calls these functions while it validates pods and pod templates; the rest of a pod is not known
+//! here.
+
+use std::collections::BTreeSet;
+
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::names as rules;
+use allot_apimachinery::quote::go_json;
+use serde_json::Value;
+
+use super::common::invalid;
+use super::names;
+use crate::shape::{self, tables};
+use crate::view::View;
+
+/// The annotation of the API object that stands for a static pod.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+
+/// The names of a pod's claims, for [`container_claims`].
+pub fn claim_names(spec: &Value) -> BTreeSet<String> {
+    let names = spec
+        .list("resourceClaims")
+        .iter()
+        .map(|claim| claim.text("name"));
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Checks `spec.resourceClaims`. `metadata` is that of the pod, null for a pod template; `path` is that of the spec.
+pub fn resource_claims(metadata: &Value, spec: &Value, path: &Path) -> ErrorList {
+    let path = path.child("resourceClaims");
+    let claims = spec.list("resourceClaims");
+    let mut errors = ErrorList::new();
+    if !claims.is_empty() && metadata.at("annotations").has(MIRROR_ANNOTATION) {
+        errors.push(Error::forbidden(
+            &path,
+            "static pods do not support resource claims",
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    for (index, claim) in claims.iter().enumerate() {
+        let path = path.index(index);
+        let name = claim.text("name");
+        let name_path = path.child("name");
+        if name.is_empty() {
+            errors.push(Error::required(&name_path, ""));
+        } else if seen.insert(name) {
+            errors.extend(names::label(name, &name_path));
+        } else {
+            errors.push(Error::duplicate(&name_path, name));
+        }
+        errors.extend(claim_source(claim, &path));
+    }
+    errors
+}
+
+/// Checks where a pod's claim comes from.
+fn claim_source(claim: &Value, path: &Path) -> ErrorList {
+    let (by_name, by_template) = (
+        claim.opt_text("resourceClaimName"),
+        claim.opt_text("resourceClaimTemplateName"),
+    );
+    let complain = |text| {
+        Error::invalid(
+            path,
+            BadValue::raw(shape::quote(tables::POD_RESOURCE_CLAIM, claim)),
+            text,
+        )
+    };
+    let mut errors = match (by_name, by_template) {
+        (Some(_), Some(_)) => {
+            vec![complain(
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+            )]
+        }
+        (None, None) => vec![complain(
+            "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+        )],
+        _ => ErrorList::new(),
+    };
+    if let Some(name) = by_name {
+        errors.extend(names::subdomain(name, &path.child("resourceClaimName")));
+    }
+    if let Some(name) = by_template {
+        errors.extend(names::subdomain(
+            name,
+            &path.child("resourceClaimTemplateName"),
+        ));
+    }
+    errors
+}
+
+/// Checks `resources.claims` of a container, given at `path`. A claim may be used as a whole or by requests, each of
+/// them once.
+pub fn container_claims(claims: &[Value], pod_claims: &BTreeSet<String>, path: &Path) -> ErrorList {
+    let mut errors = ErrorList::new();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    for (index, claim) in claims.iter().enumerate() {
+        let path = path.index(index);
+        let (name, request) = (claim.text("name"), claim.text("request"));
+        if name.is_empty() {
+            errors.push(Error::required(&path, ""));
+            continue;
+        }
+        if seen.contains(name) {
+            errors.push(Error::duplicate(&path, name));
+        } else {
+            let mut key = name.to_owned();
+            if !request.is_empty() {
+                errors.extend(names::label(request, &path.child("request")));
+                key = format!("{name}/{request}");
+            }
+            if seen.contains(&key) {
+                errors.push(Error::duplicate(&path, key.as_str()));
+            } else if request.is_empty() {
+                let prefix = format!("{name}/");
+                let overlapping = seen.iter().filter(|key| key.starts_with(&prefix));
+                errors.extend(overlapping.map(|_| Error::duplicate(&path, name)));
+            }
+            seen.insert(key);
+        }
+        if !pod_claims.contains(name) {
+            let mut error = Error::not_found(&path, name);
+            error.detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
+            if pod_claims.is_empty() {
+                error.detail.push_str(" which is empty");
+            } else {
+                let names: Vec<_> = pod_claims.iter().map(String::as_str).collect();
+                error.detail.push_str(&format!(": {}", names.join(", ")));
+            }
+            errors.push(error);
+        }
+    }
+    errors
+}
+
+/// Checks `status.resourceClaimStatuses`; `path` is that of the status.
+pub fn resource_claim_statuses(status: &Value, spec: &Value, path: &Path) -> ErrorList {
+    let path = path.child("resourceClaimStatuses");
+    let pod_claims = claim_names(spec);
+    let mut errors = ErrorList::new();
+    let mut seen = BTreeSet::new();
+    for (index, entry) in status.list("resourceClaimStatuses").iter().enumerate() {
+        let path = path.index(index).child("name");
+        let name = entry.text("name");
+        if !pod_claims.contains(name) {
+            errors.push(Error::invalid(
+                &path,
+                name,
+                "must match the name of an entry in `spec.resourceClaims`",
+            ));
+        }
+        if !seen.insert(name) {
+            errors.push(Error::duplicate(&path, name));
+        }
+        if let Some(claim) = entry.opt_text("resourceClaimName") {
+            errors.extend(names::subdomain(claim, &path));
+        }
+    }
+    errors
+}
+
+/// Checks `status.extendedResourceClaimStatus`; `path` is that of the status.
+pub fn extended_resource_claim_status(status: &Value, spec: &Value, path: &Path) -> ErrorList {
+    if !status.has("extendedResourceClaimStatus") {
+        return ErrorList::new();
+    }
+    let status = status.at("extendedResourceClaimStatus");
+    let path = path.child("extendedResourceClaimStatus");
+    let mappings = status.list("requestMappings");
+    let mappings_path = path.child("requestMappings");
+    let mut errors = ErrorList::new();
+    if mappings.is_empty() {
+        errors.push(Error::required(
+            &mappings_path,
+            "at least one request mapping is required",
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    for (index, mapping) in mappings.iter().enumerate() {
+        let idx = mappings_path.index(index);
+        let (container, resource, request) = (
+            mapping.text("containerName"),
+            mapping.text("resourceName"),
+            mapping.text("requestName"),
+        );
+        let mut containers = spec
+            .list("initContainers")
+            .iter()
+            .chain(spec.list("containers"));
+        match containers.find(|candidate| candidate.text("name") == container) {
+            None => {
+                let text = "must match the name of an entry in spec.initContainers.name or spec.containers.name";
+                errors.push(Error::invalid(&idx.child("containerName"), container, text));
+            }
+            Some(found) if !found.at("resources").entries("requests").contains(resource) => {
+                let text = "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests";
+                errors.push(Error::invalid(&idx.child("resourceName"), resource, text));
+            }
+            Some(_) => {}
+        }
+        // Upstream's path lacks the mapping here.
+        errors.extend(invalid(
+            &path.child("requestName"),
+            request,
+            rules::dns1123_label(request),
+        ));
+        if !seen.insert((container, resource, request)) {
+            for (key, value) in [
+                ("containerName", container),
+                ("resourceName", resource),
+                ("requestName", request),
+            ] {
+                errors.push(Error::duplicate(&idx.child(key), value));
+            }
+        }
+    }
+    let name_path = path.child("resourceClaimName");
+    match status.text("resourceClaimName") {
+        "" => errors.push(Error::required(&name_path, "")),
+        name => errors.extend(names::subdomain(name, &name_path)),
+    }
+    errors
+}
+
+/// Checks `allocatedResourcesStatus` of container statuses, given at `path`.
+pub fn allocated_resources_status(
+    statuses: &[Value],
+    containers: &[Value],
+    path: &Path,
+) -> ErrorList {
+    let mut errors = ErrorList::new();
+    for (index, status) in statuses.iter().enumerate() {
+        let container = containers
+            .iter()
+            .find(|container| container.text("name") == status.text("name"));
+        let path = path.index(index).child("allocatedResourcesStatus");
+        for (index, allocated) in status.list("allocatedResourcesStatus").iter().enumerate() {
+            let path = path.index(index);
+            let name = allocated.text("name");
+            // A container that is gone is no reason to refuse the rest.
+            if let Some(text) =
+                container.and_then(|container| unknown_resource(name, container.at("resources")))
+            {
+                let shown = BadValue::raw(go_json(&Value::from(name)));
+                errors.push(Error::invalid(&path.child("name"), shown, text));
+            }
+            errors.extend(health(
+                allocated.list("resources"),
+                &path.child("resources"),
+            ));
+        }
+    }
+    errors
+}
+
+fn unknown_resource(name: &str, resources: &Value) -> Option<&'static str> {
+    if !name.starts_with("claim:") {
+        let known = resources.entries("requests").contains(name);
+        return (!known).then_some("must match one of the container's resource requests");
+    }
+    let known = resources
+        .list("claims")
+        .iter()
+        .any(|claim| match claim.text("request") {
+            "" => name == format!("claim:{}", claim.text("name")),
+            request => name == format!("claim:{}/{request}", claim.text("name")),
+        });
+    const TEXT: &str = "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty";
+    (!known).then_some(TEXT)
+}
+
+fn health(resources: &[Value], path: &Path) -> ErrorList {
+    const HEALTH: [&str; 3] = ["Healthy", "Unhealthy", "Unknown"];
+    let mut errors = ErrorList::new();
+    let mut seen = BTreeSet::new();
+    for (index, resource) in resources.iter().enumerate() {
+        let path = path.index(index);
+        let health = resource.text("health");
+        if !HEALTH.contains(&health) {
+            errors.push(super::claim::not_supported(
+                &path.child("health"),
+                health,
+                &HEALTH,
+            ));
+        }
+        let id = resource.text("resourceID");
+        if !seen.insert(id) {
+            errors.push(Error::duplicate(
+                &path.child("resourceID"),
+                BadValue::raw(go_json(&Value::from(id))),
+            ));
+        }
+    }
+    errors
+}
