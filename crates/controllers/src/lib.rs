@@ -29,8 +29,10 @@ mod error;
 mod gc;
 mod inventory;
 mod namespace;
+mod pool_status;
 mod registry;
 mod replicaset;
+mod taints;
 mod workload;
 
 pub use config::{Config, Controller};

@@ -129,6 +129,8 @@ fn task(
     // Without the kind there is nothing to do, and its informer would never be ready.
     let needed = match controller {
         C::ResourceClaim => ("resource.k8s.io/v1", "resourceclaims"),
+        C::DeviceTaintEviction => ("resource.k8s.io/v1", "resourceslices"),
+        C::ResourcePoolStatusRequest => ("resource.k8s.io/v1alpha3", "resourcepoolstatusrequests"),
         C::Deployment => ("apps/v1", "deployments"),
         C::ReplicaSet => ("apps/v1", "replicasets"),
         C::DaemonSet => ("apps/v1", "daemonsets"),
@@ -144,14 +146,13 @@ fn task(
     }
     Some(match controller {
         C::ResourceClaim => crate::claims::build(context),
+        C::DeviceTaintEviction => crate::taints::build(context, served),
+        C::ResourcePoolStatusRequest => crate::pool_status::build(context),
         C::Deployment => crate::deployment::build(context),
         C::ReplicaSet => crate::replicaset::build(context),
         C::DaemonSet => crate::daemonset::build(context),
         C::GarbageCollector => crate::gc::build(context, inventory?),
         C::Namespace => crate::namespace::build(context, inventory?),
-        _ => {
-            let _ = served.taint_rules();
-            return None;
-        }
+        _ => return None,
     })
 }

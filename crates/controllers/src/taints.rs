@@ -1,0 +1,541 @@
+//! Eviction of pods from devices with NoExecute taints, and the status of DeviceTaintRules.
+//!
+//! Behaviour is that of upstream's device-taint-eviction-controller (1.36): taints come from the
+//! newest generation of the slices and from rules; only tolerations with effect NoExecute in the
+//! allocation result protect; pods go when the earliest of their claims' times has come.
+
+mod plan;
+mod rules;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1beta2::{DeviceTaintRuleSpec, DeviceTaintRuleStatus};
+use kube::Api;
+use kube::core::discovery::ApiResource;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::kit::api::{self, Delete, Part};
+use crate::kit::clock::{Clock, rfc3339, since, until};
+use crate::kit::context::Context;
+use crate::kit::events::{Level, Recorder, reference};
+use crate::kit::informer::{Change, Informer, Key, key, key_of, split_key};
+use crate::kit::meta;
+use crate::kit::queue::{Next, Queue};
+use crate::kit::whole::Whole;
+use crate::registry::{Served, Task};
+use crate::workload::set_condition;
+
+use plan::{Eviction, Reason, Tainted};
+
+#[cfg(test)]
+mod tests;
+
+/// A DeviceTaintRule in whatever version is served; the versions do not differ.
+pub(crate) type Rule = kube::core::Object<DeviceTaintRuleSpec, DeviceTaintRuleStatus>;
+
+const BY_POOL: &str = "pool";
+const BY_CLAIM: &str = "claim";
+/// Evicted pods are remembered so that each is counted once (as many as upstream remembers).
+const REMEMBERED: usize = 500;
+/// Shortest time between two updates of a rule's status.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Work {
+    Pod(Key),
+    Rule(String),
+}
+
+#[derive(Default)]
+struct State {
+    tainted: Tainted,
+    rules: Vec<Arc<Rule>>,
+    /// Pods that are to be evicted, with why.
+    pending: FxHashMap<Key, Eviction>,
+    evicted: VecDeque<String>,
+    evicted_uids: FxHashSet<String>,
+    /// Per rule (by UID): pods evicted since the controller started.
+    counts: FxHashMap<String, usize>,
+    /// Per rule: when its status was written last, and for which generation.
+    written: FxHashMap<String, (Timestamp, i64)>,
+}
+
+struct Controller {
+    client: kube::Client,
+    clock: Clock,
+    events: Recorder,
+    pods: Informer<Pod>,
+    claims: Informer<ResourceClaim>,
+    slices: Informer<ResourceSlice>,
+    rule_resource: Option<ApiResource>,
+    state: Mutex<State>,
+    queue: Queue<Work>,
+    deletions: Counter,
+    latency: Histogram,
+}
+
+/// Sets the controller up.
+pub(crate) fn build(context: &Context, served: &Served) -> Task {
+    let deletions = Counter::default();
+    let buckets = [
+        0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0, 180.0, 240.0,
+    ];
+    let latency = Histogram::new(buckets);
+    context.metrics.register(
+        "device_taint_eviction_controller_pod_deletions",
+        "Pods deleted because of device taints",
+        deletions.clone(),
+    );
+    context.metrics.register(
+        "device_taint_eviction_controller_pod_deletion_duration_seconds",
+        "Time from when a pod should be deleted until it is",
+        latency.clone(),
+    );
+    let this = Arc::new(Controller {
+        client: context.client.clone(),
+        clock: context.clock.clone(),
+        events: context.events.component("device-taint-eviction-controller"),
+        pods: context.informer::<Pod>(),
+        claims: context.informer::<ResourceClaim>(),
+        slices: context.informer::<ResourceSlice>(),
+        rule_resource: served.taint_rules(),
+        state: Mutex::default(),
+        queue: context.queue("device_taint_eviction"),
+        deletions,
+        latency,
+    });
+    this.watch(context);
+    let queue = this.queue.clone();
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |work| {
+            let this = this.clone();
+            async move { this.sync(work).await }
+        },
+    ))
+}
+
+fn pool_of(slice: &ResourceSlice) -> Vec<String> {
+    vec![plan::pool_key(&slice.spec.driver, &slice.spec.pool.name)]
+}
+
+fn pools_of_claim(claim: &ResourceClaim) -> Vec<String> {
+    let pools: BTreeSet<String> = plan::results(claim)
+        .map(|r| plan::pool_key(&r.driver, &r.pool))
+        .collect();
+    pools.into_iter().collect()
+}
+
+impl Controller {
+    fn watch(self: &Arc<Self>, context: &Context) {
+        self.claims.index(BY_POOL, pools_of_claim);
+        self.slices.index(BY_POOL, pool_of);
+
+        let weak = Arc::downgrade(self);
+        self.pods.on(move |change| {
+            if let Some(this) = weak.upgrade() {
+                this.pod_changed(change);
+            }
+        });
+        let weak = Arc::downgrade(self);
+        self.claims.on(move |change| {
+            if let Some(this) = weak.upgrade() {
+                this.claim_changed(change);
+            }
+        });
+        let weak = Arc::downgrade(self);
+        self.slices.on(move |change| {
+            if let Some(this) = weak.upgrade() {
+                let pools: BTreeSet<String> = change
+                    .old()
+                    .into_iter()
+                    .chain([change.object()])
+                    .flat_map(|s| pool_of(s))
+                    .collect();
+                for pool in pools {
+                    this.pool_changed(&pool);
+                }
+            }
+        });
+        if let Some(resource) = &self.rule_resource {
+            let rules: Informer<Rule> = context.informer_with(resource);
+            let all = rules.clone();
+            let weak = Arc::downgrade(self);
+            rules.on(move |change| {
+                if let Some(this) = weak.upgrade() {
+                    this.rule_changed(&all, change);
+                }
+            });
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<Pod>) {
+        let pod = change.object();
+        let spec = pod.spec.as_ref();
+        if spec.is_none_or(|s| s.resource_claims.as_ref().is_none_or(Vec::is_empty)) {
+            return;
+        }
+        if change.is_delete() {
+            self.forget(&key_of(&**pod));
+            return;
+        }
+        let same = change.old().is_some_and(|old| {
+            let statuses = |p: &Pod| {
+                p.status
+                    .as_ref()
+                    .and_then(|s| s.resource_claim_statuses.clone())
+            };
+            meta::node_name(old) == meta::node_name(pod)
+                && statuses(old) == statuses(pod)
+                && meta::deleting(&**old) == meta::deleting(&**pod)
+        });
+        if !same {
+            self.evaluate(pod);
+        }
+    }
+
+    fn claim_changed(&self, change: &Change<ResourceClaim>) {
+        {
+            let state = self.state.lock();
+            if state.tainted.is_empty() && state.rules.is_empty() && state.pending.is_empty() {
+                return;
+            }
+        }
+        let mut pods: BTreeSet<&str> = BTreeSet::new();
+        for claim in change.old().into_iter().chain([change.object()]) {
+            let consumers = claim
+                .status
+                .iter()
+                .flat_map(|s| s.reserved_for.iter().flatten());
+            pods.extend(
+                consumers
+                    .filter(|c| c.resource == "pods")
+                    .map(|c| c.name.as_str()),
+            );
+        }
+        let namespace = meta::namespace(&**change.object());
+        for name in pods {
+            if let Some(pod) = self.pods.find(namespace, name) {
+                self.evaluate(&pod);
+            }
+        }
+    }
+
+    fn pool_changed(&self, pool: &str) {
+        let slices = self.slices.by_index(BY_POOL, pool);
+        let changed = self.state.lock().tainted.set_pool(pool, &slices);
+        if changed {
+            for claim in self.claims.by_index(BY_POOL, pool) {
+                self.evaluate_users(&claim);
+            }
+        }
+    }
+
+    fn rule_changed(&self, all: &Informer<Rule>, change: &Change<Rule>) {
+        let mut rules = all.list();
+        rules.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        self.state.lock().rules = rules;
+        // Status updates (ours) do not matter.
+        let spec_changed = change
+            .old()
+            .is_none_or(|old| old.spec != change.object().spec);
+        if spec_changed {
+            for claim in self.claims.list() {
+                if plan::results(&claim).next().is_some() {
+                    self.evaluate_users(&claim);
+                }
+            }
+            if !change.is_delete() {
+                self.queue.add(Work::Rule(meta_name(change.object())));
+            }
+        }
+    }
+
+    fn evaluate_users(&self, claim: &ResourceClaim) {
+        let consumers = claim
+            .status
+            .iter()
+            .flat_map(|s| s.reserved_for.iter().flatten());
+        for consumer in consumers.filter(|c| c.resource == "pods") {
+            if let Some(pod) = self.pods.find(meta::namespace(claim), &consumer.name) {
+                self.evaluate(&pod);
+            }
+        }
+    }
+
+    /// Looks whether and when the pod has to go, and plans that.
+    fn evaluate(&self, pod: &Pod) {
+        let now = self.clock.now();
+        let key = key_of(pod);
+        let claim = |name: &str| self.claims.find(meta::namespace(pod), name);
+        let mut state = self.state.lock();
+        let new = plan::eviction(pod, claim, &state.tainted, &state.rules, now);
+        let old = match &new {
+            Some(new) => state.pending.insert(key.clone(), new.clone()),
+            None => state.pending.remove(&key),
+        };
+        if old == new {
+            return;
+        }
+        self.rules_affected(&state, old.as_ref().into_iter().chain(new.as_ref()));
+        drop(state);
+        match (&old, &new) {
+            (_, Some(new)) => self.queue.add_after(Work::Pod(key), until(now, new.at)),
+            (Some(_), None) if !meta::deleting(pod) && !self.was_evicted(pod) => {
+                self.events.event(
+                    reference(pod),
+                    Level::Normal,
+                    "DeviceTaintManagerEviction",
+                    "Cancelling deletion".to_owned(),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn was_evicted(&self, pod: &Pod) -> bool {
+        self.state.lock().evicted_uids.contains(meta::uid(pod))
+    }
+
+    fn rules_affected<'a>(&self, state: &State, evictions: impl Iterator<Item = &'a Eviction>) {
+        let names: BTreeSet<&str> = evictions.flat_map(Eviction::rules).collect();
+        for name in names {
+            self.plan_status(state, name);
+        }
+    }
+
+    /// Plans an update of a rule's status, not too soon after the one before.
+    fn plan_status(&self, state: &State, name: &str) {
+        let wait = state.written.get(name).map_or(Duration::ZERO, |(at, _)| {
+            STATUS_INTERVAL.saturating_sub(since(self.clock.now(), *at))
+        });
+        self.queue.add_after(Work::Rule(name.to_owned()), wait);
+    }
+
+    fn forget(&self, key: &str) {
+        let mut state = self.state.lock();
+        if let Some(old) = state.pending.remove(key) {
+            self.rules_affected(&state, std::iter::once(&old));
+        }
+    }
+
+    async fn sync(&self, work: Work) -> Result<Next, Error> {
+        match work {
+            Work::Pod(key) => self.sync_pod(&key).await,
+            Work::Rule(name) => self.sync_rule(&name).await,
+        }
+    }
+
+    async fn sync_pod(&self, key: &str) -> Result<Next, Error> {
+        let Some(eviction) = self.state.lock().pending.get(key).cloned() else {
+            return Ok(Next::Done);
+        };
+        let now = self.clock.now();
+        if eviction.at > now {
+            return Ok(Next::After(until(now, eviction.at)));
+        }
+        let (namespace, name) = split_key(key);
+        let pods: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), namespace);
+        let live = pods.get_opt(name).await?;
+        let Some(live) = live.filter(|p| meta::uid(p) == eviction.uid && !meta::deleting(p)) else {
+            self.forget(key);
+            return Ok(Next::Done);
+        };
+        if !self.was_evicted(&live) {
+            self.events.event(
+                reference(&*live),
+                Level::Normal,
+                "DeviceTaintManagerEviction",
+                "Marking for deletion".to_owned(),
+            );
+        }
+        let mut conditions = live
+            .at("/status/conditions")
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        set_condition(
+            &mut conditions,
+            "DisruptionTarget",
+            "True",
+            "DeletionByDeviceTaintManager",
+            "Device Taint manager: deleting due to NoExecute taint",
+            &rfc3339(now),
+        );
+        if json!(conditions) != *live.at("/status/conditions") {
+            let body =
+                json!({"metadata": api::unchanged(&live), "status": {"conditions": conditions}});
+            match api::patch(&pods, name, Part::Status, &body).await {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match api::delete(&pods, name, &eviction.uid, Delete::default()).await {
+            Ok(_) => self.evicted(key, &eviction),
+            // Replaced by another pod of that name.
+            Err(error) if error.is_conflict() => self.forget(key),
+            Err(error) => return Err(error),
+        }
+        Ok(Next::Done)
+    }
+
+    fn evicted(&self, key: &str, eviction: &Eviction) {
+        let mut state = self.state.lock();
+        state.pending.remove(key);
+        if state.evicted_uids.insert(eviction.uid.clone()) {
+            state.evicted.push_back(eviction.uid.clone());
+            if state.evicted.len() > REMEMBERED
+                && let Some(oldest) = state.evicted.pop_front()
+            {
+                state.evicted_uids.remove(&oldest);
+            }
+            self.deletions.inc();
+            self.latency
+                .observe(since(self.clock.now(), eviction.at).as_secs_f64());
+            for reason in &eviction.reasons {
+                if let Reason::Rule { uid, .. } = reason {
+                    *state.counts.entry(uid.clone()).or_default() += 1;
+                }
+            }
+        }
+        self.rules_affected(&state, std::iter::once(eviction));
+    }
+
+    async fn sync_rule(&self, name: &str) -> Result<Next, Error> {
+        let Some(resource) = &self.rule_resource else {
+            return Ok(Next::Done);
+        };
+        let Some((rule, condition)) = self.next_condition(name) else {
+            return Ok(Next::Done);
+        };
+        let conditions = rule
+            .status
+            .as_ref()
+            .and_then(|s| s.conditions.clone())
+            .unwrap_or_default();
+        let mut conditions: Vec<Value> = conditions.iter().map(|c| json!(c)).collect();
+        conditions.retain(|c| c["type"] != rules::CONDITION);
+        conditions.push(condition);
+        let body = json!({
+            "metadata": api::same(&*rule),
+            "status": {"conditions": conditions},
+        });
+        let api: Api<Rule> = Api::all_with(self.client.clone(), resource);
+        match api::patch(&api, name, Part::Status, &body).await {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+        let written = (self.clock.now(), meta::generation(&*rule));
+        self.state.lock().written.insert(name.to_owned(), written);
+        Ok(Next::Done)
+    }
+
+    /// The rule and its new condition; `None` if that would not be news.
+    fn next_condition(&self, name: &str) -> Option<(Arc<Rule>, Value)> {
+        let state = self.state.lock();
+        let rule = state.rules.iter().find(|r| meta_name(r) == name)?.clone();
+        let now = self.clock.now();
+        let old = rules::condition(&rule);
+        let evicted = state.counts.get(meta::uid(&*rule)).copied().unwrap_or(0);
+        let new = match rule.spec.taint.effect.as_str() {
+            "NoExecute" => {
+                let pending = state
+                    .pending
+                    .iter()
+                    .filter(|(_, e)| e.rules().any(|r| r == name));
+                let keys: Vec<&Key> = pending.map(|(k, _)| k).collect();
+                let namespaces: BTreeSet<&str> = keys.iter().map(|k| split_key(k).0).collect();
+                rules::no_execute(keys.len(), namespaces.len(), evicted)
+            }
+            "None" => {
+                if old.is_some_and(|c| {
+                    c.reason == "NoEffect" && c.observed_generation == rule.metadata.generation
+                }) {
+                    return None;
+                }
+                let found = self.simulate(&rule, now);
+                rules::no_effect(&found, evicted)
+            }
+            _ => rules::other_effect(evicted),
+        };
+        rules::changed(&rule, old, &new, now).map(|c| (rule.clone(), c))
+    }
+
+    /// What the rule would do if its effect were NoExecute.
+    fn simulate(&self, rule: &Rule, now: Timestamp) -> rules::Simulated {
+        let mut as_if = rule.clone();
+        as_if.spec.taint.effect = "NoExecute".to_owned();
+        let as_if = vec![Arc::new(as_if)];
+        let newest = plan::newest_generations(&self.slices.list());
+        let mut found = rules::Simulated::default();
+        for slice in self.slices.list() {
+            let pool = plan::pool_key(&slice.spec.driver, &slice.spec.pool.name);
+            if newest.get(&pool) != Some(&slice.spec.pool.generation) {
+                continue;
+            }
+            let devices = slice.spec.devices.iter().flatten();
+            found.published += devices
+                .filter(|d| {
+                    plan::rule_selects(rule, &slice.spec.driver, &slice.spec.pool.name, &d.name)
+                })
+                .count();
+        }
+        let mut allocated: BTreeSet<(String, String, String)> = BTreeSet::new();
+        let mut pods: BTreeSet<Key> = BTreeSet::new();
+        for claim in self.claims.list() {
+            let mut hit = false;
+            for result in plan::results(&claim) {
+                if plan::rule_selects(rule, &result.driver, &result.pool, &result.device) {
+                    allocated.insert((
+                        result.driver.clone(),
+                        result.pool.clone(),
+                        result.device.clone(),
+                    ));
+                    hit = true;
+                }
+            }
+            if !hit {
+                continue;
+            }
+            let namespace = meta::namespace(&*claim);
+            for consumer in claim
+                .status
+                .iter()
+                .flat_map(|s| s.reserved_for.iter().flatten())
+            {
+                let Some(pod) = self.pods.find(namespace, &consumer.name) else {
+                    continue;
+                };
+                let find = |name: &str| self.claims.find(namespace, name);
+                if plan::eviction(&pod, find, &Tainted::default(), &as_if, now).is_some() {
+                    pods.insert(key(Some(namespace), &consumer.name));
+                }
+            }
+        }
+        found.allocated = allocated.len();
+        found.namespaces = pods
+            .iter()
+            .map(|k| split_key(k).0)
+            .collect::<BTreeSet<_>>()
+            .len();
+        found.pods = pods.len();
+        found
+    }
+}
+
+fn meta_name(rule: &Rule) -> String {
+    rule.metadata.name.clone().unwrap_or_default()
+}
