@@ -3,11 +3,12 @@
 //! The generic write path calls these in upstream's order: default, admit, prepare, validate. Behind them are
 //! `allot_model` (resource.k8s.io), `allot_schema` (the other built-in kinds) and definitions (custom kinds).
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{ErrorList, Path};
 use allot_apimachinery::names;
+use allot_model::validate::meta as meta_rules;
 use serde_json::{Value, json};
 
-use crate::object::{child_mut, meta, metadata_mut};
+use crate::object::{child_mut, metadata_mut};
 use crate::registry::Resource;
 use crate::server::Core;
 use crate::versions::dra_kind;
@@ -29,28 +30,9 @@ pub fn default(resource: &Resource, version: &str, object: &mut Value) {
         allot_model::defaults::default(kind, version, object, jiff::Timestamp::now());
         return;
     }
-    match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "namespaces") => {
-            // The label that selects a namespace by name can not be taken away.
-            let name = meta(object, "name").to_owned();
-            if !name.is_empty() {
-                let labels = child_mut_of_metadata(object, "labels");
-                labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
-            }
-        }
-        ("", "secrets") if object["type"].as_str().unwrap_or_default().is_empty() => {
-            object["type"] = "Opaque".into();
-        }
-        _ => {}
+    if resource.custom.is_none() {
+        allot_schema::defaults::apply(&resource.group, version, &resource.kind, object);
     }
-}
-
-fn child_mut_of_metadata<'a>(
-    object: &'a mut Value,
-    key: &str,
-) -> &'a mut serde_json::Map<String, Value> {
-    metadata_mut(object);
-    child_mut(&mut object["metadata"], key)
 }
 
 /// Kinds whose `metadata.generation` counts changes of the spec.
@@ -224,8 +206,16 @@ fn keep(object: &mut Value, old: &Value, key: &str) {
 
 /// Errors of a new object.
 pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> ErrorList {
-    let _ = core;
-    validate_metadata(resource, object)
+    if let Some(kind) = dra_kind(resource) {
+        return allot_model::validate::create(kind, object, &core.config.features);
+    }
+    let path = Path::new("metadata");
+    meta_rules::object_meta(
+        &object["metadata"],
+        resource.namespaced,
+        name_rule(resource),
+        &path,
+    )
 }
 
 /// Errors of a changed object.
@@ -236,34 +226,33 @@ pub fn validate_update(
     old: &Value,
     part: Part,
 ) -> ErrorList {
-    let _ = (core, part);
-    let mut errors = validate_metadata(resource, object);
-    errors.extend(validate_metadata_update(object, old));
+    if let Some(kind) = dra_kind(resource) {
+        return match part {
+            Part::Status => allot_model::validate::status_update(kind, object, old),
+            Part::Main | Part::Sub => {
+                allot_model::validate::update(kind, object, old, &core.config.features)
+            }
+        };
+    }
+    let path = Path::new("metadata");
+    let mut errors = meta_rules::object_meta_update(&object["metadata"], &old["metadata"], &path);
+    if part == Part::Main {
+        errors.extend(meta_rules::object_meta(
+            &object["metadata"],
+            resource.namespaced,
+            name_rule(resource),
+            &path,
+        ));
+    }
     errors
 }
 
-/// Name, labels, annotations, owners and finalizers.
-fn validate_metadata(resource: &Resource, object: &Value) -> ErrorList {
-    let path = Path::new("metadata");
-    let mut errors = ErrorList::new();
-    let check_name: fn(&str) -> Vec<String> = name_rule(resource);
-    let (name, base) = (meta(object, "name"), meta(object, "generateName"));
-    if !base.is_empty() {
-        for text in check_name(&names::mask_trailing_dash(base)) {
-            errors.push(Error::invalid(&path.child("generateName"), base, text));
-        }
+/// Warnings about an accepted object.
+pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
+    match dra_kind(resource) {
+        Some(kind) => allot_model::validate::warnings(kind, object),
+        None => Vec::new(),
     }
-    if name.is_empty() {
-        errors.push(Error::required(
-            &path.child("name"),
-            "name or generateName is required",
-        ));
-    } else {
-        for text in check_name(name) {
-            errors.push(Error::invalid(&path.child("name"), name, text));
-        }
-    }
-    errors
 }
 
 /// The name rule of a kind.
@@ -274,19 +263,6 @@ fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
         ("rbac.authorization.k8s.io", _) => names::path_segment_name,
         _ => names::dns1123_subdomain,
     }
-}
-
-/// What of the metadata must stay.
-fn validate_metadata_update(object: &Value, old: &Value) -> ErrorList {
-    let path = Path::new("metadata");
-    let mut errors = ErrorList::new();
-    for key in ["name", "namespace", "uid", "creationTimestamp"] {
-        let (new, old) = (&object["metadata"][key], &old["metadata"][key]);
-        if new != old {
-            errors.push(Error::invalid(&path.child(key), new, "field is immutable"));
-        }
-    }
-    errors
 }
 
 /// Brings an admitted and validated object into the form in which it is stored.

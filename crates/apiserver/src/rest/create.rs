@@ -14,7 +14,7 @@ use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{self, meta, metadata_mut};
-use crate::{strategy, versions};
+use crate::{managed, strategy, versions};
 
 /// How often a generated name may collide before the client is told to try again.
 const NAME_ATTEMPTS: usize = 8;
@@ -78,6 +78,17 @@ impl Call<'_> {
         }
         metadata_mut(&mut object).remove("resourceVersion");
         strategy::default(&self.resource, &self.version, &mut object);
+        let subresource = self.request.info.subresource.as_str();
+        if !self.is_apply() {
+            managed::with_manager(
+                &self.resource,
+                &self.version,
+                subresource,
+                |fields, empty| {
+                    fields.update(&empty(), &mut object, &self.manager);
+                },
+            );
+        }
         let mut object = versions::to_storage(&self.resource, object)?;
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
@@ -118,6 +129,9 @@ impl Call<'_> {
                 if !errors.is_empty() {
                     let name = meta(&object, "name");
                     return Err(Status::invalid(&self.resource.group_kind(), name, &errors).into());
+                }
+                for warning in strategy::warnings(&self.resource, &object) {
+                    self.request.warnings.add(warning);
                 }
                 admission::validate(self.core, &attributes, &object).await?;
                 strategy::finish(&self.resource, &mut object);

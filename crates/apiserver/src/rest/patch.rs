@@ -1,23 +1,31 @@
 //! `PATCH` in its four kinds.
 
 use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, Path};
+use allot_apimachinery::gvk::GroupKind;
+use allot_schema::{decode, strategic, types};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
 use super::body::content_type;
+use super::options::invalid;
 use super::{Call, FieldValidation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
+use crate::object::meta;
 use crate::strategy::Part;
+use crate::{managed, versions};
 
 /// Most operations in a JSON patch.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// A patch that has been read.
-pub(super) enum Patch {
+enum Patch {
     Json(json_patch::Patch),
     Merge(Value),
+    Strategic(Value),
+    Apply { config: Value, force: bool },
 }
 
 pub(super) async fn patch(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
@@ -27,6 +35,17 @@ pub(super) async fn patch(call: Call<'_>, body: Bytes) -> Result<Response<Body>>
 /// Patches the object of the path through an endpoint.
 pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Result<Response<Body>> {
     let patch = parse(&call, &body)?;
+    if let Patch::Apply { config, .. } = &patch
+        && part == Part::Main
+        && call
+            .core
+            .backend
+            .get(&call.resource.collection, &call.key())
+            .await?
+            .is_none()
+    {
+        return create_by_apply(&call, config).await;
+    }
     let stored = call
         .modify(part, |current| apply(&call, &patch, current))
         .await?;
@@ -34,72 +53,219 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
 }
 
 /// Reads a patch by its media type.
-pub(super) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
-    match content_type(call).as_str() {
-        "application/json-patch+json" => {
-            let patch: json_patch::Patch = serde_json::from_slice(body)
-                .map_err(|error| ApiError::bad_request(error.to_string()))?;
-            if patch.0.len() > MAX_OPERATIONS {
-                let message = format!(
-                    "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
-                    patch.0.len()
-                );
-                return Err(Status::request_entity_too_large(&message).into());
-            }
-            Ok(Patch::Json(patch))
+fn parse(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
+    let media_type = content_type(call);
+    let custom = call.resource.custom.is_some();
+    match media_type.as_str() {
+        "application/json-patch+json" => parse_json_patch(body),
+        "application/merge-patch+json" => parse_merge(body).map(Patch::Merge),
+        "application/strategic-merge-patch+json" if !custom => {
+            parse_merge(body).map(Patch::Strategic)
         }
-        "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
-            serde_json::from_slice(body)
-                .map(Patch::Merge)
-                .map_err(|error| ApiError::bad_request(error.to_string()))
-        }
+        "application/apply-patch+yaml" => parse_apply(call, body),
         other => {
+            let mut known = vec![
+                "application/json-patch+json",
+                "application/merge-patch+json",
+            ];
+            if !custom {
+                known.push("application/strategic-merge-patch+json");
+            }
+            known.extend([
+                "application/apply-patch+yaml",
+                "application/apply-patch+cbor",
+            ]);
             let message = format!(
-                "the body of the request was in an unknown format - accepted media types include: \
-                 application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
-                 application/apply-patch+yaml"
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                known.join(", ")
             );
-            let _ = other;
+            tracing::debug!(media_type = other, "unknown patch type");
             Err(Status::unsupported_media_type(message).into())
         }
     }
 }
 
+fn parse_json_patch(body: &[u8]) -> Result<Patch> {
+    let decoding = |error: &dyn std::fmt::Display| {
+        ApiError::bad_request(format!("error decoding patch: {error}"))
+    };
+    let value: Value = serde_json::from_slice(body).map_err(|error| decoding(&error))?;
+    let Value::Array(operations) = &value else {
+        let text = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
+        return Err(decoding(&text));
+    };
+    if operations.len() > MAX_OPERATIONS {
+        let message = format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        );
+        return Err(Status::request_entity_too_large(&message).into());
+    }
+    serde_json::from_value(value)
+        .map(Patch::Json)
+        .map_err(|_| rejected())
+}
+
+/// 422 for a JSON patch that can not be carried out.
+fn rejected() -> ApiError {
+    Status::failure(
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+    )
+    .into()
+}
+
+fn parse_merge(body: &[u8]) -> Result<Value> {
+    let decoding = |error: &dyn std::fmt::Display| {
+        ApiError::bad_request(format!("error decoding patch: {error}"))
+    };
+    let value: Value = serde_json::from_slice(body).map_err(|error| decoding(&error))?;
+    if !value.is_object() {
+        return Err(decoding(
+            &"json: cannot unmarshal array into Go value of type map[string]interface {}",
+        ));
+    }
+    Ok(value)
+}
+
+fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
+    let query = &call.request.query;
+    if query.text("fieldManager").is_none() {
+        let text = "is required for apply patch";
+        return Err(invalid(
+            "PatchOptions",
+            &vec![Error::required(&Path::new("fieldManager"), text)],
+        ));
+    }
+    let decoding = |error: &dyn std::fmt::Display| {
+        ApiError::bad_request(format!("error decoding YAML: {error}"))
+    };
+    let config: Value = match serde_json::from_slice(body) {
+        Ok(config) => config,
+        Err(_) => {
+            let text = std::str::from_utf8(body).map_err(|error| decoding(&error))?;
+            serde_saphyr::from_str(text).map_err(|error| decoding(&error))?
+        }
+    };
+    Ok(Patch::Apply {
+        config,
+        force: query.flag("force"),
+    })
+}
+
+async fn create_by_apply(call: &Call<'_>, config: &Value) -> Result<Response<Body>> {
+    let sent = meta(config, "resourceVersion");
+    if !sent.is_empty() && sent != "0" {
+        return Err(call.not_found_for_apply());
+    }
+    let uid = meta(config, "uid");
+    if !uid.is_empty() {
+        return Err(call.uid_conflict(uid, ""));
+    }
+    let object = managed::with_manager(&call.resource, &call.version, "", |fields, empty| {
+        let mut live = empty();
+        live["metadata"]["name"] = call.name().into();
+        if call.resource.namespaced {
+            live["metadata"]["namespace"] = call.namespace().into();
+        }
+        fields.apply(&empty(), config, &call.manager, false)
+    })
+    .map_err(managed::apply_error)?;
+    let mut object = decode_patched(call, object)?;
+    call.check_name(&object)?;
+    call.check_namespace(&mut object)?;
+    let stored = call.store_new(object).await?;
+    call.stored_response(201, stored)
+}
+
+impl Call<'_> {
+    /// 409 for an apply that names a version of an object that does not exist.
+    fn not_found_for_apply(&self) -> ApiError {
+        Status::conflict(
+            &self.resource.group_resource(),
+            self.name(),
+            "resourceVersion should not be set on objects to be created",
+        )
+        .into()
+    }
+}
+
 /// The patched object.
-pub(super) fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
+fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
     let mut value = current.clone();
     match patch {
-        Patch::Json(patch) => json_patch::patch(&mut value, patch).map_err(|error| {
-            ApiError::from(Status::failure(
-                422,
-                "Invalid",
-                format!("the server rejected our request due to an error in our request: {error}"),
-            ))
-        })?,
+        Patch::Json(patch) => {
+            json_patch::patch(&mut value, patch).map_err(|_| rejected())?;
+        }
         Patch::Merge(patch) => json_patch::merge(&mut value, patch),
+        Patch::Strategic(patch) => {
+            let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind)
+                .ok_or_else(ApiError::no_such_path)?;
+            value = strategic::patch(current, patch, schema).map_err(|error| match error {
+                strategic::Error::Format(text) => ApiError::bad_request(text),
+                strategic::Error::Content(_) => rejected(),
+                strategic::Error::Mismatch(text) => ApiError::unknown(text),
+            })?;
+        }
+        Patch::Apply { config, force } => {
+            let subresource = call.request.info.subresource.as_str();
+            value =
+                managed::with_manager(&call.resource, &call.version, subresource, |fields, _| {
+                    fields.apply(current, config, &call.manager, *force)
+                })
+                .map_err(managed::apply_error)?;
+            let mut value = decode_patched(call, value)?;
+            // The version the configuration names is a condition; without one there is none.
+            let sent = meta(config, "resourceVersion");
+            value["metadata"]["resourceVersion"] = sent.into();
+            return Ok(value);
+        }
     }
-    decode_patched(call, value)
+    let mut value = decode_patched(call, value)?;
+    call.check_name(&value)?;
+    // Only a version that the patch itself names is a condition.
+    if value["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"]
+        && !names_version(patch)
+    {
+        value["metadata"]["resourceVersion"] = "".into();
+    }
+    Ok(value)
+}
+
+/// The patch sets the resourceVersion.
+fn names_version(patch: &Patch) -> bool {
+    match patch {
+        Patch::Json(patch) => serde_json::to_string(patch)
+            .is_ok_and(|text| text.contains("/metadata/resourceVersion")),
+        Patch::Merge(patch) | Patch::Strategic(patch) => {
+            patch["metadata"]["resourceVersion"].is_string()
+        }
+        Patch::Apply { .. } => true,
+    }
 }
 
 /// A patched object passes the same decoder as one in a body.
 fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
-    let Some(schema) =
-        allot_schema::types::lookup(&call.resource.group, &call.version, &call.resource.kind)
+    let Some(schema) = types::lookup(&call.resource.group, &call.version, &call.resource.kind)
     else {
         return Ok(value);
     };
-    let decoded = allot_schema::decode::decode_value(value, schema)
-        .map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let mode = match call.field_validation {
-        FieldValidation::Ignore => allot_schema::decode::Mode::Ignore,
-        FieldValidation::Warn => allot_schema::decode::Mode::Warn,
-        FieldValidation::Strict => allot_schema::decode::Mode::Strict,
+    let shown = value.to_string();
+    let refused = |error: &dyn std::fmt::Display| {
+        let error = Error::invalid(&Path::new("patch"), shown.as_str(), error.to_string());
+        ApiError::from(Status::invalid(&GroupKind::default(), "", &vec![error]))
     };
-    let (value, warnings) = decoded
-        .apply(mode)
-        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let decoded = decode::decode_value(value, schema).map_err(|error| refused(&error))?;
+    let mode = match call.field_validation {
+        FieldValidation::Ignore => decode::Mode::Ignore,
+        FieldValidation::Warn => decode::Mode::Warn,
+        FieldValidation::Strict => decode::Mode::Strict,
+    };
+    let (mut value, warnings) = decoded.apply(mode).map_err(|error| refused(&error))?;
     for warning in warnings {
         call.request.warnings.add(warning);
     }
+    versions::set_type(&mut value, &call.resource, &call.version);
     Ok(value)
 }

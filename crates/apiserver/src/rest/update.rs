@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{self, meta, metadata_mut};
 use crate::strategy::{self, Part};
-use crate::versions;
+use crate::{managed, versions};
 
 /// How often a change is tried again because somebody else was faster.
 const ATTEMPTS: usize = 30;
@@ -59,7 +59,13 @@ impl Call<'_> {
         Ok(object)
     }
 
-    fn check_name(&self, object: &Value) -> Result<()> {
+    /// The request is a server-side apply.
+    pub(super) fn is_apply(&self) -> bool {
+        self.request.info.verb == "patch"
+            && body::content_type(self) == "application/apply-patch+yaml"
+    }
+
+    pub(super) fn check_name(&self, object: &Value) -> Result<()> {
         let sent = meta(object, "name");
         if sent.is_empty() {
             return Err(ApiError::bad_request(format!(
@@ -136,8 +142,8 @@ impl Call<'_> {
             if !uid.is_empty() && uid != meta(&old, "uid") {
                 return Err(self.uid_conflict(uid, meta(&old, "uid")));
             }
-            let new = self.finish_update(new, &old, part).await?;
-            if same_object(&new, &old) {
+            let new = self.finish_update(new, &old, &seen, part).await?;
+            if allot_schema::apply::same_but_times(&new, &old) {
                 return Ok(Stored::Entry(entry));
             }
             let ended = super::delete::is_finished(&self.resource, &new);
@@ -205,8 +211,20 @@ impl Call<'_> {
     }
 
     /// From what the client wants to what is stored: identity kept, defaults, admission, validation.
-    async fn finish_update(&self, mut new: Value, old: &Value, part: Part) -> Result<Value> {
+    async fn finish_update(
+        &self,
+        mut new: Value,
+        old: &Value,
+        seen: &Value,
+        part: Part,
+    ) -> Result<Value> {
         strategy::default(&self.resource, &self.version, &mut new);
+        if !self.is_apply() {
+            let subresource = self.request.info.subresource.as_str();
+            managed::with_manager(&self.resource, &self.version, subresource, |fields, _| {
+                fields.update(seen, &mut new, &self.manager);
+            });
+        }
         let mut new = versions::to_storage(&self.resource, new)?;
         let metadata = metadata_mut(&mut new);
         for key in [
@@ -250,6 +268,9 @@ impl Call<'_> {
         if !errors.is_empty() {
             return Err(Status::invalid(&self.resource.group_kind(), self.name(), &errors).into());
         }
+        for warning in strategy::warnings(&self.resource, &new) {
+            self.request.warnings.add(warning);
+        }
         admission::validate(self.core, &attributes, &new).await?;
         strategy::finish(&self.resource, &mut new);
         Ok(new)
@@ -262,14 +283,4 @@ fn requires_version(call: &Call<'_>) -> bool {
         (call.resource.group.as_str(), call.resource.plural.as_str()),
         ("coordination.k8s.io", "leases") | ("resource.k8s.io", "resourcepoolstatusrequests")
     ) || call.resource.custom.is_some()
-}
-
-/// Nothing that is stored would change.
-fn same_object(new: &Value, old: &Value) -> bool {
-    let stripped = |value: &Value| {
-        let mut value = value.clone();
-        metadata_mut(&mut value).remove("resourceVersion");
-        value
-    };
-    stripped(new) == stripped(old)
 }

@@ -1,0 +1,106 @@
+//! Ownership of fields (`metadata.managedFields`) for the resources of the registry.
+
+use allot_apimachinery::Status;
+use allot_apimachinery::status::Cause;
+use allot_schema::Node;
+use allot_schema::apply::{Error, FieldManager, Versions, empty_object};
+use allot_schema::fields::Set;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::registry::Resource;
+use crate::versions;
+
+/// The versions of one resource, and through which subresource it is written.
+pub struct ResourceVersions<'a> {
+    /// The resource.
+    pub resource: &'a Resource,
+    /// The subresource, or empty.
+    pub subresource: &'a str,
+}
+
+fn split(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+impl Versions for ResourceVersions<'_> {
+    fn node(&self, api_version: &str) -> Option<Node<'_>> {
+        let (group, version) = split(api_version);
+        if group != self.resource.group || self.resource.version(version).is_none() {
+            return None;
+        }
+        match &self.resource.custom {
+            Some(custom) => custom.node(version),
+            None => {
+                allot_schema::types::lookup(group, version, &self.resource.kind).map(Node::Struct)
+            }
+        }
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
+        let (_, version) = split(api_version);
+        versions::convert(self.resource, object.clone(), version).ok()
+    }
+
+    fn reset_fields(&self, _api_version: &str) -> Set {
+        let paths: &[&[&str]] = match (self.subresource, self.resource.group.as_str()) {
+            ("", _) if self.resource.subresource("status").is_some() => &[&["status"]],
+            ("status", "resource.k8s.io") => &[&["metadata"], &["spec"]],
+            ("status", _) if self.resource.custom.is_some() => &[&["metadata"], &["spec"]],
+            ("status", _) => &[
+                &["spec"],
+                &["metadata", "deletionTimestamp"],
+                &["metadata", "ownerReferences"],
+            ],
+            _ => &[],
+        };
+        Set::of_fields(paths.iter().copied())
+    }
+}
+
+/// Runs `work` with the field manager of a request.
+pub fn with_manager<T>(
+    resource: &Resource,
+    version: &str,
+    subresource: &str,
+    work: impl FnOnce(&FieldManager<'_>, &dyn Fn() -> Value) -> T,
+) -> T {
+    let versions = ResourceVersions {
+        resource,
+        subresource,
+    };
+    let api_version = resource.api_version(version);
+    let now = crate::object::now();
+    let manager = FieldManager {
+        versions: &versions,
+        api_version: &api_version,
+        kind: &resource.kind,
+        subresource,
+        now: &now,
+    };
+    let empty = || match versions.node(&api_version) {
+        Some(node) => empty_object(node, &api_version, &resource.kind),
+        None => serde_json::json!({"apiVersion": api_version, "kind": resource.kind}),
+    };
+    work(&manager, &empty)
+}
+
+/// A refused apply as clients see it.
+pub fn apply_error(error: Error) -> ApiError {
+    match error {
+        Error::Conflict(conflicts) => {
+            let causes = conflicts
+                .0
+                .iter()
+                .map(|conflict| Cause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message: conflict.message(),
+                    field: conflict.field(),
+                })
+                .collect();
+            Status::apply_conflict(causes, conflicts.to_string()).into()
+        }
+        Error::BadRequest(text) => ApiError::bad_request(text),
+        Error::Typed(text) => ApiError::unknown(text),
+    }
+}
