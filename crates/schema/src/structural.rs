@@ -6,6 +6,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+mod default;
+mod format;
+mod lists;
+mod prune;
+mod validate;
+
+pub use default::{default, prune_nulls};
+pub use lists::validate_lists;
+pub use prune::prune;
+pub use validate::{validate, validate_update};
+
 /// A compiled schema node. The logical junctors (`allOf` and its like) hold value validations only, as structural schemas demand.
 #[derive(Debug, Clone, Default)]
 pub struct Structural {
@@ -204,3 +215,6 @@ impl Rule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

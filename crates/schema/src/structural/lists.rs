@@ -1,0 +1,84 @@
+//! Uniqueness in lists of type `set` and `map`.
+
+use std::collections::BTreeMap;
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use serde_json::{Map, Value};
+
+use super::{Additional, Structural};
+
+/// Names the first repetition of every element that is there more than once.
+pub fn validate_lists(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
+    let mut errors = ErrorList::new();
+    walk(value, schema, path, &mut errors);
+    errors
+}
+
+fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut ErrorList) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                if let Some(property) = schema.properties.get(key) {
+                    walk(value, property, &path.child(key), errors);
+                } else if let Additional::Schema(sub) = &schema.additional {
+                    walk(value, sub, &path.key(key), errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            match schema.list_type.as_str() {
+                "set" => repeated(items).for_each(|index| {
+                    errors.push(Error::duplicate(&path.index(index), &items[index]));
+                }),
+                "map" => check_map(items, schema, path, errors),
+                _ => {}
+            }
+            if let Some(sub) = &schema.items {
+                for (index, item) in items.iter().enumerate() {
+                    walk(item, sub, &path.index(index), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_map(items: &[Value], schema: &Structural, path: &Path, errors: &mut ErrorList) {
+    if let Some(index) = items
+        .iter()
+        .position(|item| !item.is_object() && !item.is_null())
+    {
+        errors.push(Error::invalid(
+            &path.index(index),
+            &items[index],
+            "must be an object for an array of list-type map",
+        ));
+        return;
+    }
+    let keys: Vec<Value> = items
+        .iter()
+        .map(|item| {
+            let fields = schema
+                .list_map_keys
+                .iter()
+                .filter_map(|key| Some((key.clone(), item.get(key)?.clone())));
+            Value::Object(fields.collect::<Map<String, Value>>())
+        })
+        .collect();
+    repeated(&keys)
+        .for_each(|index| errors.push(Error::duplicate(&path.index(index), &keys[index])));
+}
+
+/// The second place of every value that is there more than once.
+fn repeated(items: &[Value]) -> impl Iterator<Item = usize> + use<> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut places = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let count = seen.entry(item.to_string()).or_default();
+        *count += 1;
+        if *count == 2 {
+            places.push(index);
+        }
+    }
+    places.into_iter()
+}

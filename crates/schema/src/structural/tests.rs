@@ -1,0 +1,219 @@
+use allot_apimachinery::field::Path;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn gadget() -> Structural {
+    Structural::from_json(&json!({
+        "type":"object","required":["spec"],"properties":{"spec":{"type":"object","required":["size"],"properties":{
+            "size":{"type":"integer","minimum":1,"maximum":10},
+            "colour":{"type":"string","enum":["red","blue"],"default":"red"},
+            "name":{"type":"string","maxLength":5,"pattern":"^[a-z]*$"},
+            "parts":{"type":"array","maxItems":3,"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["id"],
+                "items":{"type":"object","required":["id"],"properties":{"id":{"type":"string"},"weight":{"type":"number","default":0.5}}}},
+            "free":{"type":"object","x-kubernetes-preserve-unknown-fields":true},
+            "either":{"x-kubernetes-int-or-string":true},
+            "tags":{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"},
+            "when":{"type":"string","format":"date-time"},
+            "maybe":{"type":"string","nullable":true},
+            "odd":{"type":"integer","multipleOf":2,"not":{"enum":[4]}},
+            "map":{"type":"object","maxProperties":1,"additionalProperties":{"type":"string"}}
+        }}}
+    }))
+}
+
+fn check(spec: Value, expected: &[&str]) {
+    let object = json!({"spec":spec});
+    let schema = gadget();
+    let mut found: Vec<String> = validate(&object, &schema, &Path::root())
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    found.extend(
+        validate_lists(&object, &schema, &Path::root())
+            .iter()
+            .map(ToString::to_string),
+    );
+    assert_eq!(found, expected, "{object}");
+}
+
+#[test]
+fn errors_have_upstreams_texts() {
+    check(json!({"size":1}), &[]);
+    check(json!({}), &["spec.size: Required value"]);
+    check(
+        json!({"size":0}),
+        &["spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"],
+    );
+    check(
+        json!({"size":11}),
+        &["spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10"],
+    );
+    check(
+        json!({"size":"x"}),
+        &[
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ],
+    );
+    check(json!({"size":1.0}), &[]);
+    check(
+        json!({"size":1,"colour":"green"}),
+        &["spec.colour: Unsupported value: \"green\": supported values: \"red\", \"blue\""],
+    );
+    check(
+        json!({"size":1,"name":"TOOLONG"}),
+        &["spec.name: Too long: may not be more than 5 bytes"],
+    );
+    check(
+        json!({"size":1,"name":"ABC"}),
+        &["spec.name: Invalid value: \"ABC\": spec.name in body should match '^[a-z]*$'"],
+    );
+    check(
+        json!({"size":1,"parts":[{"id":"a"},{"id":"b"},{"id":"c"},{"id":"d"}]}),
+        &["spec.parts: Too many: 4: must have at most 3 items"],
+    );
+    check(
+        json!({"size":1,"parts":[{"id":"a"},{"id":"a"}]}),
+        &["spec.parts[1]: Duplicate value: {\"id\":\"a\"}"],
+    );
+    check(
+        json!({"size":1,"tags":["a","a","a"]}),
+        &["spec.tags[1]: Duplicate value: \"a\""],
+    );
+    check(
+        json!({"size":1,"parts":[{"weight":1}]}),
+        &["spec.parts[0].id: Required value"],
+    );
+    check(
+        json!({"size":1,"either":true}),
+        &[
+            "spec.either: Invalid value: \"boolean\": spec.either in body must be of type integer,string: \"boolean\"",
+        ],
+    );
+    check(
+        json!({"size":1,"when":"yesterday"}),
+        &[
+            "spec.when: Invalid value: \"yesterday\": spec.when in body must be of type date-time: \"yesterday\"",
+        ],
+    );
+    check(
+        json!({"size":1,"odd":3}),
+        &["spec.odd: Invalid value: 3: spec.odd in body should be a multiple of 2"],
+    );
+    check(
+        json!({"size":1,"odd":4}),
+        &["<nil>: Invalid value: \"\": \"spec.odd\" must not validate the schema (not)"],
+    );
+    check(json!({"size":1,"maybe":null}), &[]);
+}
+
+#[test]
+fn what_did_not_change_is_not_checked_again() {
+    let schema = gadget();
+    let old = json!({"spec":{"size":50,"parts":[{"id":7},{"id":"b"}]}});
+    let errors = |new: Value| -> Vec<String> {
+        validate_update(&new, &old, &schema, &Path::root())
+            .iter()
+            .map(|error| error.field.clone())
+            .collect()
+    };
+    assert_eq!(errors(old.clone()), Vec::<String>::new());
+    assert_eq!(
+        errors(json!({"spec":{"size":50,"name":"ABC","parts":[{"id":7},{"id":"b"}]}})),
+        ["spec.name"]
+    );
+    assert_eq!(
+        errors(json!({"spec":{"size":51,"parts":[{"id":"b"},{"id":7}]}})),
+        ["spec.size"]
+    );
+}
+
+#[test]
+fn unknown_fields_go_and_are_named() {
+    let mut object = json!({"apiVersion":"a/v1","kind":"K","metadata":{"name":"x"},"status":{},
+        "spec":{"size":1,"unknown":{"a":1},"free":{"any":[1]},"parts":[{"id":"a","more":1}],"map":{"a":"b"}}});
+    assert_eq!(
+        prune(&mut object, &gadget()),
+        ["spec.parts[0].more", "spec.unknown", "status"]
+    );
+    assert_eq!(
+        object,
+        json!({"apiVersion":"a/v1","kind":"K","metadata":{"name":"x"},
+            "spec":{"size":1,"free":{"any":[1]},"parts":[{"id":"a"}],"map":{"a":"b"}}})
+    );
+}
+
+#[test]
+fn defaults_fill_what_is_absent_or_null() {
+    let mut object =
+        json!({"spec":{"size":1,"colour":null,"name":null,"maybe":null,"parts":[{"id":"a"}]}});
+    prune_nulls(&mut object, &gadget());
+    default(&mut object, &gadget());
+    assert_eq!(
+        object,
+        json!({"spec":{"size":1,"colour":"red","maybe":null,"parts":[{"id":"a","weight":0.5}]}})
+    );
+}
+
+#[test]
+fn formats() {
+    for (name, good, bad) in [
+        ("date-time", "2024-01-01T00:00:00Z", "2024-01-01"),
+        ("date", "2024-02-29", "2023-02-29"),
+        ("duration", "1h30m", "1 fortnight"),
+        ("ipv4", "10.0.0.1", "10.0.0.256"),
+        ("ipv6", "fd00::1", "10.0.0.1"),
+        ("cidr", "10.0.0.0/8", "10.0.0.0/33"),
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123"),
+        ("mac", "00:11:22:33:44:55", "00:11:22"),
+        ("byte", "eA==", "e"),
+        ("hostname", "a.example.com", "-a"),
+        ("email", "a@example.com", "a"),
+        ("uri", "https://example.com", "example com"),
+        ("hexcolor", "#fff", "#ff"),
+        ("isbn", "978-0-306-40615-7", "978-0-306-40615-8"),
+        ("creditcard", "4111111111111111", "4111111111111112"),
+        ("unheard-of", "x", ""),
+    ] {
+        assert!(format::check(name, good), "{name} {good}");
+        assert!(bad.is_empty() || !format::check(name, bad), "{name} {bad}");
+    }
+}
+
+fn trees() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        (0..20i64).prop_map(|n| json!(n)),
+        "[a-z]{0,3}".prop_map(|s| json!(s))
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        let key = prop_oneof![
+            Just("size"),
+            Just("colour"),
+            Just("spec"),
+            Just("parts"),
+            Just("free"),
+            Just("x")
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+            prop::collection::btree_map(key.prop_map(str::to_owned), inner, 0..5)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn pruning_and_defaulting_settle(mut object in trees()) {
+        let schema = gadget();
+        prune(&mut object, &schema);
+        prop_assert!(prune(&mut object, &schema).is_empty());
+        prune_nulls(&mut object, &schema);
+        default(&mut object, &schema);
+        let once = object.clone();
+        default(&mut object, &schema);
+        prop_assert_eq!(object, once);
+    }
+}
