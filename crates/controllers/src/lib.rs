@@ -22,17 +22,24 @@ pub mod config;
 pub mod kit;
 pub mod leader;
 
+mod accounts;
 mod claims;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod error;
 mod gc;
 mod inventory;
+mod job;
 mod namespace;
+mod nodes;
+mod podgc;
 mod pool_status;
 mod registry;
 mod replicaset;
+mod statefulset;
 mod taints;
+mod ttl;
 mod workload;
 
 pub use config::{Config, Controller};

@@ -26,7 +26,9 @@ pub(crate) struct Served {
 }
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 7] = [
+const ASKED: [&str; 9] = [
+    "coordination.k8s.io/v1",
+    "discovery.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
     "resource.k8s.io/v1beta2",
@@ -134,6 +136,10 @@ fn task(
         C::Deployment => ("apps/v1", "deployments"),
         C::ReplicaSet => ("apps/v1", "replicasets"),
         C::DaemonSet => ("apps/v1", "daemonsets"),
+        C::StatefulSet => ("apps/v1", "statefulsets"),
+        C::Job | C::TtlAfterFinished => ("batch/v1", "jobs"),
+        C::CronJob => ("batch/v1", "cronjobs"),
+        C::NodeLifecycle => ("coordination.k8s.io/v1", "leases"),
         _ => ("", ""),
     };
     if !needed.0.is_empty() && !served.has(needed.0, needed.1) {
@@ -151,6 +157,14 @@ fn task(
         C::Deployment => crate::deployment::build(context),
         C::ReplicaSet => crate::replicaset::build(context),
         C::DaemonSet => crate::daemonset::build(context),
+        C::StatefulSet => crate::statefulset::build(context),
+        C::Job => crate::job::build(context),
+        C::CronJob => crate::cronjob::build(context),
+        C::TtlAfterFinished => crate::ttl::build(context),
+        C::NodeLifecycle => crate::nodes::build(context),
+        C::PodGarbageCollector => crate::podgc::build(context),
+        C::ServiceAccount => crate::accounts::service_accounts(context),
+        C::RootCaPublisher => crate::accounts::root_ca(context)?,
         C::GarbageCollector => crate::gc::build(context, inventory?),
         C::Namespace => crate::namespace::build(context, inventory?),
         _ => return None,

@@ -1,0 +1,326 @@
+//! CronJobs: Jobs at times given by a schedule.
+
+mod schedule;
+
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::CronJob;
+use kube::Api;
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::job::Object as Job;
+use crate::kit::api::{self, Delete};
+use crate::kit::clock::{Clock, rfc3339, until};
+use crate::kit::context::Context;
+use crate::kit::events::{Level, Recorder, reference};
+use crate::kit::informer::{Informer, Key, key, key_of};
+use crate::kit::meta;
+use crate::kit::queue::{Next, Queue};
+use crate::kit::whole::Whole;
+use crate::registry::Task;
+use crate::workload::{BY_CONTROLLER, controller_uid, write_status};
+
+use schedule::Schedule;
+
+#[cfg(test)]
+mod tests;
+
+type Object = Whole<CronJob>;
+
+/// Annotation of a job: the time of the schedule it was made for.
+const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+struct CronJobs {
+    client: kube::Client,
+    clock: Clock,
+    events: Recorder,
+    crons: Informer<Object>,
+    jobs: Informer<Job>,
+    queue: Queue<Key>,
+}
+
+/// Sets the controller up.
+pub(crate) fn build(context: &Context) -> Task {
+    let this = Arc::new(CronJobs {
+        client: context.client.clone(),
+        clock: context.clock.clone(),
+        events: context.events.component("cronjob-controller"),
+        crons: context.informer::<Object>(),
+        jobs: context.informer::<Job>(),
+        queue: context.queue("cronjob"),
+    });
+    this.jobs.index(BY_CONTROLLER, controller_uid);
+    let queue = this.queue.clone();
+    this.crons
+        .on(move |change| queue.add(key_of(&**change.object())));
+    let queue = this.queue.clone();
+    this.jobs.on(move |change| {
+        let job = change.object();
+        if let Some(owner) = meta::controller_of(&job.metadata)
+            && owner.kind == "CronJob"
+        {
+            queue.add(key(Some(meta::namespace(&**job)), &owner.name));
+        }
+    });
+    let queue = this.queue.clone();
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |key| {
+            let this = this.clone();
+            async move { this.sync(&key).await }
+        },
+    ))
+}
+
+/// Whether the job is over, and whether it succeeded.
+fn outcome(job: &Job) -> Option<bool> {
+    let conditions = job
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    conditions
+        .filter(|c| c.status == "True")
+        .find_map(|c| match c.type_.as_str() {
+            "Complete" => Some(true),
+            "Failed" => Some(false),
+            _ => None,
+        })
+}
+
+impl CronJobs {
+    fn warn(&self, cron: &Object, reason: &str, message: String) {
+        self.events
+            .event(reference(&**cron), Level::Warning, reason, message);
+    }
+
+    fn tell(&self, cron: &Object, reason: &str, message: String) {
+        self.events
+            .event(reference(&**cron), Level::Normal, reason, message);
+    }
+
+    async fn sync(&self, key: &str) -> Result<Next, Error> {
+        let Some(cron) = self.crons.get(key) else {
+            return Ok(Next::Done);
+        };
+        let spec = &cron.spec;
+        let mut status = cron.at("/status").clone();
+        let mut jobs = self.jobs.by_index(BY_CONTROLLER, meta::uid(&*cron));
+        self.clean_up(&cron, &mut jobs).await?;
+        let last_success = jobs
+            .iter()
+            .filter(|j| outcome(j) == Some(true))
+            .filter_map(|j| j.status.as_ref()?.completion_time.as_ref().map(|t| t.0))
+            .max();
+        if let Some(at) = last_success {
+            let known = status["lastSuccessfulTime"]
+                .as_str()
+                .and_then(|t| t.parse::<Timestamp>().ok());
+            if known.is_none_or(|k| k < at) {
+                status["lastSuccessfulTime"] = json!(rfc3339(at));
+            }
+        }
+        let mut next = Next::Done;
+        if !meta::deleting(&*cron) && spec.suspend != Some(true) {
+            next = self.schedule(&cron, &mut jobs, &mut status).await?;
+        }
+        let active: Vec<Value> = jobs
+            .iter()
+            .filter(|j| outcome(j).is_none() && !meta::deleting(&***j))
+            .map(|j| {
+                json!({
+                    "apiVersion": "batch/v1", "kind": "Job", "namespace": meta::namespace(&**j),
+                    "name": meta::name(&**j), "uid": meta::uid(&**j),
+                    "resourceVersion": j.metadata.resource_version,
+                })
+            })
+            .collect();
+        let names = |v: &Value| -> Vec<String> {
+            let list = v.as_array().into_iter().flatten();
+            list.filter_map(|r| r["uid"].as_str().map(str::to_owned))
+                .collect()
+        };
+        if names(&status["active"]) != names(&json!(active)) {
+            status["active"] = if active.is_empty() {
+                Value::Null
+            } else {
+                json!(active)
+            };
+        }
+        let Some(cron) = self.crons.get(key) else {
+            return Ok(Next::Done);
+        };
+        if !status.is_null() {
+            let api: Api<Object> = Api::namespaced(self.client.clone(), meta::namespace(&*cron));
+            write_status(&api, &self.crons, &*cron, cron.at("/status"), status).await?;
+        }
+        Ok(next)
+    }
+
+    async fn schedule(
+        &self,
+        cron: &Object,
+        jobs: &mut Vec<Arc<Job>>,
+        status: &mut Value,
+    ) -> Result<Next, Error> {
+        let spec = &cron.spec;
+        let now = self.clock.now();
+        let zone = match spec.time_zone.as_deref() {
+            None => TimeZone::system(),
+            Some(name) => match TimeZone::get(name) {
+                Ok(zone) => zone,
+                Err(error) => {
+                    self.warn(
+                        cron,
+                        "UnknownTimeZone",
+                        format!("invalid timeZone: {name:?}: {error}"),
+                    );
+                    return Ok(Next::Done);
+                }
+            },
+        };
+        let schedule: Schedule = match spec.schedule.parse() {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                self.warn(
+                    cron,
+                    "UnparseableSchedule",
+                    format!("unparseable schedule: {:?} : {error}", spec.schedule),
+                );
+                return Ok(Next::Done);
+            }
+        };
+        let upcoming = schedule.next_after(now, &zone);
+        let wait = upcoming.map_or(Next::Done, |at| Next::After(until(now, at)));
+        let last = status["lastScheduleTime"]
+            .as_str()
+            .and_then(|t| t.parse::<Timestamp>().ok());
+        let created = cron
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(now, |t| t.0);
+        let mut since = last.unwrap_or(created);
+        let deadline = spec
+            .starting_deadline_seconds
+            .map(SignedDuration::from_secs);
+        if let Some(deadline) = deadline {
+            since = since.max(now - deadline);
+        }
+        let Some(due) = schedule.last_between(since, now, &zone) else {
+            return Ok(wait);
+        };
+        let name = format!("{}-{}", meta::name(cron), due.as_second() / 60);
+        if jobs.iter().any(|j| meta::name(&**j) == name) {
+            status["lastScheduleTime"] = json!(rfc3339(due));
+            return Ok(wait);
+        }
+        let running: Vec<Arc<Job>> = jobs
+            .iter()
+            .filter(|j| outcome(j).is_none())
+            .cloned()
+            .collect();
+        match spec.concurrency_policy.as_deref() {
+            Some("Forbid") if !running.is_empty() => {
+                self.tell(cron, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid".to_owned());
+                return Ok(wait);
+            }
+            Some("Replace") => {
+                for job in running {
+                    self.delete(cron, &job).await?;
+                    jobs.retain(|j| meta::uid(&**j) != meta::uid(&*job));
+                }
+            }
+            _ => {}
+        }
+        let body = new_job(cron, &name, due);
+        let api: Api<Job> = Api::namespaced(self.client.clone(), meta::namespace(cron));
+        match api::create(&self.client, &api, &body).await {
+            Ok(job) => {
+                self.tell(cron, "SuccessfulCreate", format!("Created job {name}"));
+                self.jobs.assume(job.clone());
+                jobs.push(Arc::new(job));
+            }
+            // Made before a restart; the informer will bring it.
+            Err(error) if error.is_already_exists() => {}
+            Err(error) if error.is_namespace_terminating() => return Ok(Next::Done),
+            Err(error) => {
+                self.warn(cron, "FailedCreate", format!("Error creating job: {error}"));
+                return Err(error);
+            }
+        }
+        status["lastScheduleTime"] = json!(rfc3339(due));
+        Ok(wait)
+    }
+
+    async fn delete(&self, cron: &Object, job: &Arc<Job>) -> Result<(), Error> {
+        let api: Api<Job> = Api::namespaced(self.client.clone(), meta::namespace(cron));
+        let options = Delete {
+            propagation: Some(PropagationPolicy::Background),
+            ..Delete::default()
+        };
+        api::delete_cached(&self.jobs, &api, &**job, options).await?;
+        self.tell(
+            cron,
+            "SuccessfulDelete",
+            format!("Deleted job {}", meta::name(&**job)),
+        );
+        Ok(())
+    }
+
+    /// Deletes the oldest finished jobs beyond the history limits.
+    async fn clean_up(&self, cron: &Object, jobs: &mut Vec<Arc<Job>>) -> Result<(), Error> {
+        let spec = &cron.spec;
+        let limits = [
+            (true, spec.successful_jobs_history_limit.unwrap_or(3)),
+            (false, spec.failed_jobs_history_limit.unwrap_or(1)),
+        ];
+        for (succeeded, limit) in limits {
+            let mut old: Vec<Arc<Job>> = jobs
+                .iter()
+                .filter(|j| outcome(j) == Some(succeeded))
+                .cloned()
+                .collect();
+            old.sort_by_key(|j| {
+                let start = j.status.as_ref().and_then(|s| s.start_time.clone());
+                (start, j.metadata.name.clone())
+            });
+            let surplus = old
+                .len()
+                .saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
+            for job in old.into_iter().take(surplus) {
+                self.delete(cron, &job).await?;
+                jobs.retain(|j| meta::uid(&**j) != meta::uid(&*job));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn new_job(cron: &Object, name: &str, at: Timestamp) -> Value {
+    let template = cron.at("/spec/jobTemplate");
+    let mut annotations = template["metadata"]["annotations"].clone();
+    if !annotations.is_object() {
+        annotations = json!({});
+    }
+    annotations[SCHEDULED_AT] = json!(rfc3339(at));
+    let mut metadata = json!({
+        "name": name,
+        "namespace": meta::namespace(cron),
+        "annotations": annotations,
+        "ownerReferences": [meta::controller_ref(&**cron)],
+    });
+    if template["metadata"]["labels"].is_object() {
+        metadata["labels"] = template["metadata"]["labels"].clone();
+    }
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": template["spec"],
+    })
+}

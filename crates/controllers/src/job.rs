@@ -1,0 +1,268 @@
+//! Jobs: pods that run until enough of them have succeeded.
+//!
+//! Finished pods keep a finalizer until they are counted, so that none is lost or counted twice:
+//! their UIDs go into `uncountedTerminatedPods`, the finalizer is removed, then the UIDs move into
+//! the counters (the protocol of upstream).
+
+mod plan;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::kit::api::{self, Part};
+use crate::kit::clock::Clock;
+use crate::kit::context::Context;
+use crate::kit::events::{Level, reference};
+use crate::kit::informer::{Informer, Key, key, key_of};
+use crate::kit::meta;
+use crate::kit::queue::{Next, Queue};
+use crate::kit::whole::Whole;
+use crate::registry::Task;
+use crate::workload::{
+    self, BY_CONTROLLER, ORPHANS, PodControl, controller_uid, orphan_namespace, pod_from_template,
+    write_status,
+};
+
+use plan::Decision;
+
+#[cfg(test)]
+mod tests;
+
+/// Keeps a pod until it is counted.
+const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+/// Annotation and label with the completion index of a pod.
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+pub(crate) type Object = Whole<Job>;
+
+struct Jobs {
+    control: PodControl,
+    jobs: Informer<Object>,
+    clock: Clock,
+    queue: Queue<Key>,
+}
+
+/// Sets the controller up.
+pub(crate) fn build(context: &Context) -> Task {
+    let pods = context.informer::<Pod>();
+    pods.index(BY_CONTROLLER, controller_uid)
+        .index(ORPHANS, orphan_namespace);
+    let this = Arc::new(Jobs {
+        control: PodControl {
+            client: context.client.clone(),
+            events: context.events.component("job-controller"),
+            pods: pods.clone(),
+        },
+        jobs: context.informer::<Object>(),
+        clock: context.clock.clone(),
+        queue: context.queue("job"),
+    });
+    let queue = this.queue.clone();
+    this.jobs
+        .on(move |change| queue.add(key_of(&**change.object())));
+    let weak = Arc::downgrade(&this);
+    pods.on(move |change| {
+        let Some(this) = weak.upgrade() else { return };
+        let pod = change.object();
+        if let Some(owner) = meta::controller_of(&pod.metadata)
+            && owner.kind == "Job"
+        {
+            this.queue
+                .add(key(Some(meta::namespace(&**pod)), &owner.name));
+        }
+    });
+    let queue = this.queue.clone();
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |key| {
+            let this = this.clone();
+            async move { this.sync(&key).await }
+        },
+    ))
+}
+
+fn is_tracked(pod: &Pod) -> bool {
+    pod.metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|f| f == TRACKING)
+}
+
+impl Jobs {
+    async fn sync(&self, key: &str) -> Result<Next, Error> {
+        let Some(job) = self.jobs.get(key) else {
+            return self.release_orphans(key).await;
+        };
+        let Some(spec) = &job.spec else {
+            return Ok(Next::Done);
+        };
+        if let Some(selector) = &spec.selector
+            && !plan::is_finished(&job)
+        {
+            workload::claim(&self.control.client, &**job, selector, &self.control.pods).await?;
+        }
+        let pods = self.control.pods.by_index(BY_CONTROLLER, meta::uid(&*job));
+        if meta::deleting(&*job) {
+            // Nobody counts any more; the pods must not wait for it.
+            self.release(pods.iter().filter(|p| is_tracked(p))).await?;
+            return Ok(Next::Done);
+        }
+        let decision = plan::decide(&job, &pods, self.clock.now());
+        self.apply(&job, &pods, decision).await
+    }
+
+    async fn apply(
+        &self,
+        job: &Object,
+        pods: &[Arc<Pod>],
+        decision: Decision,
+    ) -> Result<Next, Error> {
+        let api: Api<Object> = Api::namespaced(self.control.client.clone(), meta::namespace(job));
+        // First the record of what finished, then the finalizers: a crash between loses nothing.
+        if let Some(status) = decision.status {
+            write_status(&api, &self.jobs, job, job.at("/status"), status).await?;
+        }
+        for (level, reason, message) in decision.events {
+            let level = if level { Level::Normal } else { Level::Warning };
+            self.control
+                .events
+                .event(reference(&**job), level, reason, message);
+        }
+        let named = |names: &[String]| -> Vec<&Arc<Pod>> {
+            pods.iter()
+                .filter(|p| names.iter().any(|n| n == meta::name(&***p)))
+                .collect()
+        };
+        self.release(named(&decision.release).into_iter()).await?;
+        let deletions = named(&decision.delete);
+        let deletions = deletions.iter().map(|pod| self.control.delete(&**job, pod));
+        for result in futures::future::join_all(deletions).await {
+            result?;
+        }
+        if !decision.create.is_empty() {
+            match self.create(job, &decision.create).await {
+                Err(error) if error.is_namespace_terminating() => return Ok(Next::Done),
+                result => result?,
+            }
+        }
+        Ok(decision.again.map_or(Next::Done, Next::After))
+    }
+
+    async fn create(&self, job: &Object, indexes: &[Option<i32>]) -> Result<(), Error> {
+        let mut batch = 1;
+        let mut left = indexes;
+        while !left.is_empty() {
+            let (now, rest) = left.split_at(batch.min(left.len()));
+            let bodies: Vec<Value> = now.iter().map(|index| new_pod(job, *index)).collect();
+            let creations = bodies.iter().map(|pod| self.control.create(&**job, pod));
+            for result in futures::future::join_all(creations).await {
+                result?;
+            }
+            left = rest;
+            batch *= 2;
+        }
+        Ok(())
+    }
+
+    /// Removes the tracking finalizer.
+    async fn release<'a>(&self, pods: impl Iterator<Item = &'a Arc<Pod>>) -> Result<(), Error> {
+        let patches = pods.map(|pod| async move {
+            let rest: Vec<&String> = pod
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .filter(|f| *f != TRACKING)
+                .collect();
+            let body = json!({"metadata": {
+                "uid": meta::uid(&**pod),
+                "resourceVersion": pod.metadata.resource_version,
+                "finalizers": rest,
+            }});
+            let api: Api<Pod> =
+                Api::namespaced(self.control.client.clone(), meta::namespace(&**pod));
+            match api::patch(&api, meta::name(&**pod), Part::Main, &body).await {
+                // A deleted pod without finalizers is gone with this patch.
+                Ok(new) if meta::deleting(&new) && rest.is_empty() => {
+                    self.control.pods.assume_gone(&new)
+                }
+                Ok(new) => self.control.pods.assume(new),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        });
+        for result in futures::future::join_all(patches).await {
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Pods of a job that is gone must not keep their finalizer.
+    async fn release_orphans(&self, key: &str) -> Result<Next, Error> {
+        let (namespace, name) = crate::kit::informer::split_key(key);
+        let orphans: Vec<Arc<Pod>> = self
+            .control
+            .pods
+            .list()
+            .into_iter()
+            .filter(|p| {
+                meta::namespace(&**p) == namespace
+                    && is_tracked(p)
+                    && meta::controller_of(&p.metadata)
+                        .is_some_and(|o| o.kind == "Job" && o.name == name)
+            })
+            .collect();
+        self.release(orphans.iter()).await?;
+        Ok(Next::Done)
+    }
+}
+
+fn new_pod(job: &Object, index: Option<i32>) -> Value {
+    let name = meta::name(job);
+    let prefix = match index {
+        Some(index) => format!("{name}-{index}-"),
+        None => format!("{name}-"),
+    };
+    let mut pod = pod_from_template(
+        job.at("/spec/template"),
+        meta::namespace(job),
+        &prefix,
+        meta::controller_ref(&**job),
+    );
+    let mut finalizers = pod["metadata"]["finalizers"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    finalizers.push(json!(TRACKING));
+    pod["metadata"]["finalizers"] = json!(finalizers);
+    if let Some(index) = index {
+        let index = index.to_string();
+        pod["metadata"]["annotations"][INDEX] = json!(index);
+        pod["metadata"]["labels"][INDEX] = json!(index);
+        if pod["spec"]["hostname"].is_null() {
+            pod["spec"]["hostname"] = json!(format!("{name}-{index}"));
+        }
+        for list in ["initContainers", "containers"] {
+            for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+                let mut env = container["env"].as_array().cloned().unwrap_or_default();
+                if env.iter().all(|e| e["name"] != "JOB_COMPLETION_INDEX") {
+                    let field = format!("metadata.labels['{INDEX}']");
+                    env.push(json!({
+                        "name": "JOB_COMPLETION_INDEX",
+                        "valueFrom": {"fieldRef": {"fieldPath": field}},
+                    }));
+                    container["env"] = json!(env);
+                }
+            }
+        }
+    }
+    pod
+}

@@ -1,0 +1,116 @@
+//! Which taints a node should have and when its pods have to go.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::ready_condition;
+use crate::kit::nodes::tolerates;
+
+#[cfg(test)]
+mod tests;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Condition, taint, and the status that means trouble.
+const PRESSURE: [(&str, &str); 4] = [
+    ("MemoryPressure", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "node.kubernetes.io/pid-pressure"),
+    (
+        "NetworkUnavailable",
+        "node.kubernetes.io/network-unavailable",
+    ),
+];
+
+pub(super) fn has_no_execute(taints: &[Taint]) -> bool {
+    taints.iter().any(|t| t.effect == "NoExecute")
+}
+
+/// Whether the node's conditions still have to become Unknown.
+pub(super) fn needs_unknown(node: &Node) -> bool {
+    ready_condition(node).is_none_or(|c| c.status != "Unknown")
+}
+
+/// Whether the node says, or we say for it, that it is not ready.
+pub(super) fn is_not_ready(node: &Node) -> bool {
+    ready_condition(node).is_some_and(|c| c.status != "True")
+}
+
+/// The taints that the node should have: ours follow its conditions, others stay.
+pub(super) fn taints(node: &Node, silent: bool, now: Timestamp) -> Vec<Taint> {
+    let old = crate::kit::nodes::taints(node);
+    let mut wanted: Vec<(&str, &str)> = Vec::new();
+    if node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true) {
+        wanted.push((UNSCHEDULABLE, "NoSchedule"));
+    }
+    let status = ready_condition(node).map(|c| c.status.as_str());
+    match status {
+        Some("False") => wanted.extend([(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
+        Some("Unknown") => wanted.extend([(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
+        None if silent => wanted.extend([(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
+        _ => {}
+    }
+    let conditions = node
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    for condition in conditions.filter(|c| c.status == "True") {
+        if let Some((_, taint)) = PRESSURE.iter().find(|(kind, _)| *kind == condition.type_) {
+            wanted.push((taint, "NoSchedule"));
+        }
+    }
+    let ours = |t: &Taint| {
+        let effect_is = |e: &str| t.effect == e;
+        match t.key.as_str() {
+            NOT_READY | UNREACHABLE => effect_is("NoSchedule") || effect_is("NoExecute"),
+            UNSCHEDULABLE => effect_is("NoSchedule"),
+            key => effect_is("NoSchedule") && PRESSURE.iter().any(|(_, p)| *p == key),
+        }
+    };
+    let mut result: Vec<Taint> = old
+        .iter()
+        .filter(|t| !ours(t) || wanted.contains(&(t.key.as_str(), t.effect.as_str())))
+        .cloned()
+        .collect();
+    for (key, effect) in wanted {
+        if result.iter().all(|t| t.key != key || t.effect != effect) {
+            result.push(Taint {
+                key: key.to_owned(),
+                effect: effect.to_owned(),
+                value: None,
+                time_added: Some(Time(now)),
+            });
+        }
+    }
+    result
+}
+
+/// When the pod has to leave the node; `None` if never.
+pub(super) fn eviction(taints: &[Taint], pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+    let tolerations = pod
+        .spec
+        .as_ref()
+        .and_then(|s| s.tolerations.as_deref())
+        .unwrap_or_default();
+    let mut earliest: Option<Timestamp> = None;
+    for taint in taints.iter().filter(|t| t.effect == "NoExecute") {
+        let used: Vec<_> = tolerations.iter().filter(|t| tolerates(t, taint)).collect();
+        let added = taint.time_added.as_ref().map_or(now, |t| t.0);
+        let at = if used.is_empty() {
+            added.min(now)
+        } else {
+            // The shortest of the limited ones; without limits the taint does not matter.
+            let Some(seconds) = used.iter().filter_map(|t| t.toleration_seconds).min() else {
+                continue;
+            };
+            added
+                .checked_add(SignedDuration::from_secs(seconds.max(0)))
+                .unwrap_or(Timestamp::MAX)
+        };
+        earliest = Some(earliest.map_or(at, |e| e.min(at)));
+    }
+    earliest
+}

@@ -1,0 +1,193 @@
+//! Which pods of a stateful set are made and which go, in which order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSetSpec;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use crate::kit::meta::scaled;
+
+#[cfg(test)]
+mod tests;
+
+/// What matters of a pod.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub ordinal: i32,
+    pub revision: String,
+    pub deleting: bool,
+    pub finished: bool,
+    pub running: bool,
+    pub ready: bool,
+    pub available: bool,
+    pub wait: Option<Duration>,
+    pub pod: Arc<Pod>,
+}
+
+impl Member {
+    fn healthy(&self) -> bool {
+        self.running && self.available && !self.deleting
+    }
+}
+
+/// What the specification asks for.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub start: i32,
+    pub replicas: i32,
+    pub min_ready: i32,
+    ordered: bool,
+    rolling: bool,
+    partition: Option<i32>,
+    max_unavailable: i32,
+    current: String,
+    update: String,
+}
+
+impl Rules {
+    /// `current` and `update` are the hashes of the two revisions.
+    pub(super) fn new(spec: &StatefulSetSpec, current: &str, update: &str) -> Self {
+        let strategy = spec.update_strategy.as_ref();
+        let rolling = strategy.and_then(|s| s.rolling_update.as_ref());
+        let replicas = spec.replicas.unwrap_or(1);
+        Self {
+            start: spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0),
+            replicas,
+            min_ready: spec.min_ready_seconds.unwrap_or(0),
+            ordered: spec.pod_management_policy.as_deref() != Some("Parallel"),
+            rolling: strategy.and_then(|s| s.type_.as_deref()) != Some("OnDelete"),
+            partition: rolling.and_then(|r| r.partition),
+            max_unavailable: scaled(
+                rolling.and_then(|r| r.max_unavailable.as_ref()),
+                replicas,
+                true,
+                1,
+            )
+            .max(1),
+            current: current.to_owned(),
+            update: update.to_owned(),
+        }
+    }
+
+    /// Whether the set should have a pod with that ordinal.
+    pub(super) fn wants(&self, ordinal: i32) -> bool {
+        (self.start..self.start.saturating_add(self.replicas)).contains(&ordinal)
+    }
+
+    fn first_updated(&self) -> i32 {
+        self.start + self.partition.unwrap_or(0)
+    }
+}
+
+/// One step.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Makes a pod of the update revision, or of the current one.
+    Create { ordinal: i32, updated: bool },
+    /// Deletes a pod.
+    Delete(i32),
+}
+
+/// The steps that may be taken now. Ordered sets take one at a time and wait for each pod.
+pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let find = |ordinal: i32| members.iter().find(|m| m.ordinal == ordinal);
+    // Pods below this count are still to be of the current revision.
+    let old = members
+        .iter()
+        .filter(|m| m.revision == rules.current && rules.wants(m.ordinal))
+        .count();
+    let keeps_current = |ordinal: i32| {
+        rules.current != rules.update
+            && match rules.partition {
+                Some(_) => ordinal < rules.first_updated(),
+                None if rules.rolling => {
+                    ordinal < rules.start + i32::try_from(old).unwrap_or(i32::MAX)
+                }
+                None => false,
+            }
+    };
+    for ordinal in rules.start..rules.start.saturating_add(rules.replicas) {
+        let step = match find(ordinal) {
+            None => Some(Action::Create {
+                ordinal,
+                updated: !keeps_current(ordinal),
+            }),
+            Some(member) if member.finished && !member.deleting => Some(Action::Delete(ordinal)),
+            Some(_) => None,
+        };
+        let acted = step.is_some();
+        actions.extend(step);
+        if rules.ordered && (acted || find(ordinal).is_some_and(|m| !m.healthy())) {
+            return actions;
+        }
+    }
+    let unhealthy = members
+        .iter()
+        .filter(|m| rules.wants(m.ordinal))
+        .find(|m| !m.healthy())
+        .map(|m| m.ordinal);
+    for member in members.iter().rev().filter(|m| !rules.wants(m.ordinal)) {
+        if member.deleting {
+            if rules.ordered {
+                return actions;
+            }
+            continue;
+        }
+        if rules.ordered && unhealthy.is_some() && member.healthy() {
+            return actions;
+        }
+        actions.push(Action::Delete(member.ordinal));
+        if rules.ordered {
+            return actions;
+        }
+    }
+    if !rules.rolling || !actions.is_empty() {
+        return actions;
+    }
+    let wanted = members.iter().filter(|m| rules.wants(m.ordinal));
+    let mut unavailable =
+        i32::try_from(wanted.filter(|m| !m.healthy()).count()).unwrap_or(i32::MAX);
+    let candidates = members
+        .iter()
+        .rev()
+        .filter(|m| rules.wants(m.ordinal) && m.ordinal >= rules.first_updated());
+    for member in candidates {
+        if member.deleting || member.revision == rules.update {
+            continue;
+        }
+        if member.healthy() {
+            if unavailable >= rules.max_unavailable {
+                break;
+            }
+            unavailable += 1;
+        }
+        actions.push(Action::Delete(member.ordinal));
+    }
+    actions
+}
+
+/// Whether all pods are of the update revision and work.
+pub(super) fn is_complete(rules: &Rules, members: &[Member]) -> bool {
+    let wanted: Vec<&Member> = members.iter().filter(|m| rules.wants(m.ordinal)).collect();
+    rules.rolling
+        && i32::try_from(wanted.len()) == Ok(rules.replicas)
+        && wanted
+            .iter()
+            .all(|m| m.revision == rules.update && m.ready && !m.deleting)
+}
+
+/// The status numbers.
+pub(super) fn status(rules: &Rules, members: &[Member]) -> Value {
+    let count =
+        |f: &dyn Fn(&Member) -> bool| members.iter().filter(|m| !m.finished && f(m)).count();
+    json!({
+        "replicas": count(&|_| true),
+        "readyReplicas": count(&|m| m.ready),
+        "availableReplicas": count(&|m| m.available),
+        "currentReplicas": count(&|m| m.revision == rules.current && !m.deleting),
+        "updatedReplicas": count(&|m| m.revision == rules.update && !m.deleting),
+    })
+}
