@@ -1,3 +1,48 @@
-//! The scheduler: queue, snapshot, plugins and binder.
+//! The scheduler: which pod goes to which node with which devices.
+//!
+//! Observations of the API server come in through watches, decisions go out as writes. In between there is one state
+//! with one owner ([`core::Core`]): queue, nodes with their pods, claims with their devices. It is a plain function of
+//! its inputs, without clock and I/O. Writing ([`writer`]) is asynchronous: while the claims and the binding of one pod
+//! are written, the next pods are placed, on a state that already has the decision in it.
+//!
+//! Invariants:
+//! - a device is never given twice: from the decision until the written claim is seen, it is in use ([`dra::claims`]);
+//! - everything is written with preconditions; losing a race leads to another attempt, never to an overwrite;
+//! - the crate talks to [`kube::Client`] and does not know which server answers; killed at any moment and started
+//!   again, it goes on from what the API server has.
+//!
+//! ```no_run
+//! # async fn example(client: kube::Client) -> Result<(), allot_scheduler::Error> {
+//! let config = allot_scheduler::Config::default();
+//! let shutdown = tokio_util::sync::CancellationToken::new();
+//! allot_scheduler::run(client, config, shutdown).await
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod actions;
+pub mod attempt;
+pub mod cache;
+pub mod config;
+pub mod core;
+pub mod dra;
+pub mod hints;
+pub mod message;
+pub mod node;
+pub mod plugins;
+pub mod pod;
+pub mod preemption;
+pub mod queue;
+pub mod reflector;
+pub mod resources;
+mod run;
+pub mod selectors;
+pub mod solver;
+pub mod status;
+pub mod taint_rules;
+pub mod version;
+pub mod writer;
+
+pub use config::Config;
+pub use run::{Error, run};

@@ -1,0 +1,118 @@
+//! What the scheduler decided to do, as values; [`crate::writer`] carries it out.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+
+use crate::pod::{Key, PodInfo, Uid};
+
+/// A claim that has to be written before its pod can be bound.
+#[derive(Debug, Clone)]
+pub struct ClaimTask {
+    /// Namespace and name.
+    pub key: Key,
+    /// Identity.
+    pub uid: Uid,
+    /// The newest known version; the first write is based on it.
+    pub claim: Arc<ResourceClaim>,
+    /// What to allocate, when the claim is not known to be allocated.
+    pub allocation: Option<Arc<AllocationResult>>,
+}
+
+/// The claim for extended resources that has to be created before its pod can be bound.
+#[derive(Debug, Clone)]
+pub struct SpecialTask {
+    /// Identity while it exists only in memory.
+    pub uid: Uid,
+    /// The claim as it exists in memory.
+    pub claim: Arc<ResourceClaim>,
+    /// What to allocate.
+    pub allocation: Arc<AllocationResult>,
+    /// What to record in the pod's status.
+    pub mappings: Vec<ContainerExtendedResourceRequest>,
+}
+
+/// A pod to bind.
+#[derive(Debug, Clone)]
+pub struct BindJob {
+    /// The pod.
+    pub pod: Arc<PodInfo>,
+    /// The node it goes to.
+    pub node: Arc<str>,
+    /// Claims to write first.
+    pub claims: Vec<ClaimTask>,
+    /// A claim to create first.
+    pub special: Option<SpecialTask>,
+    /// Report when the claims are written instead of going on: binding conditions have to come true first.
+    pub wait: bool,
+}
+
+/// A pod that could not be scheduled, for its condition and an event.
+#[derive(Debug, Clone)]
+pub struct Rejected {
+    /// The pod.
+    pub pod: Arc<PodInfo>,
+    /// `Unschedulable` or `SchedulerError`.
+    pub reason: &'static str,
+    /// Why, for a human.
+    pub message: String,
+    /// What to do with the pod's nominated node.
+    pub nominate: Nominate,
+}
+
+/// What to do with the pod's nominated node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Nominate {
+    /// Leave it as it is.
+    Keep,
+    /// The pod is expected on this node.
+    Set(Arc<str>),
+    /// The pod is expected nowhere.
+    Clear,
+}
+
+/// Something to write.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Write the pod's claims, then its binding.
+    Bind(Box<BindJob>),
+    /// Write the binding; claims are written.
+    BindPod {
+        /// The pod.
+        pod: Arc<PodInfo>,
+        /// The node it goes to.
+        node: Arc<str>,
+    },
+    /// Tell that a pod could not be scheduled.
+    Reject(Box<Rejected>),
+    /// Delete pods so that another fits.
+    Preempt {
+        /// For whom.
+        preemptor: Arc<PodInfo>,
+        /// Where.
+        node: Arc<str>,
+        /// Who goes.
+        victims: Vec<Arc<PodInfo>>,
+    },
+    /// Take the nomination from a pod, because a pod of higher priority comes to its node.
+    ClearNomination(Arc<PodInfo>),
+    /// Take the allocation from a claim that nobody uses.
+    Deallocate(Arc<ResourceClaim>),
+    /// Delete a special claim that is left over.
+    DeleteSpecial(Arc<ResourceClaim>),
+    /// Take the reservation for a pod back after its binding failed.
+    Unreserve {
+        /// The pod.
+        pod: Uid,
+        /// The claim.
+        claim: Arc<ResourceClaim>,
+    },
+    /// Tell that devices of a pod are being made ready.
+    WaitsForConditions {
+        /// The pod.
+        pod: Arc<PodInfo>,
+        /// The node it goes to.
+        node: Arc<str>,
+    },
+}

@@ -1,0 +1,147 @@
+//! Settings of the scheduler, and how they are read from a KubeSchedulerConfiguration file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::plugins::fit::FitArgs;
+use crate::plugins::{Plugin, PluginSet};
+use crate::queue::Backoff;
+
+mod file;
+
+pub use file::{ConfigError, parse};
+
+/// Arguments of the plugin DynamicResources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DynamicResourcesArgs {
+    /// How long one node may take; `None` for no limit.
+    pub filter_timeout: Option<Duration>,
+    /// How long binding conditions may take to come true.
+    pub binding_timeout: Duration,
+}
+
+impl Default for DynamicResourcesArgs {
+    fn default() -> Self {
+        Self { filter_timeout: Some(Duration::from_secs(10)), binding_timeout: Duration::from_secs(600) }
+    }
+}
+
+/// One way of scheduling; pods choose by `spec.schedulerName`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// The scheduler name that it stands for.
+    pub name: Arc<str>,
+    /// Plugins that filter (and gate, and allocate).
+    pub filters: PluginSet,
+    /// Plugins that score, with their weights.
+    pub weights: Vec<(Plugin, i64)>,
+    /// Plugins that are asked when a pod fits nowhere.
+    pub post_filters: PluginSet,
+    /// Share of nodes to find before scoring, in percent; `None` for upstream's rule.
+    pub percentage_of_nodes: Option<u32>,
+    /// Arguments of DynamicResources.
+    pub dynamic_resources: DynamicResourcesArgs,
+    /// Arguments of NodeResourcesFit.
+    pub fit: FitArgs,
+    /// Resources of NodeResourcesBalancedAllocation.
+    pub balanced: Vec<(Arc<str>, i64)>,
+    /// What required affinity of another pod counts in the score of InterPodAffinity.
+    pub hard_pod_affinity_weight: i64,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            name: "default-scheduler".into(),
+            filters: PluginSet::all(),
+            weights: Plugin::ALL.iter().filter(|p| p.scores()).map(|p| (*p, p.default_weight())).collect(),
+            post_filters: PluginSet::all(),
+            percentage_of_nodes: None,
+            dynamic_resources: DynamicResourcesArgs::default(),
+            fit: FitArgs::default(),
+            balanced: vec![("cpu".into(), 1), ("memory".into(), 1)],
+            hard_pod_affinity_weight: 1,
+        }
+    }
+}
+
+impl Profile {
+    /// The weight of a plugin's score; zero when it does not score.
+    pub fn weight(&self, plugin: Plugin) -> i64 {
+        self.weights.iter().find(|(p, _)| *p == plugin).map_or(0, |(_, w)| *w)
+    }
+}
+
+/// Leader election as configured; carrying it out is the caller's business, since the client has to be fenced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// Whether to elect a leader.
+    pub enabled: bool,
+    /// Name of the Lease.
+    pub name: String,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Others take over after this time.
+    pub lease_duration: Duration,
+    /// The leader gives up after this time without a renewal.
+    pub renew_deadline: Duration,
+    /// Time between attempts.
+    pub retry_period: Duration,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            name: "kube-scheduler".to_owned(),
+            namespace: "kube-system".to_owned(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Limits of the connection to the API server.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClientConnection {
+    /// Path of a kubeconfig.
+    pub kubeconfig: Option<String>,
+    /// Requests per second; `None` for no limit of ours.
+    pub qps: Option<f32>,
+    /// Requests above the rate for a short time.
+    pub burst: Option<u32>,
+}
+
+/// Everything that can be set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Ways of scheduling; never empty.
+    pub profiles: Vec<Profile>,
+    /// How long pods that failed stay back.
+    pub backoff: Backoff,
+    /// How many bindings are written at the same time.
+    pub parallel_bindings: usize,
+    /// Which features of the model are on.
+    pub features: allot_model::features::Features,
+    /// Leader election.
+    pub leader_election: LeaderElection,
+    /// The connection.
+    pub client_connection: ClientConnection,
+}
+
+#[cfg(test)]
+mod tests;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            profiles: vec![Profile::default()],
+            backoff: Backoff::default(),
+            parallel_bindings: 64,
+            features: allot_model::features::Features::default(),
+            leader_election: LeaderElection::default(),
+            client_connection: ClientConnection::default(),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The scheduler's state and everything it decides. No I/O, no clock, no threads that outlive a call.
+//!
+//! Observations and outcomes of writes come in as [`Input`], decisions go out as [`Action`]; both in one order, through
+//! one owner. So an attempt always sees a consistent state, nothing can change during it, and a run is a function of its
+//! inputs: the simulation in the tests replays any run exactly.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::actions::Action;
+use crate::cache::Cache;
+use crate::config::{Config, Profile};
+use crate::dra::DraContext;
+use crate::dra::claims::Claims;
+use crate::dra::classes::Classes;
+use crate::hints::{self, ClusterEvent};
+use crate::plugins::Plugin;
+use crate::pod::{Key, PodInfo, Uid};
+use crate::preemption::Budget;
+use crate::queue::{Now, Queue, QueuedPod};
+use crate::reflector::Observed;
+use crate::solver::Solver;
+use crate::taint_rules::DeviceTaintRule;
+
+mod binding;
+mod devices;
+mod nodes;
+mod pods;
+mod schedule;
+
+pub use binding::BindError;
+
+/// Something that the scheduler has to know.
+#[derive(Debug)]
+pub enum Input {
+    /// Nodes.
+    Node(Observed<Node>),
+    /// Pods.
+    Pod(Observed<Pod>),
+    /// Claims.
+    Claim(Observed<ResourceClaim>),
+    /// Slices.
+    Slice(Observed<ResourceSlice>),
+    /// Device classes.
+    Class(Observed<DeviceClass>),
+    /// Rules that taint devices.
+    TaintRule(Observed<DeviceTaintRule>),
+    /// Disruption budgets.
+    Budget(Observed<PodDisruptionBudget>),
+    /// Namespaces.
+    Namespace(Observed<Namespace>),
+    /// A claim was written for a pod.
+    ClaimWritten {
+        /// For which pod.
+        pod: Uid,
+        /// Under which identity the allocation is in flight.
+        in_flight: Uid,
+        /// The claim as the server answered.
+        claim: Arc<ResourceClaim>,
+    },
+    /// A claim was written outside of a binding.
+    ClaimChanged(Arc<ResourceClaim>),
+    /// All claims of a pod are written; its binding waits for conditions.
+    ClaimsReady(Uid),
+    /// The binding of a pod is over.
+    Bound {
+        /// The pod.
+        pod: Uid,
+        /// How it went.
+        outcome: Result<(), BindError>,
+    },
+}
+
+/// Time of a call: monotonic for waiting, wall clock for the API.
+#[derive(Debug, Clone, Copy)]
+pub struct Time {
+    /// Since the scheduler started.
+    pub now: Now,
+    /// As the API writes it.
+    pub wall: Timestamp,
+}
+
+/// A pod on its way to a node.
+#[derive(Debug)]
+struct Binding {
+    queued: QueuedPod,
+    node: Arc<str>,
+    /// Identities under which allocations are in flight for it.
+    in_flight: Vec<Uid>,
+    /// Claims that it needs.
+    claims: Vec<Key>,
+    /// The special claim, once it was created.
+    special: Option<Arc<ResourceClaim>>,
+    /// Claims are written, conditions have to come true until then.
+    waits_until: Option<Timestamp>,
+    waiting: bool,
+    /// When the attempt began.
+    started: Now,
+}
+
+/// Counters of what happened, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pod was bound.
+    Scheduled,
+    /// The pod fits nowhere.
+    Unschedulable,
+    /// Something failed.
+    Error,
+}
+
+/// Sees what happens, for metrics. All methods do nothing unless told otherwise.
+pub trait Observer: Send {
+    /// An attempt is over. `taken` is the time from its begin to its end.
+    fn attempt(&self, _profile: &str, _outcome: Outcome, _taken: Now) {}
+    /// A pod was bound, `attempts` after it came, `waited` after it entered the queue.
+    fn bound(&self, _attempts: u32, _waited: Now) {}
+    /// Binding conditions of a pod are settled.
+    fn conditions(&self, _profile: &str, _driver: &str, _status: &'static str, _waited: Now) {}
+}
+
+impl Observer for () {}
+
+/// The state. See the module.
+pub struct Core {
+    config: Config,
+    observer: Box<dyn Observer>,
+    queue: Queue,
+    cache: Cache,
+    claims: Claims,
+    classes: Classes,
+    solver: Solver,
+    pods: FxHashMap<Key, Arc<PodInfo>>,
+    slices: FxHashSet<String>,
+    rules: FxHashMap<String, DeviceTaintRule>,
+    budgets: FxHashMap<Key, Budget>,
+    nominated: FxHashMap<Uid, (Arc<PodInfo>, Arc<str>)>,
+    bindings: FxHashMap<Uid, Binding>,
+    next_start: usize,
+    actions: Vec<Action>,
+}
+
+impl Core {
+    /// A scheduler that knows nothing yet.
+    pub fn new(config: Config, observer: Box<dyn Observer>) -> Self {
+        let features = devices::allocator_features(&config.features);
+        Self {
+            queue: Queue::new(config.backoff),
+            cache: Cache::default(),
+            claims: Claims::new(allot_allocator::Cluster::new(features)),
+            classes: Classes::default(),
+            solver: Solver::new(features),
+            pods: FxHashMap::default(),
+            slices: FxHashSet::default(),
+            rules: FxHashMap::default(),
+            budgets: FxHashMap::default(),
+            nominated: FxHashMap::default(),
+            bindings: FxHashMap::default(),
+            next_start: 0,
+            actions: Vec::new(),
+            observer,
+            config,
+        }
+    }
+
+    /// Takes note of something.
+    pub fn handle(&mut self, input: Input, time: Time) {
+        match input {
+            Input::Node(o) => self.observe_nodes(o, time),
+            Input::Pod(o) => self.observe_pods(o, time),
+            Input::Claim(o) => self.observe_claims(o, time),
+            Input::Slice(o) => self.observe_slices(o, time),
+            Input::Class(o) => self.observe_classes(o, time),
+            Input::TaintRule(o) => self.observe_rules(o, time),
+            Input::Budget(o) => self.observe_budgets(o),
+            Input::Namespace(o) => self.observe_namespaces(o, time),
+            Input::ClaimWritten { pod, in_flight, claim } => self.claim_written(&pod, &in_flight, claim, time),
+            Input::ClaimChanged(claim) => self.claim_changed(claim, time),
+            Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
+            Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
+        }
+    }
+
+    /// Decisions since the last call.
+    pub fn take_actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When to call [`Core::tick`] without any input.
+    pub fn next_wakeup(&self, time: Time) -> Option<Now> {
+        let conditions = self.bindings.values().filter_map(|b| b.waits_until).min().map(|at| {
+            let left = at.duration_since(time.wall);
+            time.now + std::time::Duration::try_from(left).unwrap_or_default()
+        });
+        [self.queue.next_wakeup(), conditions].into_iter().flatten().min()
+    }
+
+    /// Looks for deadlines that have passed.
+    pub fn tick(&mut self, time: Time) {
+        self.check_conditions(time);
+    }
+
+    /// Number of pods per part of the queue.
+    pub fn queue_counts(&self) -> crate::queue::Counts {
+        self.queue.counts()
+    }
+
+    /// Nodes and pods as the scheduler sees them.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// Claims and devices as the scheduler sees them.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The profile for a scheduler name.
+    fn profile(&self, name: &str) -> Option<&Profile> {
+        self.config.profiles.iter().find(|p| *p.name == *name)
+    }
+
+    /// What holds a pod back from being tried at all.
+    fn gate(&self, pod: &PodInfo) -> Option<Plugin> {
+        let profile = self.profile(crate::pod::scheduler_name(&pod.pod))?;
+        let gated = pod.spec().scheduling_gates.as_ref().is_some_and(|g| !g.is_empty());
+        if gated && profile.filters.contains(Plugin::SchedulingGates) {
+            return Some(Plugin::SchedulingGates);
+        }
+        if profile.filters.contains(Plugin::DynamicResources)
+            && crate::dra::pre_enqueue(pod, &self.claims).is_err()
+        {
+            return Some(Plugin::DynamicResources);
+        }
+        None
+    }
+
+    /// Brings pods back that an event may help.
+    fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
+        let interested = hints::interested(event);
+        for pod in self.queue.waiting_for(interested) {
+            let Some(queued) = self.queue.get(&pod.uid) else { continue };
+            let rejectors = queued.rejected_by;
+            if interested.iter().any(|p| rejectors.contains(p) && hints::may_help(p, &pod, event)) {
+                let gate = self.gate(&pod);
+                self.queue.activate(&pod.uid, gate, time.now);
+            }
+        }
+    }
+
+    /// What DynamicResources reads.
+    fn dra<'a>(&'a self, profile: &Profile, time: Time) -> DraContext<'a> {
+        use allot_model::features::Feature;
+        let on = |f| self.config.features.enabled(f);
+        DraContext {
+            claims: &self.claims,
+            classes: &self.classes,
+            solver: &self.solver,
+            binding_timeout: profile.dynamic_resources.binding_timeout,
+            binding_conditions: on(Feature::DRADeviceBindingConditions) && on(Feature::DRAResourceClaimDeviceStatus),
+            extended_resources: on(Feature::DRAExtendedResource),
+            prioritized_list: on(Feature::DRAPrioritizedList),
+            now: time.wall,
+        }
+    }
+}

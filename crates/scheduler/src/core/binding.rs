@@ -1,0 +1,186 @@
+//! Pods on their way to a node: claims get written, conditions come true, the binding is written; or something fails.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
+use super::{Core, Outcome, Time};
+use crate::actions::Action;
+use crate::dra::claims::{key_of, uid_of};
+use crate::dra::conditions::{self, Readiness};
+use crate::dra::resolve;
+use crate::pod::{Key, Uid, scheduler_name};
+
+/// Why a binding failed, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BindError {
+    /// The text for the pod's condition and event.
+    pub message: String,
+}
+
+impl Core {
+    /// A claim of a pod was written: believe the answer first, then forget what was in flight. In between, both say
+    /// that the devices are in use.
+    pub(super) fn claim_written(&mut self, pod: &Uid, in_flight: &Uid, claim: Arc<ResourceClaim>, time: Time) {
+        let change = self.claims.assume(claim.clone());
+        if **in_flight != *uid_of(&claim)
+            && let Some(binding) = self.bindings.get_mut(pod)
+        {
+            binding.special = Some(claim);
+        }
+        self.after(&change, time);
+        let change = self.claims.settle(in_flight, pod, true);
+        self.after(&change, time);
+    }
+
+    /// All claims are written; wait until their devices are ready.
+    pub(super) fn claims_ready(&mut self, pod: &Uid, time: Time) {
+        let Some(binding) = self.bindings.get_mut(pod) else { return };
+        binding.waiting = true;
+        let (info, node) = (binding.queued.info.clone(), binding.node.clone());
+        let timeout = self
+            .profile(scheduler_name(&info.pod))
+            .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout);
+        let deadline = self.claims_of(pod).iter().filter_map(|c| conditions::deadline(c, timeout)).min();
+        if let Some(binding) = self.bindings.get_mut(pod) {
+            binding.waits_until = deadline.or_else(|| time.wall.checked_add(timeout).ok());
+        }
+        if self.check_binding(pod, time) {
+            self.actions.push(Action::WaitsForConditions { pod: info, node });
+        }
+    }
+
+    fn claims_of(&self, pod: &Uid) -> Vec<Arc<ResourceClaim>> {
+        let Some(binding) = self.bindings.get(pod) else { return Vec::new() };
+        let keys = binding.claims.iter().cloned().chain(binding.special.as_ref().map(|c| key_of(c)));
+        keys.filter_map(|key| self.claims.get(&key).cloned()).collect()
+    }
+
+    /// Looks at every pod that waits for conditions.
+    pub(super) fn check_conditions(&mut self, time: Time) {
+        let due: Vec<Uid> = self
+            .bindings
+            .iter()
+            .filter(|(_, b)| b.waiting && b.waits_until.is_some_and(|at| at <= time.wall))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for pod in due {
+            self.check_binding(&pod, time);
+        }
+    }
+
+    /// Looks at the pods that wait for conditions of a claim.
+    pub(super) fn check_conditions_of(&mut self, claim: &Key, time: Time) {
+        let concerned: Vec<Uid> = self
+            .bindings
+            .iter()
+            .filter(|(_, b)| {
+                b.waiting && (b.claims.contains(claim) || b.special.as_ref().is_some_and(|c| key_of(c) == *claim))
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for pod in concerned {
+            self.check_binding(&pod, time);
+        }
+    }
+
+    /// Goes on with a pod whose devices are ready, gives up one whose devices are not going to be. Says whether it
+    /// still waits.
+    fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
+        let Some(binding) = self.bindings.get(pod).filter(|b| b.waiting) else { return false };
+        let late = binding.waits_until.is_some_and(|at| at <= time.wall);
+        let keys: Vec<Key> = binding.claims.clone();
+        let claims = self.claims_of(pod);
+        let error = claims.iter().find_map(|claim| {
+            let name = claim.metadata.name.as_deref().unwrap_or_default();
+            if claim.status.as_ref().and_then(|s| s.allocation.as_ref()).is_none() {
+                return Some(format!("claim {} got deallocated elsewhere in the meantime", key_of(claim)));
+            }
+            match conditions::readiness(claim) {
+                Readiness::Ready => None,
+                Readiness::Failed { reason, message } => Some(format!(
+                    "device binding failed: claim={name}, reason={reason}, message={message:?}"
+                )),
+                Readiness::Waiting if late => Some(format!("device binding timeout: claim={name}")),
+                Readiness::Waiting => None,
+            }
+        });
+        let missing = keys.iter().find(|key| self.claims.get(key).is_none());
+        let error = error.or_else(|| missing.map(|key| format!("claim {key} got deleted in the meantime")));
+        if let Some(message) = error {
+            let status = if late { "timeout" } else { "failure" };
+            self.note_conditions(pod, &claims, status, time);
+            self.bound(pod, Err(BindError { message }), time);
+            return false;
+        }
+        if claims.iter().all(|c| conditions::readiness(c) == Readiness::Ready) {
+            self.note_conditions(pod, &claims, "success", time);
+            if let Some(binding) = self.bindings.get_mut(pod) {
+                binding.waiting = false;
+                binding.waits_until = None;
+                let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
+                self.actions.push(Action::BindPod { pod, node });
+            }
+            return false;
+        }
+        true
+    }
+
+    fn note_conditions(&self, pod: &Uid, claims: &[Arc<ResourceClaim>], status: &'static str, time: Time) {
+        let Some(binding) = self.bindings.get(pod) else { return };
+        let profile = scheduler_name(&binding.queued.info.pod);
+        for driver in claims.iter().flat_map(|c| conditions::drivers(c)) {
+            self.observer.conditions(profile, driver, status, time.now.saturating_sub(binding.started));
+        }
+    }
+
+    /// The binding of a pod is over.
+    pub(super) fn bound(&mut self, pod: &Uid, outcome: Result<(), BindError>, time: Time) {
+        let Some(binding) = self.bindings.remove(pod) else { return };
+        let taken = time.now.saturating_sub(binding.started);
+        let profile = scheduler_name(&binding.queued.info.pod).to_owned();
+        match outcome {
+            Ok(()) => {
+                self.observer.attempt(&profile, Outcome::Scheduled, taken);
+                let waited = time.now.saturating_sub(binding.queued.entered);
+                self.observer.bound(binding.queued.attempts, waited);
+                for uid in &binding.in_flight {
+                    let change = self.claims.settle(uid, pod, true);
+                    self.after(&change, time);
+                }
+            }
+            Err(error) => {
+                tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
+                self.observer.attempt(&profile, Outcome::Error, taken);
+                // First off the node, so that pods brought back below find the room.
+                self.cache.forget(pod);
+                for uid in &binding.in_flight {
+                    let change = self.claims.settle(uid, pod, false);
+                    self.after(&change, time);
+                }
+                self.unreserve(pod, &binding);
+                self.requeue(&crate::hints::ClusterEvent::PodGone(&binding.queued.info), time);
+                // The pod may have changed, or be gone, meanwhile.
+                if let Some(current) = self.current(&binding.queued.info).cloned()
+                    && !current.is_terminating()
+                    && current.node_name().is_none()
+                {
+                    let queued = crate::queue::QueuedPod { info: current, ..binding.queued };
+                    self.fail(queued, error.message, time);
+                }
+            }
+        }
+    }
+
+    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
+        for key in &binding.claims {
+            if let Some(claim) = self.claims.get(key).filter(|c| resolve::is_reserved_for(c, pod)) {
+                self.actions.push(Action::Unreserve { pod: pod.clone(), claim: claim.clone() });
+            }
+        }
+        if let Some(special) = &binding.special {
+            self.actions.push(Action::DeleteSpecial(special.clone()));
+        }
+    }
+}

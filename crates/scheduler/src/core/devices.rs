@@ -1,0 +1,130 @@
+//! Claims, slices, classes and taint rules.
+
+use std::sync::Arc;
+
+use allot_allocator::Features as AllocatorFeatures;
+use allot_model::features::{Feature, Features};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{Core, Time};
+use crate::dra::claims::{Change, key_of};
+use crate::hints::ClusterEvent;
+use crate::pod::Key;
+use crate::reflector::Observed;
+use crate::taint_rules::DeviceTaintRule;
+
+/// What the allocator has to know of the gates.
+pub(super) fn allocator_features(features: &Features) -> AllocatorFeatures {
+    let on = |f| features.enabled(f);
+    AllocatorFeatures {
+        admin_access: on(Feature::DRAAdminAccess),
+        prioritized_list: on(Feature::DRAPrioritizedList),
+        partitionable_devices: on(Feature::DRAPartitionableDevices),
+        device_taints: on(Feature::DRADeviceTaints),
+        binding_conditions: on(Feature::DRADeviceBindingConditions) && on(Feature::DRAResourceClaimDeviceStatus),
+        consumable_capacity: on(Feature::DRAConsumableCapacity),
+        list_type_attributes: on(Feature::DRAListTypeAttributes),
+    }
+}
+
+impl Core {
+    pub(super) fn observe_claims(&mut self, observed: Observed<ResourceClaim>, time: Time) {
+        match observed {
+            Observed::Applied(claim) => {
+                let change = self.claims.see(Arc::new(*claim));
+                self.after(&change, time);
+            }
+            Observed::Deleted(claim) => self.forget_claim(&key_of(&claim), time),
+            Observed::Listed { items, version } => {
+                let present: FxHashSet<Key> = items.iter().map(key_of).collect();
+                let mut gone = self.claims.seen_keys();
+                gone.extend(self.claims.unseen_older_than(&version));
+                gone.retain(|k| !present.contains(k));
+                gone.iter().for_each(|key| self.forget_claim(key, time));
+                for claim in items {
+                    let change = self.claims.see(Arc::new(claim));
+                    self.after(&change, time);
+                }
+            }
+        }
+    }
+
+    fn forget_claim(&mut self, key: &Key, time: Time) {
+        let change = self.claims.disappear(key);
+        self.after(&change, time);
+    }
+
+    pub(super) fn claim_changed(&mut self, claim: Arc<ResourceClaim>, time: Time) {
+        let change = self.claims.assume(claim);
+        self.after(&change, time);
+    }
+
+    /// Brings back the pods that a change of a claim concerns.
+    pub(super) fn after(&mut self, change: &Change, time: Time) {
+        if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
+            for pod in self.queue.users_of_claim(key) {
+                let gate = self.gate(&pod);
+                self.queue.activate(&pod.uid, gate, time.now);
+            }
+            self.check_conditions_of(key, time);
+        }
+        if change.freed {
+            self.requeue(&ClusterEvent::DevicesFreed, time);
+        }
+    }
+
+    pub(super) fn observe_slices(&mut self, observed: Observed<ResourceSlice>, time: Time) {
+        match observed {
+            Observed::Applied(slice) => self.set_slice(&slice),
+            Observed::Deleted(slice) => self.remove_slice(slice.metadata.name.as_deref().unwrap_or_default()),
+            Observed::Listed { items, .. } => {
+                let present: FxHashSet<&str> = items.iter().filter_map(|s| s.metadata.name.as_deref()).collect();
+                let gone: Vec<String> =
+                    self.slices.iter().filter(|n| !present.contains(n.as_str())).cloned().collect();
+                gone.iter().for_each(|name| self.remove_slice(name));
+                items.iter().for_each(|slice| self.set_slice(slice));
+            }
+        }
+        // Also a deletion can help: what is left of a pool may be complete and valid now.
+        self.requeue(&ClusterEvent::DevicesChanged, time);
+    }
+
+    fn set_slice(&mut self, slice: &ResourceSlice) {
+        self.slices.insert(slice.metadata.name.clone().unwrap_or_default());
+        self.claims.cluster_mut().apply(slice);
+    }
+
+    fn remove_slice(&mut self, name: &str) {
+        self.slices.remove(name);
+        self.claims.cluster_mut().remove(name);
+    }
+
+    pub(super) fn observe_classes(&mut self, observed: Observed<DeviceClass>, time: Time) {
+        match observed {
+            Observed::Applied(class) => self.classes.set(Arc::new(*class)),
+            Observed::Deleted(class) => self.classes.remove(class.metadata.name.as_deref().unwrap_or_default()),
+            Observed::Listed { items, .. } => self.classes.replace(items),
+        }
+        self.requeue(&ClusterEvent::ClassChanged, time);
+    }
+
+    pub(super) fn observe_rules(&mut self, observed: Observed<DeviceTaintRule>, time: Time) {
+        match observed {
+            Observed::Applied(rule) => {
+                self.rules.insert(rule.name.clone(), *rule);
+            }
+            Observed::Deleted(rule) => {
+                self.rules.remove(&rule.name);
+            }
+            Observed::Listed { items, .. } => {
+                self.rules = items.into_iter().map(|r| (r.name.clone(), r)).collect::<FxHashMap<_, _>>();
+            }
+        }
+        let mut names: Vec<&String> = self.rules.keys().collect();
+        names.sort_unstable();
+        let rules = names.into_iter().map(|n| self.rules[n].rule.clone()).collect();
+        self.claims.cluster_mut().set_taint_rules(rules);
+        self.requeue(&ClusterEvent::DevicesChanged, time);
+    }
+}

@@ -1,0 +1,113 @@
+//! Pods: into the queue, onto nodes, gone.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use rustc_hash::FxHashSet;
+
+use super::{Core, Time};
+use crate::hints::ClusterEvent;
+use crate::pod::{Key, PodInfo, scheduler_name};
+use crate::reflector::Observed;
+
+impl Core {
+    pub(super) fn observe_pods(&mut self, observed: Observed<Pod>, time: Time) {
+        match observed {
+            Observed::Applied(pod) => self.set_pod(*pod, time),
+            Observed::Deleted(pod) => self.remove_pod(&key(&pod), time),
+            Observed::Listed { items, .. } => {
+                let present: FxHashSet<Key> = items.iter().map(key).collect();
+                let gone: Vec<Key> = self.pods.keys().filter(|k| !present.contains(*k)).cloned().collect();
+                gone.iter().for_each(|k| self.remove_pod(k, time));
+                items.into_iter().for_each(|pod| self.set_pod(pod, time));
+            }
+        }
+    }
+
+    fn set_pod(&mut self, pod: Pod, time: Time) {
+        let new = Arc::new(PodInfo::new(Arc::new(pod)));
+        let old = self.pods.get(&new.key).cloned();
+        if old.as_ref().is_some_and(|o| o.uid != new.uid) {
+            self.remove_pod(&new.key, time);
+        }
+        let old = old.filter(|o| o.uid == new.uid);
+        if new.is_finished() {
+            self.remove_pod(&new.key, time);
+            return;
+        }
+        self.pods.insert(new.key.clone(), new.clone());
+        if new.node_name().is_some() {
+            self.set_assigned(old.as_deref(), new, time);
+        } else {
+            self.set_pending(old.as_deref(), new, time);
+        }
+    }
+
+    fn set_assigned(&mut self, old: Option<&PodInfo>, new: Arc<PodInfo>, time: Time) {
+        self.queue.remove(&new.uid);
+        self.nominated.remove(&new.uid);
+        self.cache.set_pod(new.clone());
+        match old.filter(|o| o.node_name().is_some()) {
+            None => self.requeue(&ClusterEvent::PodAdded(&new), time),
+            Some(old) if old.labels() != new.labels() => self.requeue(&ClusterEvent::PodChanged(&new), time),
+            Some(_) => {}
+        }
+    }
+
+    fn set_pending(&mut self, old: Option<&PodInfo>, new: Arc<PodInfo>, time: Time) {
+        if self.profile(scheduler_name(&new.pod)).is_none() {
+            return;
+        }
+        if let Some(node) = new.nominated_node() {
+            self.nominated.insert(new.uid.clone(), (new.clone(), node.into()));
+        } else if old.is_some_and(|o| o.nominated_node().is_some()) {
+            self.nominated.remove(&new.uid);
+        }
+        if let Some(binding) = self.bindings.get_mut(&new.uid) {
+            binding.queued.info = new;
+            return;
+        }
+        if new.is_terminating() {
+            self.queue.remove(&new.uid);
+            return;
+        }
+        let gate = self.gate(&new);
+        if !self.queue.contains(&new.uid) {
+            self.queue.add(new, gate, time.now);
+            return;
+        }
+        let matters = old.is_none_or(|old| may_fit_now(old, &new));
+        let uid = new.uid.clone();
+        self.queue.update(new);
+        if matters {
+            self.queue.activate(&uid, gate, time.now);
+        }
+    }
+
+    fn remove_pod(&mut self, key: &Key, time: Time) {
+        let Some(pod) = self.pods.remove(key) else { return };
+        self.queue.remove(&pod.uid);
+        self.nominated.remove(&pod.uid);
+        let was_placed = self.cache.node_of(&pod.uid).is_some();
+        self.cache.remove_pod(&pod.uid);
+        if was_placed {
+            self.requeue(&ClusterEvent::PodGone(&pod), time);
+        }
+    }
+
+    /// The newest version of a pod that still exists.
+    pub(super) fn current(&self, pod: &PodInfo) -> Option<&Arc<PodInfo>> {
+        self.pods.get(&pod.key).filter(|p| p.uid == pod.uid)
+    }
+}
+
+fn key(pod: &Pod) -> Key {
+    let meta = &pod.metadata;
+    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+/// Whether an update of a pending pod is more than a note about the last attempt.
+fn may_fit_now(old: &PodInfo, new: &PodInfo) -> bool {
+    let claims = |p: &PodInfo| p.pod.status.as_ref().and_then(|s| s.resource_claim_statuses.clone());
+    old.pod.spec != new.pod.spec || old.labels() != new.labels() || claims(old) != claims(new)
+}

@@ -1,0 +1,297 @@
+//! One attempt from the queue to a decision.
+
+use std::sync::Arc;
+
+use super::{Binding, Core, Outcome, Time};
+use crate::actions::{Action, BindJob, ClaimTask, Nominate, Rejected, SpecialTask};
+use crate::attempt::{Attempt, Placement, Unplaced};
+use crate::config::Profile;
+use crate::dra::claims::{allocation_of, uid_of};
+use crate::dra::{Deallocation, conditions, resolve};
+use crate::message;
+use crate::plugins::{Plugin, PluginSet};
+use crate::pod::{PodInfo, Uid, scheduler_name};
+use crate::preemption;
+use crate::queue::QueuedPod;
+use crate::status::Code;
+
+/// What an attempt decided, before anything is changed.
+enum Decision {
+    Place(Placed),
+    Reject(Box<Refusal>),
+    Fail(String),
+}
+
+struct Placed {
+    placement: Placement,
+    node: Arc<str>,
+    claims: Vec<ClaimTask>,
+    joins: Vec<ClaimTask>,
+}
+
+struct Refusal {
+    by: PluginSet,
+    message: String,
+    nominate: Nominate,
+    undo: Option<Deallocation>,
+    victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
+}
+
+impl Core {
+    /// Tries the next pod. Says whether there was one.
+    pub fn schedule_one(&mut self, time: Time) -> bool {
+        let Some(mut queued) = self.queue.pop(time.now) else { return false };
+        // What the queue has may be older than what is known.
+        let Some(current) = self.current(&queued.info) else { return true };
+        queued.info = current.clone();
+        if queued.info.is_terminating() || queued.info.node_name().is_some() || self.cache.is_assumed(&queued.info.uid)
+        {
+            return true;
+        }
+        let Some(profile) = self.profile(scheduler_name(&queued.info.pod)).cloned() else { return true };
+        let _span = tracing::debug_span!("schedule", pod = %queued.info.key).entered();
+        match self.decide(&queued.info, &profile, time) {
+            Decision::Place(placed) => self.reserve(queued, placed, time),
+            Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
+            Decision::Fail(message) => {
+                tracing::warn!(pod = %queued.info.key, message, "attempt failed");
+                self.observer.attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
+                self.fail(queued, message, time);
+            }
+        }
+        true
+    }
+
+    fn decide(&mut self, pod: &Arc<PodInfo>, profile: &Profile, time: Time) -> Decision {
+        let total = self.cache.snapshot().nodes.len();
+        if total == 0 {
+            // Any node may help.
+            let by = [Plugin::NodeAffinity].into_iter().collect();
+            return Decision::Reject(Box::new(Refusal {
+                by,
+                message: message::NO_NODES.to_owned(),
+                nominate: Nominate::Keep,
+                undo: None,
+                victims: None,
+            }));
+        }
+        self.solver.set_timeout(profile.dynamic_resources.filter_timeout);
+        let start = self.next_start;
+        self.next_start = (start + 1) % total;
+        let nominated = |node: &str| self.nominated_to(node, pod);
+        let dra = self.dra(profile, time);
+        let attempt = match Attempt::prepare(pod, self.cache.snapshot(), profile, dra) {
+            Ok(attempt) => attempt,
+            Err(rejection) if rejection.code == Code::Error => return Decision::Fail(rejection.message()),
+            Err(rejection) => {
+                let by = [rejection.plugin].into_iter().collect();
+                let unplaced = Unplaced { nodes: Vec::new(), before: Some(rejection) };
+                let after = preemption_is_pointless(profile, total);
+                let message = message::unschedulable(&unplaced, total, None, &after);
+                return Decision::Reject(Box::new(Refusal {
+                    by,
+                    message,
+                    nominate: Nominate::Keep,
+                    undo: None,
+                    victims: None,
+                }));
+            }
+        };
+        match attempt.place(start, &nominated) {
+            Ok(placement) => {
+                let node = self.cache.snapshot().nodes[placement.node].name.clone();
+                let (claims, joins) = claim_tasks(&attempt, pod, &placement);
+                Decision::Place(Placed { placement, node, claims, joins })
+            }
+            Err(unplaced) => match unplaced.error() {
+                Some(error) => Decision::Fail(error.message()),
+                None => Decision::Reject(Box::new(self.refusal(&attempt, &unplaced, profile, start))),
+            },
+        }
+    }
+
+    /// What follows from a pod that fits nowhere: whom to ask, what to undo, what to say.
+    fn refusal(&self, attempt: &Attempt<'_>, unplaced: &Unplaced, profile: &Profile, start: usize) -> Refusal {
+        let nodes = &attempt.snapshot.nodes;
+        let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
+        let explanation = unplaced
+            .nodes
+            .iter()
+            .zip(nodes)
+            .filter_map(|(r, n)| Some((r.as_ref()?, n)))
+            .find(|(r, _)| r.plugin == Plugin::DynamicResources)
+            .and_then(|(r, node)| Some((r.message(), attempt.devices()?.explain(node, &attempt.dra)?)));
+        let mut after = Vec::new();
+        let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
+        if profile.post_filters.contains(Plugin::DynamicResources) {
+            undo = attempt.devices().and_then(|d| d.deallocation(attempt.pod, nodes));
+            after.push(match (&undo, attempt.devices()) {
+                (Some(Deallocation::Deallocate(_)), _) => "deallocation of ResourceClaim completed".to_owned(),
+                (Some(Deallocation::Delete(_)), _) => "deletion of ResourceClaim completed".to_owned(),
+                (None, Some(_)) => "still not schedulable".to_owned(),
+                (None, None) => "no new claims to deallocate".to_owned(),
+            });
+        }
+        if profile.post_filters.contains(Plugin::DefaultPreemption) && undo.is_none() {
+            let budgets: Vec<_> = self.budgets.values().cloned().collect();
+            let nominated = |node: &str| self.nominated_to(node, attempt.pod);
+            match preemption::preempt(attempt, unplaced, &budgets, start, &nominated) {
+                preemption::Outcome::Preempt(found) => {
+                    let node = nodes[found.node].name.clone();
+                    nominate = Nominate::Set(node.clone());
+                    victims = Some((node, found.pods));
+                    after.clear();
+                }
+                preemption::Outcome::Nothing(text) => {
+                    if !text.contains("not eligible due to a terminating") && attempt.pod.nominated_node().is_some() {
+                        nominate = Nominate::Clear;
+                    }
+                    after.push(text);
+                }
+            }
+        }
+        let explanation = explanation.as_ref().map(|(of, why)| (of.as_str(), why.as_str()));
+        let message = message::unschedulable(unplaced, nodes.len(), explanation, &after.join(", "));
+        Refusal { by, message, nominate, undo, victims }
+    }
+
+    /// Pods of at least the same priority that are expected on a node.
+    fn nominated_to(&self, node: &str, pod: &PodInfo) -> Vec<Arc<PodInfo>> {
+        if self.nominated.is_empty() {
+            return Vec::new();
+        }
+        self.nominated
+            .values()
+            .filter(|(p, n)| **n == *node && p.uid != pod.uid && p.priority() >= pod.priority())
+            .filter(|(p, _)| !self.cache.is_assumed(&p.uid))
+            .map(|(p, _)| p.clone())
+            .collect()
+    }
+
+    /// Takes what the attempt decided into account and sends the pod on its way.
+    fn reserve(&mut self, queued: QueuedPod, placed: Placed, time: Time) {
+        let Placed { placement, node, mut claims, joins } = placed;
+        let pod = queued.info.clone();
+        let mut in_flight = Vec::new();
+        for task in claims.iter().chain(&joins) {
+            if let Some(allocation) = &task.allocation {
+                self.claims.reserve(&task.uid, &task.key, allocation, &pod.uid);
+                in_flight.push(task.uid.clone());
+            }
+        }
+        claims.extend(joins);
+        let special = placement.devices.special.map(|special| {
+            let uid = Uid::from(uid_of(&special.claim));
+            let key = crate::dra::claims::key_of(&special.claim);
+            self.claims.reserve(&uid, &key, &special.allocation, &pod.uid);
+            in_flight.push(uid.clone());
+            SpecialTask { uid, claim: special.claim, allocation: special.allocation, mappings: special.mappings }
+        });
+        let needed: Vec<_> = pod
+            .spec()
+            .resource_claims
+            .iter()
+            .flatten()
+            .filter_map(|c| resolve::name(&pod, c).ok().flatten())
+            .collect();
+        let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
+        let mut wait = allocations.chain(special.iter().map(|s| &*s.allocation)).any(conditions::in_allocation);
+        wait |= needed.iter().filter_map(|k| self.claims.get(k)).any(|c| conditions::any(c));
+        self.cache.assume(pod.clone(), &node);
+        self.nominated.remove(&pod.uid);
+        self.bindings.insert(
+            pod.uid.clone(),
+            Binding {
+                queued,
+                node: node.clone(),
+                in_flight,
+                claims: needed,
+                special: None,
+                waits_until: None,
+                waiting: false,
+                started: time.now,
+            },
+        );
+        self.actions.push(Action::Bind(Box::new(BindJob { pod, node, claims, special, wait })));
+    }
+
+    /// Puts a pod that fits nowhere aside.
+    fn refuse(&mut self, queued: QueuedPod, profile: &Profile, refusal: Refusal, time: Time) {
+        let Refusal { by, message, nominate, undo, victims } = refusal;
+        let pod = queued.info.clone();
+        self.observer.attempt(&profile.name, Outcome::Unschedulable, std::time::Duration::ZERO);
+        tracing::debug!(pod = %pod.key, message, "unschedulable");
+        match undo {
+            Some(Deallocation::Deallocate(claim)) => self.actions.push(Action::Deallocate(claim)),
+            Some(Deallocation::Delete(claim)) => self.actions.push(Action::DeleteSpecial(claim)),
+            None => {}
+        }
+        match &nominate {
+            Nominate::Set(node) => {
+                // Pods of lower priority that were expected there have to look for another place.
+                let displaced: Vec<Arc<PodInfo>> = self
+                    .nominated
+                    .values()
+                    .filter(|(p, n)| **n == **node && p.priority() < pod.priority())
+                    .map(|(p, _)| p.clone())
+                    .collect();
+                for other in displaced {
+                    self.nominated.remove(&other.uid);
+                    self.actions.push(Action::ClearNomination(other));
+                }
+                self.nominated.insert(pod.uid.clone(), (pod.clone(), node.clone()));
+            }
+            Nominate::Clear => {
+                self.nominated.remove(&pod.uid);
+            }
+            Nominate::Keep => {}
+        }
+        if let Some((node, victims)) = victims {
+            self.actions.push(Action::Preempt { preemptor: pod.clone(), node, victims });
+        }
+        self.actions.push(Action::Reject(Box::new(Rejected { pod, reason: "Unschedulable", message, nominate })));
+        self.queue.put_back_rejected(queued, by, time.now);
+    }
+
+    /// Puts a pod whose attempt or binding failed back for another try.
+    pub(super) fn fail(&mut self, queued: QueuedPod, message: String, time: Time) {
+        let pod = queued.info.clone();
+        let rejected = Rejected { pod, reason: "SchedulerError", message, nominate: Nominate::Keep };
+        self.actions.push(Action::Reject(Box::new(rejected)));
+        self.queue.put_back_failed(queued, time.now);
+    }
+}
+
+/// Claims to write for a pod: those that the attempt allocated, and those that only lack the reservation. The second
+/// list are claims that another pod is about to write; they are written again if that fails.
+fn claim_tasks(attempt: &Attempt<'_>, pod: &PodInfo, placement: &Placement) -> (Vec<ClaimTask>, Vec<ClaimTask>) {
+    let (mut tasks, mut joins) = (Vec::new(), Vec::new());
+    let Some(devices) = attempt.devices() else { return (tasks, joins) };
+    for (key, claim, known) in devices.claims() {
+        let uid = Uid::from(uid_of(claim));
+        let fresh = placement.devices.allocations.iter().find(|(_, u, _)| *u == uid).map(|(.., a)| a.clone());
+        let task = |allocation| ClaimTask { key: key.clone(), uid: uid.clone(), claim: claim.clone(), allocation };
+        if fresh.is_some() {
+            tasks.push(task(fresh));
+        } else if allocation_of(claim).is_none() {
+            joins.push(task(known.cloned()));
+        } else if !resolve::is_reserved_for(claim, &pod.uid) {
+            tasks.push(task(None));
+        }
+    }
+    (tasks, joins)
+}
+
+/// What preemption says when the pod was rejected before any node was looked at.
+fn preemption_is_pointless(profile: &Profile, total: usize) -> String {
+    let mut after = Vec::new();
+    if profile.post_filters.contains(Plugin::DynamicResources) {
+        after.push("still not schedulable".to_owned());
+    }
+    if profile.post_filters.contains(Plugin::DefaultPreemption) {
+        after.push(format!(
+            "preemption: 0/{total} nodes are available: {total} Preemption is not helpful for scheduling."
+        ));
+    }
+    after.join(", ")
+}

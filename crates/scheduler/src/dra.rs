@@ -1,0 +1,28 @@
+//! The plugin DynamicResources: which claims a pod needs, where they can be allocated, and what is to be written.
+//!
+//! [`PodDevices::prepare`] is the plugin's PreFilter, [`PodDevices::filter`] its Filter, [`PodDevices::score`] its
+//! Score and [`PodDevices::deallocation`] its PostFilter. All are pure: they read [`claims::Claims`] and say what to do.
+
+pub mod claims;
+pub mod classes;
+pub mod conditions;
+pub mod extended;
+mod prepare;
+pub mod resolve;
+
+pub use prepare::{DraContext, Deallocation, NodeDevices, PodDevices, SpecialOnNode};
+
+use crate::plugins::Plugin;
+use crate::pod::PodInfo;
+use crate::status::Rejection;
+
+/// Holds a pod back until all its claims exist, belong to it and are not going away.
+pub fn pre_enqueue(pod: &PodInfo, claims: &claims::Claims) -> Result<(), Rejection> {
+    if pod.spec().resource_claims.as_ref().is_none_or(Vec::is_empty) {
+        return Ok(());
+    }
+    match resolve::all(pod, |key| claims.get(key)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Rejection::unresolvable(Plugin::DynamicResources, error.to_string())),
+    }
+}

@@ -1,0 +1,306 @@
+//! The claims that the scheduler knows, and the devices they hold.
+//!
+//! Three sources say what a claim holds: what a watch *saw*, what a write of ours returned (*assumed*, until a watch
+//! is at least as new) and what an attempt decided but has not written yet (*in flight*). The invariant of this file:
+//! as long as any of them says that a claim holds a device, the [`Cluster`] that attempts allocate from has it in
+//! use. It holds after every single call, whatever their order, because every call ends in [`Claims::recount`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use allot_allocator::{Cluster, Holder};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::pod::{Key, Uid};
+use crate::version::is_newer;
+
+/// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
+const REMEMBERED: usize = 8192;
+
+#[derive(Debug, Default)]
+struct Entry {
+    seen: Option<Arc<ResourceClaim>>,
+    assumed: Option<Arc<ResourceClaim>>,
+}
+
+impl Entry {
+    fn effective(&self) -> Option<&Arc<ResourceClaim>> {
+        self.assumed.as_ref().or(self.seen.as_ref())
+    }
+}
+
+/// An allocation that was decided and is being written.
+#[derive(Debug, Clone)]
+pub struct InFlight {
+    /// The claim it is for.
+    pub key: Key,
+    /// What was decided.
+    pub allocation: Arc<AllocationResult>,
+    /// Pods whose bindings depend on it.
+    sharers: FxHashSet<Uid>,
+}
+
+/// What happened to a claim, for deciding which pods to try again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The claim.
+    pub key: Option<Key>,
+    /// Something that the claim held may be free now.
+    pub freed: bool,
+    /// A pod that waits for this claim may go on.
+    pub progressed: bool,
+}
+
+/// All claims. See the module.
+#[derive(Debug)]
+pub struct Claims {
+    entries: FxHashMap<Key, Entry>,
+    in_flight: FxHashMap<Uid, InFlight>,
+    cluster: Cluster,
+    /// Special claims by the pod that owns them.
+    specials: FxHashMap<Uid, Key>,
+    gone: FxHashSet<Uid>,
+    gone_order: VecDeque<Uid>,
+}
+
+/// The UID of a claim.
+pub fn uid_of(claim: &ResourceClaim) -> &str {
+    claim.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Namespace and name of a claim.
+pub fn key_of(claim: &ResourceClaim) -> Key {
+    Key::new(
+        claim.metadata.namespace.as_deref().unwrap_or_default(),
+        claim.metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// The allocation of a claim, if it has one.
+pub fn allocation_of(claim: &ResourceClaim) -> Option<&AllocationResult> {
+    claim.status.as_ref()?.allocation.as_ref()
+}
+
+fn version_of(claim: &ResourceClaim) -> &str {
+    claim.metadata.resource_version.as_deref().unwrap_or_default()
+}
+
+impl Claims {
+    /// No claims, on a cluster that so far only has its features.
+    pub fn new(cluster: Cluster) -> Self {
+        Self {
+            entries: FxHashMap::default(),
+            in_flight: FxHashMap::default(),
+            cluster,
+            specials: FxHashMap::default(),
+            gone: FxHashSet::default(),
+            gone_order: VecDeque::new(),
+        }
+    }
+
+    /// Devices and what is in use.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// For changes of slices and taint rules; claims are this type's business.
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// The newest known version of a claim.
+    pub fn get(&self, key: &Key) -> Option<&Arc<ResourceClaim>> {
+        self.entries.get(key)?.effective()
+    }
+
+    /// The newest known version of every claim.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        self.entries.values().filter_map(Entry::effective)
+    }
+
+    /// The special claim for extended resources that a pod has.
+    pub fn special_of(&self, pod_uid: &str) -> Option<&Arc<ResourceClaim>> {
+        self.specials.get(pod_uid).and_then(|key| self.get(key))
+    }
+
+    /// What is in flight for a claim.
+    pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
+        self.in_flight.get(uid)
+    }
+
+    /// Number of allocations in flight.
+    pub fn in_flight_len(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// A watch showed a claim.
+    pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
+        let key = key_of(&claim);
+        let mut change = Change { key: Some(key.clone()), progressed: true, ..Change::default() };
+        if let Some(old) = self.entries.get(&key).and_then(|e| e.effective()).cloned()
+            && uid_of(&old) != uid_of(&claim)
+        {
+            // Re-created while the watch was away; or a watch shows a claim older than one that was assumed.
+            if self.entries.get(&key).is_some_and(|e| e.seen.is_none()) && !is_newer(version_of(&claim), version_of(&old)) {
+                return Change::default();
+            }
+            change.freed |= self.disappear(&key).freed;
+        }
+        let uid = Uid::from(uid_of(&claim));
+        if self.gone.contains(&uid) {
+            return change;
+        }
+        let entry = self.entries.entry(key).or_default();
+        let before = entry.effective().cloned();
+        if let Some(pod) = special_owner(&claim) {
+            self.specials.insert(pod.into(), key_of(&claim));
+        }
+        if entry.seen.as_ref().is_some_and(|s| is_newer(version_of(s), version_of(&claim))) {
+            return Change::default();
+        }
+        if entry.assumed.as_ref().is_some_and(|a| !is_newer(version_of(a), version_of(&claim))) {
+            entry.assumed = None;
+        }
+        entry.seen = Some(claim);
+        let after = entry.effective().cloned();
+        change.freed |= lost_allocation(before.as_deref(), after.as_deref());
+        self.recount(&uid, after.as_deref());
+        change
+    }
+
+    /// A watch showed a claim gone, or a new list lacks it.
+    pub fn disappear(&mut self, key: &Key) -> Change {
+        let Some(entry) = self.entries.remove(key) else { return Change::default() };
+        let mut change = Change { key: Some(key.clone()), freed: false, progressed: true };
+        for claim in [&entry.seen, &entry.assumed].into_iter().flatten() {
+            change.freed |= allocation_of(claim).is_some();
+            if let Some(pod) = special_owner(claim) {
+                self.specials.remove(pod);
+            }
+            let uid = Uid::from(uid_of(claim));
+            self.remember_gone(uid.clone());
+            self.recount(&uid, None);
+        }
+        change
+    }
+
+    /// Claims that a watch showed; a new list that lacks one of them means that it is gone.
+    pub fn seen_keys(&self) -> Vec<Key> {
+        self.entries.iter().filter(|(_, e)| e.seen.is_some()).map(|(k, _)| k.clone()).collect()
+    }
+
+    /// Claims of which only our own write is known; a new list that is newer than the write and lacks them means that
+    /// they are gone.
+    pub fn unseen_older_than(&self, list_version: &str) -> Vec<Key> {
+        let gone = |e: &Entry| {
+            e.seen.is_none() && e.assumed.as_ref().is_some_and(|a| !is_newer(version_of(a), list_version))
+        };
+        self.entries.iter().filter(|(_, e)| gone(e)).map(|(k, _)| k.clone()).collect()
+    }
+
+    /// A write of ours returned a claim: believe it until a watch is as new.
+    pub fn assume(&mut self, claim: Arc<ResourceClaim>) -> Change {
+        let (key, uid) = (key_of(&claim), Uid::from(uid_of(&claim)));
+        if self.gone.contains(&uid) {
+            return Change::default();
+        }
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.effective().is_some_and(|e| {
+            // A claim of another identity under this name is newer, since ours existed when it was written.
+            uid_of(e) != &*uid || !is_newer(version_of(&claim), version_of(e))
+        }) {
+            return Change::default();
+        }
+        if let Some(pod) = special_owner(&claim) {
+            self.specials.insert(pod.into(), key.clone());
+        }
+        let freed = lost_allocation(entry.effective().map(|c| &**c), Some(&claim));
+        entry.assumed = Some(claim.clone());
+        self.recount(&uid, Some(&claim));
+        Change { key: Some(key), freed, progressed: true }
+    }
+
+    /// An attempt decided on an allocation for a claim, or joined one that is in flight.
+    pub fn reserve(&mut self, uid: &Uid, key: &Key, allocation: &Arc<AllocationResult>, pod: &Uid) {
+        let entry = self.in_flight.entry(uid.clone()).or_insert_with(|| InFlight {
+            key: key.clone(),
+            allocation: allocation.clone(),
+            sharers: FxHashSet::default(),
+        });
+        entry.sharers.insert(pod.clone());
+        self.recount_known(uid, key);
+    }
+
+    /// The binding of a pod is over. After a success the written claim has been [assumed](Claims::assume) before, and
+    /// nothing is in flight for it any more; after a failure the allocation stays for the other pods that share it.
+    pub fn settle(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
+        let Some(entry) = self.in_flight.get_mut(uid) else { return Change::default() };
+        entry.sharers.remove(pod);
+        if !written && !entry.sharers.is_empty() {
+            return Change::default();
+        }
+        let Some(entry) = self.in_flight.remove(uid) else { return Change::default() };
+        self.recount_known(uid, &entry.key);
+        Change { key: Some(entry.key), freed: !written, progressed: true }
+    }
+
+    fn remember_gone(&mut self, uid: Uid) {
+        if self.gone.insert(uid.clone()) {
+            self.gone_order.push_back(uid);
+            if self.gone_order.len() > REMEMBERED
+                && let Some(old) = self.gone_order.pop_front()
+            {
+                self.gone.remove(&old);
+            }
+        }
+    }
+
+    fn recount_known(&mut self, uid: &Uid, key: &Key) {
+        let claim = self.get(key).filter(|c| uid_of(c) == &**uid).cloned();
+        self.recount(uid, claim.as_deref());
+    }
+
+    /// Brings the cluster in line with what is known about the claim with this UID.
+    fn recount(&mut self, uid: &Uid, claim: Option<&ResourceClaim>) {
+        let held = claim.and_then(|c| Some((Holder::from(c), allocation_of(c)?)));
+        let pending = self.in_flight.get(uid);
+        let pending_id = format!("{uid}/pending");
+        let both = held.as_ref().zip(pending).is_some_and(|((_, a), p)| a.devices != p.allocation.devices);
+        if let Some(pending) = pending.filter(|_| held.is_none() || both) {
+            let holder = Holder {
+                namespace: (*pending.key.namespace).into(),
+                name: (*pending.key.name).into(),
+                uid: pending_id.into(),
+            };
+            self.cluster.claim_allocated(&holder, &pending.allocation);
+            if let Some((holder, allocation)) = held {
+                self.cluster.claim_allocated(&holder, allocation);
+            } else {
+                self.cluster.claim_released(uid);
+            }
+        } else {
+            // Order matters little inside one call, but take before giving back all the same.
+            match held {
+                Some((holder, allocation)) => self.cluster.claim_allocated(&holder, allocation),
+                None => self.cluster.claim_released(uid),
+            }
+            self.cluster.claim_released(&pending_id);
+        }
+    }
+}
+
+/// The pod for whose extended resources the claim was created.
+fn special_owner(claim: &ResourceClaim) -> Option<&str> {
+    let special = claim.metadata.annotations.as_ref()?.get(super::extended::ANNOTATION)? == "true";
+    let owners = claim.metadata.owner_references.as_deref().filter(|_| special)?;
+    owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+}
+
+/// Whether devices that `before` held are not held by `after`.
+fn lost_allocation(before: Option<&ResourceClaim>, after: Option<&ResourceClaim>) -> bool {
+    before.is_some_and(|b| allocation_of(b).is_some()) && after.is_none_or(|a| allocation_of(a).is_none())
+}
+
+#[cfg(test)]
+mod tests;

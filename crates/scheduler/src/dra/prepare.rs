@@ -1,0 +1,393 @@
+//! One attempt's view of the devices that a pod needs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceClaim, DeviceRequest, ResourceClaim, ResourceClaimSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use parking_lot::Mutex;
+
+use super::claims::{Claims, allocation_of, uid_of};
+use super::classes::Classes;
+use super::{conditions, extended, resolve};
+use crate::node::NodeInfo;
+use crate::plugins::Plugin;
+use crate::pod::{Key, PodInfo, Uid};
+use crate::selectors::Nodes;
+use crate::solver::{Outcome, Problem, Solver};
+use crate::status::Rejection;
+
+const PLUGIN: Plugin = Plugin::DynamicResources;
+
+/// What the plugin reads.
+#[derive(Clone, Copy)]
+pub struct DraContext<'a> {
+    /// Claims and devices.
+    pub claims: &'a Claims,
+    /// Device classes.
+    pub classes: &'a Classes,
+    /// Compiles and solves allocation problems.
+    pub solver: &'a Solver,
+    /// How long binding conditions may take.
+    pub binding_timeout: Duration,
+    /// Whether devices may have binding conditions.
+    pub binding_conditions: bool,
+    /// Whether device classes stand for extended resources.
+    pub extended_resources: bool,
+    /// Whether requests may be lists of alternatives.
+    pub prioritized_list: bool,
+    /// Wall-clock time of the attempt.
+    pub now: Timestamp,
+}
+
+/// A claim of the pod.
+#[derive(Debug)]
+struct PodClaim {
+    key: Key,
+    claim: Arc<ResourceClaim>,
+    /// What it holds, written or in flight.
+    allocation: Option<Arc<AllocationResult>>,
+    /// Where that can be used.
+    nodes: Option<Nodes>,
+    /// Allocated, but failed or late.
+    hopeless: bool,
+}
+
+/// The special claim of a pod that asks for extended resources.
+#[derive(Debug)]
+struct Special {
+    pod: Arc<PodInfo>,
+    /// Resource and class.
+    resources: Vec<(String, String)>,
+    /// Left over from an earlier attempt.
+    stale: Option<Arc<ResourceClaim>>,
+    /// A problem per set of resources that devices have to provide.
+    problems: Mutex<BTreeMap<u64, Arc<SpecialProblem>>>,
+}
+
+#[derive(Debug)]
+struct SpecialProblem {
+    claim: Arc<ResourceClaim>,
+    mappings: Vec<ContainerExtendedResourceRequest>,
+    problem: Problem,
+}
+
+/// The special claim as it would be on a node.
+#[derive(Debug, Clone)]
+pub struct SpecialOnNode {
+    /// The claim to create.
+    pub claim: Arc<ResourceClaim>,
+    /// Which container uses which request.
+    pub mappings: Vec<ContainerExtendedResourceRequest>,
+    /// What it gets.
+    pub allocation: Arc<AllocationResult>,
+}
+
+/// What the pod gets on a node.
+#[derive(Debug, Clone, Default)]
+pub struct NodeDevices {
+    /// Allocations for claims that had none, by key and UID.
+    pub allocations: Vec<(Key, Uid, Arc<AllocationResult>)>,
+    /// The special claim, if needed on this node.
+    pub special: Option<SpecialOnNode>,
+}
+
+/// What to undo so that a pod may fit.
+#[derive(Debug, Clone)]
+pub enum Deallocation {
+    /// Take the allocation away from a claim.
+    Deallocate(Arc<ResourceClaim>),
+    /// Delete a special claim that is left over.
+    Delete(Arc<ResourceClaim>),
+}
+
+/// The claims of a pod, prepared for judging nodes.
+#[derive(Debug)]
+pub struct PodDevices {
+    claims: Vec<PodClaim>,
+    problem: Option<Problem>,
+    special: Option<Special>,
+}
+
+impl PodDevices {
+    /// Looks up and checks the claims of a pod; `None` when it has none.
+    pub fn prepare(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Result<Option<Self>, Rejection> {
+        let resolved = resolve::all(pod, |key| cx.claims.get(key))
+            .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
+        let special = Special::new(pod, cx);
+        if resolved.is_empty() && special.is_none() {
+            return Ok(None);
+        }
+        let mut claims = Vec::with_capacity(resolved.len());
+        for resolve::Resolved { key, claim } in resolved {
+            let pending = cx.claims.in_flight(uid_of(&claim)).map(|p| p.allocation.clone());
+            let allocation = allocation_of(&claim).cloned().map(Arc::new).or(pending);
+            if allocation.is_none() {
+                check_classes(&claim, cx)?;
+            }
+            let nodes = allocation.as_ref().and_then(|a| a.node_selector.as_ref()).map(Nodes::new);
+            let hopeless = cx.binding_conditions
+                && allocation_of(&claim).is_some()
+                && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now);
+            claims.push(PodClaim { key, claim, allocation, nodes, hopeless });
+        }
+        let open: Vec<&ResourceClaim> =
+            claims.iter().filter(|c| c.allocation.is_none()).map(|c| &*c.claim).collect();
+        let problem = (!open.is_empty()).then(|| cx.solver.prepare(cx.classes, &open));
+        Ok(Some(Self { claims, problem, special }))
+    }
+
+    /// Whether nodes differ in score, because the chosen alternative of a list counts.
+    pub fn has_preferences(&self, cx: &DraContext<'_>) -> bool {
+        let is_list = |c: &PodClaim| {
+            let requests = c.claim.spec.devices.requests.iter().flatten();
+            requests.into_iter().any(|r| r.first_available.as_ref().is_some_and(|f| !f.is_empty()))
+        };
+        cx.prioritized_list && self.claims.iter().any(is_list)
+    }
+
+    /// Names of the extended resources that devices provide where the node does not.
+    pub fn delegates(&self, resource: &str) -> bool {
+        self.special.as_ref().is_some_and(|s| s.resources.iter().any(|(r, _)| r == resource))
+    }
+
+    /// Finds devices for the pod on a node.
+    pub fn filter(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
+        let special = match &self.special {
+            Some(special) => special.on_node(node, cx)?,
+            None => None,
+        };
+        if self.claims.iter().any(|c| c.is_unavailable(node)) {
+            return Err(Rejection::unresolvable(PLUGIN, "resourceclaim not available on the node"));
+        }
+        let problem = match (&special, &self.problem) {
+            (None, None) => return Ok(NodeDevices::default()),
+            (None, Some(problem)) => Held::Borrowed(problem),
+            (Some(special), None) => Held::Borrowed(&special.problem),
+            // Both have to come out of one search, since they compete for the same devices.
+            (Some(special), Some(_)) => {
+                let mut all: Vec<&ResourceClaim> = self.open().map(|c| &*c.claim).collect();
+                all.push(&special.claim);
+                Held::Owned(cx.solver.prepare(cx.classes, &all))
+            }
+        };
+        let results = match cx.solver.solve(cx.claims.cluster(), &problem, node) {
+            Outcome::Allocated(results) => results,
+            Outcome::NoFit => return Err(Rejection::unresolvable(PLUGIN, "cannot allocate all claims")),
+            Outcome::NodeError(text) => return Err(Rejection::unresolvable(PLUGIN, text)),
+            Outcome::Error(text) => return Err(Rejection::error(PLUGIN, text)),
+            Outcome::GaveUp => {
+                return Err(Rejection::error(
+                    PLUGIN,
+                    format!("node {}: timed out trying to allocate devices", node.name),
+                ));
+            }
+        };
+        let mut results = results.into_iter().map(Arc::new);
+        let mut devices = NodeDevices::default();
+        for claim in self.open() {
+            let Some(allocation) = results.next() else {
+                return Err(Rejection::unresolvable(PLUGIN, "cannot allocate all claims"));
+            };
+            devices.allocations.push((claim.key.clone(), uid_of(&claim.claim).into(), allocation));
+        }
+        if let (Some(special), Some(allocation)) = (special, results.next()) {
+            devices.special = Some(SpecialOnNode {
+                claim: special.claim.clone(),
+                mappings: special.mappings.clone(),
+                allocation,
+            });
+        }
+        Ok(devices)
+    }
+
+    fn open(&self) -> impl Iterator<Item = &PodClaim> {
+        self.claims.iter().filter(|c| c.allocation.is_none())
+    }
+
+    /// Why the claims can not be allocated on a node, in one line.
+    pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
+        if self.claims.iter().any(|c| c.is_unavailable(node)) {
+            return None;
+        }
+        let special = self.special.as_ref().and_then(|s| s.on_node(node, cx).ok().flatten());
+        let problem = self.problem.as_ref().or(special.as_ref().map(|s| &s.problem))?;
+        cx.solver.explain(cx.claims.cluster(), problem, node)
+    }
+
+    /// Sum over requests that are lists of how early the chosen alternative stands in its list.
+    pub fn score(&self, devices: &NodeDevices) -> i64 {
+        let mut score = 0;
+        for claim in &self.claims {
+            let fresh = devices.allocations.iter().find(|(_, uid, _)| **uid == *uid_of(&claim.claim)).map(|(.., a)| a);
+            let Some(allocation) = fresh.or(claim.allocation.as_ref()) else { continue };
+            for request in claim.claim.spec.devices.requests.iter().flatten() {
+                score += chosen_alternative(request, allocation).map_or(0, |at| 8 - at as i64);
+            }
+        }
+        score
+    }
+
+    /// Claims of the pod that are written and not reserved for it yet, or that the attempt allocated; in order.
+    pub fn claims(&self) -> impl Iterator<Item = (&Key, &Arc<ResourceClaim>, Option<&Arc<AllocationResult>>)> {
+        self.claims.iter().map(|c| (&c.key, &c.claim, c.allocation.as_ref()))
+    }
+
+    /// Something that stands in the pod's way and nobody else uses.
+    pub fn deallocation(&self, pod: &PodInfo, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
+        let in_the_way = |c: &&PodClaim| {
+            let unused = c.claim.status.as_ref().and_then(|s| s.reserved_for.as_ref()).is_none_or(|r| {
+                r.is_empty() || (r.len() == 1 && r[0].uid == *pod.uid)
+            });
+            allocation_of(&c.claim).is_some() && unused && nodes.iter().any(|n| c.is_unavailable(n))
+        };
+        if let Some(claim) = self.claims.iter().find(in_the_way) {
+            return Some(Deallocation::Deallocate(claim.claim.clone()));
+        }
+        self.special.as_ref()?.stale.clone().map(Deallocation::Delete)
+    }
+}
+
+/// A problem that was prepared before, or just now.
+enum Held<'a> {
+    Borrowed(&'a Problem),
+    Owned(Problem),
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Problem;
+
+    fn deref(&self) -> &Problem {
+        match self {
+            Held::Borrowed(problem) => problem,
+            Held::Owned(problem) => problem,
+        }
+    }
+}
+
+impl PodClaim {
+    fn is_unavailable(&self, node: &NodeInfo) -> bool {
+        self.hopeless || self.nodes.as_ref().is_some_and(|n| !n.matches(&node.name, node.labels()))
+    }
+}
+
+/// Position of the alternative that a request got, when it is a list.
+fn chosen_alternative(request: &DeviceRequest, allocation: &AllocationResult) -> Option<usize> {
+    let alternatives = request.first_available.as_ref()?;
+    let results = allocation.devices.as_ref()?.results.as_ref()?;
+    results.iter().find_map(|result| {
+        let (base, sub) = result.request.split_once('/')?;
+        (base == request.name).then(|| alternatives.iter().position(|a| a.name == sub))?
+    })
+}
+
+fn check_classes(claim: &ResourceClaim, cx: &DraContext<'_>) -> Result<(), Rejection> {
+    let check = |request: String, class: &str| {
+        if class.is_empty() {
+            return Err(Rejection::error(PLUGIN, format!("request {request}: unsupported request type")));
+        }
+        if cx.classes.get(class).is_none() {
+            let text = format!("request {request}: device class {class} does not exist");
+            return Err(Rejection::unresolvable(PLUGIN, text));
+        }
+        Ok(())
+    };
+    for request in claim.spec.devices.requests.iter().flatten() {
+        let alternatives = request.first_available.as_deref().unwrap_or_default();
+        let named = || {
+            let meta = &claim.metadata;
+            let namespace = meta.namespace.as_deref().unwrap_or_default();
+            format!("resource claim {namespace}/{}, request {}", meta.name.as_deref().unwrap_or_default(), request.name)
+        };
+        match &request.exactly {
+            Some(exactly) => check(request.name.clone(), &exactly.device_class_name)?,
+            None if alternatives.is_empty() => {
+                return Err(Rejection::unresolvable(PLUGIN, format!("{}: unknown request type", named())));
+            }
+            None if !cx.prioritized_list => {
+                let text = format!("{}: has subrequests, but the DRAPrioritizedList feature is disabled", named());
+                return Err(Rejection::unresolvable(PLUGIN, text));
+            }
+            None => {
+                for sub in alternatives {
+                    check(format!("{}/{}", request.name, sub.name), &sub.device_class_name)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Special {
+    fn new(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Option<Self> {
+        if !cx.extended_resources {
+            return None;
+        }
+        let wanted = pod.requests.scalars.iter().filter(|(_, n)| *n > 0);
+        let resources: Vec<(String, String)> = wanted
+            .filter_map(|(name, _)| Some((name.to_string(), cx.classes.for_resource(name)?.to_owned())))
+            .collect();
+        if resources.is_empty() {
+            return None;
+        }
+        let stale = cx.claims.special_of(&pod.uid).cloned();
+        Some(Self { pod: pod.clone(), resources, stale, problems: Mutex::default() })
+    }
+
+    /// The problem on a node; `None` when the node provides all resources itself.
+    fn on_node(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
+        let mut mask = 0u64;
+        for (i, (resource, _)) in self.resources.iter().enumerate().take(64) {
+            if node.allocatable.scalar(resource) == 0 {
+                mask |= 1 << i;
+            }
+        }
+        if mask == 0 {
+            return Ok(None);
+        }
+        if self.stale.is_some() {
+            return Err(Rejection::unresolvable(PLUGIN, "cannot schedule extended resource claim"));
+        }
+        let mut problems = self.problems.lock();
+        Ok(Some(problems.entry(mask).or_insert_with(|| Arc::new(self.problem(mask, cx))).clone()))
+    }
+
+    fn problem(&self, mask: u64, cx: &DraContext<'_>) -> SpecialProblem {
+        let chosen = self.resources.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
+        let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
+        let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
+        let claim = special_claim(&self.pod, requests);
+        let problem = cx.solver.prepare(cx.classes, &[&claim]);
+        SpecialProblem { claim: Arc::new(claim), mappings, problem }
+    }
+}
+
+/// The special claim as it exists in memory.
+fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
+    ResourceClaim {
+        metadata: ObjectMeta {
+            name: Some(extended::IN_MEMORY_NAME.to_owned()),
+            generate_name: Some(format!("{}-extended-resources-", pod.key.name)),
+            namespace: Some(pod.key.namespace.to_string()),
+            // Stands for the claim until the API server gives it a UID of its own.
+            uid: Some(format!("{}/extended-resources", pod.uid)),
+            annotations: Some([(extended::ANNOTATION.to_owned(), "true".to_owned())].into()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "Pod".to_owned(),
+                name: pod.key.name.to_string(),
+                uid: pod.uid.to_string(),
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: ResourceClaimSpec { devices: DeviceClaim { requests: Some(requests), ..DeviceClaim::default() } },
+        status: None,
+    }
+}

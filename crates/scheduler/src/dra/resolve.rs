@@ -1,0 +1,86 @@
+//! From the claims in a pod's specification to claim objects.
+
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
+use super::claims::uid_of;
+use crate::pod::{Key, PodInfo};
+
+/// Why a claim of a pod has no usable object; the texts are upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// The controller has not created the claim from its template yet.
+    #[error("pod {0:?}: ResourceClaim not created yet")]
+    NotCreated(String),
+    /// The pod was written by somebody who knows sources of claims that we do not.
+    #[error("pod {0:?}, spec.resourceClaim {1:?}: none of the supported fields are set")]
+    Unsupported(String, String),
+    /// There is no such claim.
+    #[error("resourceclaim.resource.k8s.io {0:?} not found")]
+    NotFound(String),
+    /// The claim goes away.
+    #[error("resourceclaim {0:?} is being deleted")]
+    Deleting(String),
+    /// The claim under the expected name was generated for another pod.
+    #[error("ResourceClaim {0} was not created for Pod {1} (Pod is not owner)")]
+    NotOwner(String, String),
+}
+
+/// The name of the object behind a claim of a pod; `None` when the controller decided that none is needed.
+pub fn name(pod: &PodInfo, claim: &PodResourceClaim) -> Result<Option<Key>, ResolveError> {
+    let key = |name: &str| Key { namespace: pod.key.namespace.clone(), name: name.into() };
+    if let Some(name) = &claim.resource_claim_name {
+        return Ok(Some(key(name)));
+    }
+    if claim.resource_claim_template_name.is_none() {
+        return Err(ResolveError::Unsupported(pod.key.to_string(), claim.name.clone()));
+    }
+    let statuses = pod.pod.status.as_ref().and_then(|s| s.resource_claim_statuses.as_deref()).unwrap_or_default();
+    match statuses.iter().find(|s| s.name == claim.name) {
+        None => Err(ResolveError::NotCreated(pod.key.to_string())),
+        Some(status) => Ok(status.resource_claim_name.as_deref().map(key)),
+    }
+}
+
+/// Whether the claim was generated for the pod.
+pub fn is_owner(pod: &Pod, claim: &ResourceClaim) -> bool {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    claim.metadata.owner_references.iter().flatten().any(|o| o.controller == Some(true) && o.uid == uid)
+}
+
+/// Whether the claim is reserved for the pod.
+pub fn is_reserved_for(claim: &ResourceClaim, pod_uid: &str) -> bool {
+    let consumers = claim.status.as_ref().and_then(|s| s.reserved_for.as_deref()).unwrap_or_default();
+    consumers.iter().any(|c| c.uid == pod_uid)
+}
+
+/// A claim of a pod together with its object.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// Namespace and name of the object.
+    pub key: Key,
+    /// The object.
+    pub claim: std::sync::Arc<ResourceClaim>,
+}
+
+/// All claims of a pod, each object once; the first problem ends it.
+pub fn all<'a>(
+    pod: &PodInfo,
+    find: impl Fn(&Key) -> Option<&'a std::sync::Arc<ResourceClaim>>,
+) -> Result<Vec<Resolved>, ResolveError> {
+    let mut out: Vec<Resolved> = Vec::new();
+    for entry in pod.spec().resource_claims.iter().flatten() {
+        let Some(key) = name(pod, entry)? else { continue };
+        let claim = find(&key).ok_or_else(|| ResolveError::NotFound(key.name.to_string()))?;
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Err(ResolveError::Deleting(key.name.to_string()));
+        }
+        if entry.resource_claim_name.is_none() && !is_owner(&pod.pod, claim) {
+            return Err(ResolveError::NotOwner(key.to_string(), pod.key.to_string()));
+        }
+        if !out.iter().any(|r| uid_of(&r.claim) == uid_of(claim)) {
+            out.push(Resolved { key, claim: claim.clone() });
+        }
+    }
+    Ok(out)
+}

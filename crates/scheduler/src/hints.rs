@@ -1,0 +1,121 @@
+//! Which events may make which rejected pods fit (upstream's queueing hints).
+
+use crate::node::NodeInfo;
+use crate::plugins::affinity::NodeAffinity;
+use crate::plugins::{Plugin, PluginSet, simple, taints};
+use crate::pod::PodInfo;
+
+/// Something changed in the cluster.
+#[derive(Debug, Clone, Copy)]
+pub enum ClusterEvent<'a> {
+    /// A node came.
+    NodeAdded(&'a NodeInfo),
+    /// A node changed.
+    NodeChanged {
+        /// Before.
+        old: &'a NodeInfo,
+        /// After.
+        new: &'a NodeInfo,
+    },
+    /// A node went away; domains of spread constraints may have changed.
+    NodeRemoved,
+    /// A pod came to a node.
+    PodAdded(&'a PodInfo),
+    /// Labels of a pod on a node changed.
+    PodChanged(&'a PodInfo),
+    /// A pod on a node finished or went away.
+    PodGone(&'a PodInfo),
+    /// Something that a claim held may be free.
+    DevicesFreed,
+    /// Devices came or changed.
+    DevicesChanged,
+    /// A device class came or changed.
+    ClassChanged,
+    /// Labels of a namespace changed.
+    NamespaceChanged,
+}
+
+/// Plugins for which the event can matter at all.
+pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
+    use Plugin as P;
+    let plugins: &[Plugin] = match event {
+        ClusterEvent::NodeAdded(_) | ClusterEvent::NodeChanged { .. } => &[
+            P::NodeUnschedulable,
+            P::NodeName,
+            P::TaintToleration,
+            P::NodeAffinity,
+            P::NodePorts,
+            P::NodeResourcesFit,
+            P::PodTopologySpread,
+            P::InterPodAffinity,
+            P::DynamicResources,
+        ],
+        ClusterEvent::NodeRemoved => &[P::PodTopologySpread],
+        ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged(_) => &[P::PodTopologySpread, P::InterPodAffinity],
+        ClusterEvent::PodGone(_) => {
+            &[P::NodePorts, P::NodeResourcesFit, P::PodTopologySpread, P::InterPodAffinity]
+        }
+        ClusterEvent::DevicesFreed | ClusterEvent::DevicesChanged => &[P::DynamicResources],
+        ClusterEvent::ClassChanged => &[P::DynamicResources, P::NodeResourcesFit],
+        ClusterEvent::NamespaceChanged => &[P::InterPodAffinity],
+    };
+    plugins.iter().copied().collect()
+}
+
+/// Whether the event may help a pod that a plugin rejected.
+pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool {
+    match event {
+        ClusterEvent::NodeAdded(node) => node_suits(plugin, pod, node),
+        ClusterEvent::NodeChanged { old, new } => node_change_helps(plugin, pod, old, new),
+        ClusterEvent::PodGone(gone) => match plugin {
+            Plugin::NodePorts => gone.ports.iter().any(|p| pod.ports.iter().any(|q| p.conflicts(q))),
+            // A place in the number of pods is always free then.
+            Plugin::NodeResourcesFit => true,
+            Plugin::PodTopologySpread => gone.key.namespace == pod.key.namespace,
+            _ => true,
+        },
+        ClusterEvent::PodAdded(other) | ClusterEvent::PodChanged(other) => match plugin {
+            Plugin::PodTopologySpread => other.key.namespace == pod.key.namespace,
+            // Namespaces by label are not looked up here: rather once too often than never.
+            Plugin::InterPodAffinity => {
+                let terms = pod.required_affinity.iter();
+                matches!(event, ClusterEvent::PodChanged(_))
+                    || terms.into_iter().any(|t| t.selector.matches(other.labels()))
+            }
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// Whether the pod could go to the node as far as the node's own properties tell.
+fn node_suits(plugin: Plugin, pod: &PodInfo, node: &NodeInfo) -> bool {
+    match plugin {
+        Plugin::NodeUnschedulable => simple::unschedulable(pod.tolerations(), node).is_ok(),
+        Plugin::NodeName => simple::node_name(pod, node).is_ok(),
+        Plugin::TaintToleration => taints::filter(pod.tolerations(), node).is_ok(),
+        Plugin::PodTopologySpread | Plugin::InterPodAffinity => true,
+        // Whatever else it needs, it needs it on a node that it selects.
+        _ => NodeAffinity::new(pod).matches(node),
+    }
+}
+
+fn node_change_helps(plugin: Plugin, pod: &PodInfo, old: &NodeInfo, new: &NodeInfo) -> bool {
+    let labels = old.labels() != new.labels();
+    let allocatable = old.allocatable != new.allocatable || old.allowed_pods != new.allowed_pods;
+    let changed = match plugin {
+        Plugin::NodeUnschedulable => {
+            old.is_unschedulable() != new.is_unschedulable() || old.taints() != new.taints()
+        }
+        Plugin::TaintToleration => old.taints() != new.taints(),
+        Plugin::NodeAffinity => labels,
+        Plugin::NodeResourcesFit => allocatable,
+        Plugin::PodTopologySpread | Plugin::InterPodAffinity => labels || old.taints() != new.taints(),
+        Plugin::DynamicResources => labels || allocatable,
+        _ => false,
+    };
+    changed && node_suits(plugin, pod, new)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A node with the pods on it, kept up to date by deltas.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use rustc_hash::FxHashMap;
+
+use crate::pod::{HostPort, PodInfo};
+use crate::resources::{ResourceList, Resources, whole};
+use crate::selectors::LabelMap;
+
+/// A node as the scheduler sees it.
+#[derive(Debug, Clone)]
+pub struct NodeInfo {
+    /// The object; absent while pods are known for a node that is not.
+    pub node: Option<Arc<Node>>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it offers.
+    pub allocatable: Resources,
+    /// How many pods it may hold.
+    pub allowed_pods: i64,
+    /// What its pods ask for.
+    pub requested: Resources,
+    /// CPU (thousandths) and memory that its pods ask for, with defaults for those that ask for none.
+    pub nonzero_requested: (i64, i64),
+    /// Its pods.
+    pub pods: Vec<Arc<PodInfo>>,
+    /// How many of its pods have some pod affinity.
+    pub with_affinity: usize,
+    /// How many of its pods have required anti-affinity.
+    pub with_required_anti_affinity: usize,
+    /// Host ports in use.
+    pub ports: Vec<HostPort>,
+    /// Images on the node: name to bytes.
+    pub images: Arc<FxHashMap<String, i64>>,
+    /// The node as the allocator sees it.
+    pub device_node: Arc<allot_allocator::Node>,
+}
+
+static NO_LABELS: LabelMap = LabelMap::new();
+
+impl NodeInfo {
+    /// A node of which only the name is known.
+    pub fn new(name: Arc<str>) -> Self {
+        Self {
+            node: None,
+            name,
+            allocatable: Resources::default(),
+            allowed_pods: 0,
+            requested: Resources::default(),
+            nonzero_requested: (0, 0),
+            pods: Vec::new(),
+            with_affinity: 0,
+            with_required_anti_affinity: 0,
+            ports: Vec::new(),
+            images: Arc::default(),
+            device_node: Arc::default(),
+        }
+    }
+
+    /// Takes over a new version of the object.
+    pub fn set_node(&mut self, node: Arc<Node>) {
+        let status = node.status.as_ref();
+        let allocatable: Option<&ResourceList> = status.and_then(|s| s.allocatable.as_ref());
+        self.allocatable = Resources::from_list(allocatable);
+        self.allowed_pods = allocatable.and_then(|l| l.get("pods")).map_or(0, whole);
+        let images = status.and_then(|s| s.images.as_ref()).into_iter().flatten();
+        self.images = Arc::new(
+            images
+                .flat_map(|i| i.names.iter().flatten().map(|n| (n.clone(), i.size_bytes.unwrap_or(0))))
+                .collect(),
+        );
+        self.device_node = Arc::new(allot_allocator::Node::from(&*node));
+        self.node = Some(node);
+    }
+
+    /// Labels of the node.
+    pub fn labels(&self) -> &LabelMap {
+        self.node.as_ref().and_then(|n| n.metadata.labels.as_ref()).unwrap_or(&NO_LABELS)
+    }
+
+    /// Taints of the node.
+    pub fn taints(&self) -> &[Taint] {
+        self.node.as_ref().and_then(|n| n.spec.as_ref()?.taints.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether the node is cordoned.
+    pub fn is_unschedulable(&self) -> bool {
+        self.node.as_ref().and_then(|n| n.spec.as_ref()?.unschedulable).unwrap_or(false)
+    }
+
+    /// Accounts for a pod.
+    pub fn add_pod(&mut self, pod: Arc<PodInfo>) {
+        self.requested.add(&pod.requests);
+        self.nonzero_requested.0 += pod.nonzero.0;
+        self.nonzero_requested.1 += pod.nonzero.1;
+        self.ports.extend(pod.ports.iter().cloned());
+        self.with_affinity += usize::from(pod.has_affinity());
+        self.with_required_anti_affinity += usize::from(!pod.required_anti_affinity.is_empty());
+        self.pods.push(pod);
+    }
+
+    /// Takes a pod off again; says whether it was there.
+    pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
+        let at = self.pods.iter().position(|p| &*p.uid == uid)?;
+        let pod = self.pods.swap_remove(at);
+        self.requested.sub(&pod.requests);
+        self.nonzero_requested.0 -= pod.nonzero.0;
+        self.nonzero_requested.1 -= pod.nonzero.1;
+        for port in &pod.ports {
+            if let Some(at) = self.ports.iter().position(|p| p == port) {
+                self.ports.swap_remove(at);
+            }
+        }
+        self.with_affinity -= usize::from(pod.has_affinity());
+        self.with_required_anti_affinity -= usize::from(!pod.required_anti_affinity.is_empty());
+        Some(pod)
+    }
+}

@@ -1,0 +1,148 @@
+//! The plugins: filters and scores of upstream's default profile, each in a file of its own.
+//!
+//! A plugin prepares itself once per attempt from the pod and the snapshot, then judges nodes one by one without
+//! side effects, so that nodes can be judged in parallel. Texts and codes are upstream's, since tools match on them.
+
+pub mod affinity;
+pub mod fit;
+pub mod image;
+pub mod interpod;
+pub mod ports;
+pub mod simple;
+pub mod spread;
+pub mod taints;
+
+/// Highest score of a plugin for a node.
+pub const MAX_SCORE: i64 = 100;
+
+macro_rules! plugins {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// A plugin of the scheduling framework by its upstream name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Plugin { $($(#[$doc])* $name),+ }
+
+        impl Plugin {
+            /// All plugins in the order in which the default profile runs them.
+            pub const ALL: &[Plugin] = &[$(Plugin::$name),+];
+
+            /// The name in configuration, messages and metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Plugin::$name => stringify!($name)),+ }
+            }
+        }
+    };
+}
+
+plugins! {
+    /// Holds a pod back until its gates are removed.
+    SchedulingGates,
+    /// Orders the queue.
+    PrioritySort,
+    /// Rejects cordoned nodes.
+    NodeUnschedulable,
+    /// Honours a node set in the pod.
+    NodeName,
+    /// Rejects nodes with taints that the pod does not tolerate.
+    TaintToleration,
+    /// Honours node selectors and node affinity.
+    NodeAffinity,
+    /// Rejects nodes whose host ports are taken.
+    NodePorts,
+    /// Rejects nodes with too little left.
+    NodeResourcesFit,
+    /// Spreads pods over domains.
+    PodTopologySpread,
+    /// Honours affinity between pods.
+    InterPodAffinity,
+    /// Allocates devices.
+    DynamicResources,
+    /// Makes room by deleting pods of lower priority.
+    DefaultPreemption,
+    /// Prefers nodes whose resources are used evenly.
+    NodeResourcesBalancedAllocation,
+    /// Prefers nodes that have the images.
+    ImageLocality,
+    /// Writes the binding.
+    DefaultBinder,
+}
+
+impl Plugin {
+    /// Finds a plugin by name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|p| p.name() == name)
+    }
+
+    /// Whether the plugin has a score.
+    pub fn scores(self) -> bool {
+        self.default_weight() > 0
+    }
+
+    /// The weight in the default profile; zero for a plugin without score.
+    pub fn default_weight(self) -> i64 {
+        match self {
+            Plugin::TaintToleration => 3,
+            Plugin::NodeAffinity | Plugin::PodTopologySpread | Plugin::InterPodAffinity | Plugin::DynamicResources => 2,
+            Plugin::NodeResourcesFit | Plugin::NodeResourcesBalancedAllocation | Plugin::ImageLocality => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// A set of plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct PluginSet(u32);
+
+impl PluginSet {
+    /// Every plugin.
+    pub const fn all() -> Self {
+        Self((1 << Plugin::ALL.len()) - 1)
+    }
+
+    /// Whether the set has no plugin.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Adds a plugin.
+    pub fn insert(&mut self, plugin: Plugin) {
+        self.0 |= 1 << plugin as u32;
+    }
+
+    /// Removes a plugin.
+    pub fn remove(&mut self, plugin: Plugin) {
+        self.0 &= !(1 << plugin as u32);
+    }
+
+    /// Whether the plugin is in the set.
+    pub fn contains(self, plugin: Plugin) -> bool {
+        self.0 & (1 << plugin as u32) != 0
+    }
+
+    /// The plugins of the set.
+    pub fn iter(self) -> impl Iterator<Item = Plugin> {
+        Plugin::ALL.iter().copied().filter(move |p| self.contains(*p))
+    }
+}
+
+impl FromIterator<Plugin> for PluginSet {
+    fn from_iter<T: IntoIterator<Item = Plugin>>(iter: T) -> Self {
+        let mut set = Self::default();
+        iter.into_iter().for_each(|p| set.insert(p));
+        set
+    }
+}
+
+/// Scales scores to 0..=[`MAX_SCORE`] by the highest one; `reverse` turns few into many.
+pub fn normalize(scores: &mut [i64], reverse: bool) {
+    let max = scores.iter().copied().max().unwrap_or(0);
+    for score in scores {
+        *score = if max == 0 { 0 } else { *score * MAX_SCORE / max };
+        if reverse {
+            *score = MAX_SCORE - *score;
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests;

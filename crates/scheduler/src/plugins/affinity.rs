@@ -1,0 +1,65 @@
+//! NodeAffinity and node selectors.
+
+use super::Plugin;
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::selectors::{LabelMap, NodeTerm, Nodes};
+use crate::status::Rejection;
+
+/// What a pod wants of its node.
+#[derive(Debug, Default)]
+pub struct NodeAffinity {
+    selector: Option<LabelMap>,
+    required: Option<Nodes>,
+    preferred: Vec<(i64, NodeTerm)>,
+}
+
+impl NodeAffinity {
+    /// Compiles the pod's wishes.
+    pub fn new(pod: &PodInfo) -> Self {
+        let spec = pod.spec();
+        let affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
+        Self {
+            selector: spec.node_selector.clone().filter(|s| !s.is_empty()),
+            required: affinity
+                .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
+                .map(Nodes::new),
+            preferred: affinity
+                .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref())
+                .into_iter()
+                .flatten()
+                .map(|p| (i64::from(p.weight), NodeTerm::new(&p.preference)))
+                .collect(),
+        }
+    }
+
+    /// The only nodes that can match, when the pod names them (as DaemonSet pods do).
+    pub fn names(&self) -> Option<Vec<&str>> {
+        self.required.as_ref()?.names()
+    }
+
+    /// Whether a node has what the pod requires. Also tells spread constraints which nodes count.
+    pub fn matches(&self, node: &NodeInfo) -> bool {
+        let labels = node.labels();
+        self.selector.iter().flatten().all(|(k, v)| labels.get(k) == Some(v))
+            && self.required.as_ref().is_none_or(|r| r.matches(&node.name, labels))
+    }
+
+    /// Rejects nodes without what the pod requires.
+    pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        if self.matches(node) {
+            return Ok(());
+        }
+        Err(Rejection::unresolvable(Plugin::NodeAffinity, "node(s) didn't match Pod's node affinity/selector"))
+    }
+
+    /// Whether nodes differ in score.
+    pub fn has_preferences(&self) -> bool {
+        !self.preferred.is_empty()
+    }
+
+    /// Sum of the weights of the preferences that a node satisfies.
+    pub fn score(&self, node: &NodeInfo) -> i64 {
+        self.preferred.iter().filter(|(_, t)| t.matches(&node.name, node.labels())).map(|(w, _)| w).sum()
+    }
+}

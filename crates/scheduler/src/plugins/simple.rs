@@ -1,0 +1,34 @@
+//! NodeName and NodeUnschedulable.
+
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+
+use super::{Plugin, taints};
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::status::Rejection;
+
+/// Rejects every node but the one that the pod names.
+pub fn node_name(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
+    match pod.node_name() {
+        Some(name) if name != &*node.name => {
+            Err(Rejection::unresolvable(Plugin::NodeName, "node(s) didn't match the requested node name"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rejects cordoned nodes, unless the pod tolerates the taint that cordoning implies.
+pub fn unschedulable(tolerations: &[Toleration], node: &NodeInfo) -> Result<(), Rejection> {
+    if !node.is_unschedulable() {
+        return Ok(());
+    }
+    let implied = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    if tolerations.iter().any(|t| taints::tolerates(t, &implied)) {
+        return Ok(());
+    }
+    Err(Rejection::unresolvable(Plugin::NodeUnschedulable, "node(s) were unschedulable"))
+}

@@ -1,0 +1,175 @@
+//! PodTopologySpread.
+
+use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::affinity::NodeAffinity;
+use super::{MAX_SCORE, Plugin, taints};
+use crate::cache::Snapshot;
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::selectors::Labels;
+use crate::status::Rejection;
+
+const MISSING_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+const VIOLATED: &str = "node(s) didn't match pod topology spread constraints";
+
+#[derive(Debug, Clone)]
+struct Constraint {
+    max_skew: i64,
+    key: String,
+    selector: Labels,
+    min_domains: usize,
+    honor_affinity: bool,
+    honor_taints: bool,
+    self_match: i64,
+}
+
+impl Constraint {
+    fn new(pod: &PodInfo, c: &TopologySpreadConstraint) -> Self {
+        let mut selector = Labels::new(c.label_selector.as_ref());
+        for key in c.match_label_keys.iter().flatten() {
+            if let Some(value) = pod.labels().and_then(|l| l.get(key)) {
+                selector.require_in(key, value);
+            }
+        }
+        Self {
+            max_skew: i64::from(c.max_skew),
+            key: c.topology_key.clone(),
+            self_match: i64::from(selector.matches(pod.labels())),
+            selector,
+            min_domains: c.min_domains.and_then(|m| usize::try_from(m).ok()).unwrap_or(1),
+            honor_affinity: c.node_affinity_policy.as_deref() != Some("Ignore"),
+            honor_taints: c.node_taints_policy.as_deref() == Some("Honor"),
+        }
+    }
+
+    fn includes(&self, pod: &PodInfo, affinity: &NodeAffinity, node: &NodeInfo) -> bool {
+        (!self.honor_affinity || affinity.matches(node))
+            && (!self.honor_taints || taints::filter(pod.tolerations(), node).is_ok())
+    }
+
+    fn counts(&self, pod: &PodInfo, other: &PodInfo) -> bool {
+        other.key.namespace == pod.key.namespace && !other.is_terminating() && self.selector.matches(other.labels())
+    }
+
+    fn count_on(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
+        node.pods.iter().filter(|p| self.counts(pod, p)).count() as i64
+    }
+}
+
+fn constraints(pod: &PodInfo, when: &str) -> Vec<Constraint> {
+    let all = pod.spec().topology_spread_constraints.iter().flatten();
+    all.filter(|c| c.when_unsatisfiable == when).map(|c| Constraint::new(pod, c)).collect()
+}
+
+/// The constraints that must hold, with the number of matching pods per domain.
+#[derive(Debug, Clone)]
+pub struct Spread {
+    constraints: Vec<(Constraint, FxHashMap<String, i64>)>,
+}
+
+impl Spread {
+    /// Counts pods per domain; `None` when the pod has no such constraint.
+    pub fn new(pod: &PodInfo, affinity: &NodeAffinity, snapshot: &Snapshot) -> Option<Self> {
+        let constraints = constraints(pod, "DoNotSchedule");
+        if constraints.is_empty() {
+            return None;
+        }
+        let mut out: Vec<(Constraint, FxHashMap<String, i64>)> =
+            constraints.into_iter().map(|c| (c, FxHashMap::default())).collect();
+        for node in &snapshot.nodes {
+            // A node counts only if it is in a domain of every constraint.
+            if !out.iter().all(|(c, _)| node.labels().contains_key(&c.key)) {
+                continue;
+            }
+            for (constraint, domains) in &mut out {
+                if constraint.includes(pod, affinity, node) {
+                    let n = constraint.count_on(pod, node);
+                    *domains.entry(node.labels()[&constraint.key].clone()).or_default() += n;
+                }
+            }
+        }
+        Some(Self { constraints: out })
+    }
+
+    /// Accounts for a pod that is put on a node (`delta` 1) or taken off (-1) in a simulation.
+    pub fn update(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, delta: i64) {
+        for (constraint, domains) in &mut self.constraints {
+            if constraint.counts(pod, other)
+                && let Some(n) = node.labels().get(&constraint.key).and_then(|v| domains.get_mut(v))
+            {
+                *n += delta;
+            }
+        }
+    }
+
+    /// Rejects nodes on which the pod would break a constraint.
+    pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        for (constraint, domains) in &self.constraints {
+            let Some(value) = node.labels().get(&constraint.key) else {
+                return Err(Rejection::unresolvable(Plugin::PodTopologySpread, MISSING_LABEL));
+            };
+            let min = if domains.len() < constraint.min_domains {
+                0
+            } else {
+                domains.values().copied().min().unwrap_or(0)
+            };
+            let here = domains.get(value).copied().unwrap_or(0);
+            if here + constraint.self_match - min > constraint.max_skew {
+                return Err(Rejection::unschedulable(Plugin::PodTopologySpread, VIOLATED));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Scores of nodes by the constraints that should hold; `None` when the pod has none.
+pub fn scores(pod: &PodInfo, affinity: &NodeAffinity, snapshot: &Snapshot, nodes: &[usize]) -> Option<Vec<i64>> {
+    let constraints = constraints(pod, "ScheduleAnyway");
+    if constraints.is_empty() {
+        return None;
+    }
+    let has_all = |n: &NodeInfo| constraints.iter().all(|c| n.labels().contains_key(&c.key));
+    let mut sums = vec![0f64; nodes.len()];
+    for c in &constraints {
+        let feasible: FxHashSet<&str> = nodes
+            .iter()
+            .map(|i| &snapshot.nodes[*i])
+            .filter(|n| has_all(n))
+            .map(|n| n.labels()[&c.key].as_str())
+            .collect();
+        let weight = (feasible.len() as f64 + 2.0).ln();
+        let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
+        for node in &snapshot.nodes {
+            if let Some(value) = node.labels().get(&c.key)
+                && feasible.contains(value.as_str())
+                && has_all(node)
+                && c.includes(pod, affinity, node)
+            {
+                *domains.entry(value).or_default() += c.count_on(pod, node);
+            }
+        }
+        for (sum, i) in sums.iter_mut().zip(nodes) {
+            let here = snapshot.nodes[*i].labels().get(&c.key).and_then(|v| domains.get(v.as_str()));
+            if let Some(here) = here {
+                *sum += *here as f64 * weight + (c.max_skew - 1) as f64;
+            }
+        }
+    }
+    let raw: Vec<Option<i64>> = nodes
+        .iter()
+        .zip(&sums)
+        .map(|(i, s)| has_all(&snapshot.nodes[*i]).then_some(s.round() as i64))
+        .collect();
+    let (min, max) = raw.iter().flatten().fold((i64::MAX, 0), |(lo, hi), s| (lo.min(*s), hi.max(*s)));
+    Some(
+        raw.into_iter()
+            .map(|s| match s {
+                None => 0,
+                Some(_) if max == 0 => MAX_SCORE,
+                Some(s) => MAX_SCORE * (max + min - s) / max,
+            })
+            .collect(),
+    )
+}

@@ -1,0 +1,254 @@
+//! A pod as the scheduler sees it: parsed once, shared by queue, cache and attempts.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, Toleration};
+
+use crate::resources::{self, Resources};
+use crate::selectors::{LabelMap, Labels};
+
+/// Namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// The namespace; empty for cluster-scoped objects.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// A key from its parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// Identity of an object over its life; a deleted and re-created object has another one.
+pub type Uid = Arc<str>;
+
+/// A port that a pod takes on its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPort {
+    ip: Box<str>,
+    protocol: Box<str>,
+    port: i32,
+}
+
+impl HostPort {
+    /// Whether both can not be on one node. The wildcard address collides with every address.
+    pub fn conflicts(&self, other: &Self) -> bool {
+        let any = |ip: &str| ip == "0.0.0.0";
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (any(&self.ip) || any(&other.ip) || self.ip == other.ip)
+    }
+}
+
+/// A compiled pod (anti-)affinity term.
+#[derive(Debug, Clone)]
+pub struct AffinityTerm {
+    /// Pods it is about.
+    pub selector: Labels,
+    /// Their namespaces by name.
+    pub namespaces: Vec<String>,
+    /// Their namespaces by label.
+    pub namespace_selector: Labels,
+    /// The node label that makes a domain.
+    pub topology_key: String,
+}
+
+impl AffinityTerm {
+    fn new(owner: &Pod, term: &PodAffinityTerm) -> Self {
+        let mut selector = Labels::new(term.label_selector.as_ref());
+        let labels = owner.metadata.labels.as_ref();
+        // The API server folds these keys into the selector on creation; a pod created otherwise still has them.
+        let folded = |key: &str| {
+            term.label_selector
+                .as_ref()
+                .and_then(|s| s.match_expressions.as_ref())
+                .is_some_and(|es| es.iter().any(|e| e.key == key))
+        };
+        for key in term.match_label_keys.iter().flatten().filter(|k| !folded(k)) {
+            if let Some(value) = labels.and_then(|l| l.get(key)) {
+                selector.require_in(key, value);
+            }
+        }
+        for key in term.mismatch_label_keys.iter().flatten().filter(|k| !folded(k)) {
+            if let Some(value) = labels.and_then(|l| l.get(key)) {
+                selector.require_not_in(key, value);
+            }
+        }
+        let mut namespaces = term.namespaces.clone().unwrap_or_default();
+        if namespaces.is_empty() && term.namespace_selector.is_none() {
+            namespaces.extend(owner.metadata.namespace.clone());
+        }
+        Self {
+            selector,
+            namespaces,
+            namespace_selector: Labels::new(term.namespace_selector.as_ref()),
+            topology_key: term.topology_key.clone(),
+        }
+    }
+
+    /// Whether a pod is one that the term is about. `namespace_labels` are those of the pod's namespace.
+    pub fn matches(&self, pod: &PodInfo, namespace_labels: Option<&LabelMap>) -> bool {
+        let namespace = &*pod.key.namespace;
+        let in_namespace = self.namespaces.iter().any(|n| n == namespace)
+            || self.namespace_selector.is_everything()
+            || namespace_labels.is_some_and(|labels| self.namespace_selector.matches(Some(labels)));
+        in_namespace && self.selector.matches(pod.labels())
+    }
+}
+
+/// A pod with everything that plugins need, computed once.
+#[derive(Debug)]
+pub struct PodInfo {
+    /// The object.
+    pub pod: Arc<Pod>,
+    /// Its namespace and name.
+    pub key: Key,
+    /// Its identity.
+    pub uid: Uid,
+    /// What it asks for.
+    pub requests: Resources,
+    /// CPU (thousandths) and memory with defaults for containers that ask for none.
+    pub nonzero: (i64, i64),
+    /// Ports it takes on its node.
+    pub ports: Vec<HostPort>,
+    /// Terms that must hold.
+    pub required_affinity: Vec<AffinityTerm>,
+    /// Terms that must not hold.
+    pub required_anti_affinity: Vec<AffinityTerm>,
+    /// Weighted wishes.
+    pub preferred_affinity: Vec<(i32, AffinityTerm)>,
+    /// Weighted wishes against.
+    pub preferred_anti_affinity: Vec<(i32, AffinityTerm)>,
+}
+
+impl PodInfo {
+    /// Parses a pod.
+    pub fn new(pod: Arc<Pod>) -> Self {
+        let key = Key::new(
+            pod.metadata.namespace.as_deref().unwrap_or_default(),
+            pod.metadata.name.as_deref().unwrap_or_default(),
+        );
+        let uid = Uid::from(pod.metadata.uid.as_deref().unwrap_or_default());
+        let affinity = pod.spec.as_ref().and_then(|s| s.affinity.as_ref());
+        let (with, against) =
+            (affinity.and_then(|a| a.pod_affinity.as_ref()), affinity.and_then(|a| a.pod_anti_affinity.as_ref()));
+        let required = |terms: Option<&Vec<PodAffinityTerm>>| {
+            terms.into_iter().flatten().map(|t| AffinityTerm::new(&pod, t)).collect::<Vec<_>>()
+        };
+        let required_affinity =
+            required(with.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()));
+        let required_anti_affinity =
+            required(against.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()));
+        let preferred_affinity = with
+            .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref())
+            .into_iter()
+            .flatten()
+            .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
+            .collect();
+        let preferred_anti_affinity = against
+            .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref())
+            .into_iter()
+            .flatten()
+            .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
+            .collect();
+        Self {
+            requests: resources::pod_requests(&pod),
+            nonzero: resources::pod_requests_nonzero(&pod),
+            ports: host_ports(&pod),
+            required_affinity,
+            required_anti_affinity,
+            preferred_affinity,
+            preferred_anti_affinity,
+            key,
+            uid,
+            pod,
+        }
+    }
+
+    /// The specification; pods always have one.
+    pub fn spec(&self) -> &PodSpec {
+        static EMPTY: std::sync::OnceLock<PodSpec> = std::sync::OnceLock::new();
+        self.pod.spec.as_ref().unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
+    }
+
+    /// Labels, if any.
+    pub fn labels(&self) -> Option<&LabelMap> {
+        self.pod.metadata.labels.as_ref()
+    }
+
+    /// The priority that admission computed; zero without one.
+    pub fn priority(&self) -> i32 {
+        self.spec().priority.unwrap_or(0)
+    }
+
+    /// Tolerations of node taints.
+    pub fn tolerations(&self) -> &[Toleration] {
+        self.spec().tolerations.as_deref().unwrap_or_default()
+    }
+
+    /// The node it is bound to.
+    pub fn node_name(&self) -> Option<&str> {
+        self.spec().node_name.as_deref().filter(|n| !n.is_empty())
+    }
+
+    /// The node that preemption made room on.
+    pub fn nominated_node(&self) -> Option<&str> {
+        self.pod.status.as_ref()?.nominated_node_name.as_deref().filter(|n| !n.is_empty())
+    }
+
+    /// Whether deletion was requested.
+    pub fn is_terminating(&self) -> bool {
+        self.pod.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether it ran to its end; it holds nothing on its node any more.
+    pub fn is_finished(&self) -> bool {
+        is_finished(&self.pod)
+    }
+
+    /// Whether the pod has any kind of pod affinity.
+    pub fn has_affinity(&self) -> bool {
+        !(self.required_affinity.is_empty()
+            && self.required_anti_affinity.is_empty()
+            && self.preferred_affinity.is_empty()
+            && self.preferred_anti_affinity.is_empty())
+    }
+}
+
+/// Whether a pod ran to its end.
+pub fn is_finished(pod: &Pod) -> bool {
+    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
+}
+
+/// The scheduler a pod asks for.
+pub fn scheduler_name(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref()).filter(|n| !n.is_empty()).unwrap_or("default-scheduler")
+}
+
+fn host_ports(pod: &Pod) -> Vec<HostPort> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let sidecars = spec.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    spec.containers
+        .iter()
+        .chain(sidecars)
+        .flat_map(|c| c.ports.iter().flatten())
+        .filter_map(|p| {
+            let port = p.host_port.filter(|p| *p > 0)?;
+            Some(HostPort {
+                ip: p.host_ip.as_deref().filter(|ip| !ip.is_empty()).unwrap_or("0.0.0.0").into(),
+                protocol: p.protocol.as_deref().unwrap_or("TCP").into(),
+                port,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,213 @@
+//! Preemption: which pods of lower priority have to go so that a pod fits, and on which node.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use crate::attempt::{Attempt, Unplaced};
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::selectors::Labels;
+use crate::status::Code;
+
+/// Fewest nodes on which preemption is tried; upstream's value.
+const MIN_CANDIDATES: usize = 100;
+
+/// A budget, compiled.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    namespace: String,
+    selector: Labels,
+    allowed: i32,
+    /// Pods whose eviction is counted already.
+    disrupted: Vec<String>,
+}
+
+impl Budget {
+    /// Compiles a budget.
+    pub fn new(budget: &PodDisruptionBudget) -> Self {
+        let status = budget.status.as_ref();
+        Self {
+            namespace: budget.metadata.namespace.clone().unwrap_or_default(),
+            selector: Labels::new(budget.spec.as_ref().and_then(|s| s.selector.as_ref())),
+            allowed: status.map_or(0, |s| s.disruptions_allowed),
+            disrupted: status
+                .and_then(|s| s.disrupted_pods.as_ref())
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.clone())
+                .collect(),
+        }
+    }
+
+    fn covers(&self, pod: &PodInfo) -> bool {
+        *self.namespace == *pod.key.namespace
+            && !self.selector.is_everything()
+            && pod.labels().is_some_and(|l| !l.is_empty())
+            && self.selector.matches(pod.labels())
+            && !self.disrupted.iter().any(|name| **name == *pod.key.name)
+    }
+}
+
+/// The pods to delete on a node.
+#[derive(Debug, Clone)]
+pub struct Victims {
+    /// Position of the node in the snapshot.
+    pub node: usize,
+    /// Pods to delete, most important first.
+    pub pods: Vec<Arc<PodInfo>>,
+    violations: usize,
+}
+
+/// What came out of it.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Delete these pods, and the pod should fit.
+    Preempt(Victims),
+    /// Nothing to do; the text goes into the pod's condition.
+    Nothing(String),
+}
+
+fn start_time(pod: &PodInfo) -> Timestamp {
+    let status = pod.pod.status.as_ref();
+    status.and_then(|s| s.start_time.as_ref()).map_or(Timestamp::MAX, |t| t.0)
+}
+
+/// Most important first: priority, then age.
+fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
+    b.priority().cmp(&a.priority()).then_with(|| start_time(a).cmp(&start_time(b)))
+}
+
+/// Whether a pod may preempt at all; otherwise the reason.
+fn eligible(pod: &PodInfo, unplaced: &Unplaced, nodes: &[Arc<NodeInfo>]) -> Result<(), &'static str> {
+    if pod.spec().preemption_policy.as_deref() == Some("Never") {
+        return Err("not eligible due to preemptionPolicy=Never.");
+    }
+    let Some(at) = pod.nominated_node().and_then(|n| nodes.iter().position(|i| &*i.name == n)) else {
+        return Ok(());
+    };
+    // Room is being made already, unless the node turned out to be hopeless.
+    let hopeless = unplaced.nodes.get(at).and_then(Option::as_ref).is_some_and(|r| r.code == Code::Unresolvable);
+    let leaving = |p: &Arc<PodInfo>| p.is_terminating() && p.priority() < pod.priority();
+    if !hopeless && nodes[at].pods.iter().any(leaving) {
+        return Err("not eligible due to a terminating pod on the nominated node.");
+    }
+    Ok(())
+}
+
+/// Looks for the node where preemption does the least harm.
+pub fn preempt(
+    attempt: &Attempt<'_>,
+    unplaced: &Unplaced,
+    budgets: &[Budget],
+    start: usize,
+    nominated: &dyn Fn(&str) -> Vec<Arc<PodInfo>>,
+) -> Outcome {
+    let nodes = &attempt.snapshot.nodes;
+    if let Err(reason) = eligible(attempt.pod, unplaced, nodes) {
+        return Outcome::Nothing(format!("preemption: {reason}"));
+    }
+    let total = nodes.len();
+    let candidates: Vec<usize> = (0..total)
+        .map(|i| (start + i) % total.max(1))
+        .filter(|i| {
+            unplaced.nodes.get(*i).and_then(Option::as_ref).is_some_and(|r| r.code == Code::Unschedulable)
+        })
+        .collect();
+    let wanted = (total / 10).max(MIN_CANDIDATES);
+    let mut found: Vec<Victims> = Vec::new();
+    let (mut no_victims, mut other) = (0usize, std::collections::BTreeMap::<String, usize>::new());
+    for at in &candidates {
+        match victims_on(attempt, *at, budgets, &nominated(&nodes[*at].name)) {
+            Ok(victims) => {
+                let clean = victims.violations == 0;
+                found.push(victims);
+                if found.len() >= wanted && clean {
+                    break;
+                }
+            }
+            Err(None) => no_victims += 1,
+            Err(Some(reason)) => *other.entry(reason).or_default() += 1,
+        }
+    }
+    match found.into_iter().min_by(less_harm) {
+        Some(victims) => Outcome::Preempt(victims),
+        None => {
+            let mut reasons: Vec<String> = other.into_iter().map(|(r, n)| format!("{n} {r}")).collect();
+            if no_victims > 0 {
+                reasons.push(format!("{no_victims} No preemption victims found for incoming pod"));
+            }
+            let helpless = total - candidates.len();
+            if helpless > 0 {
+                reasons.push(format!("{helpless} Preemption is not helpful for scheduling"));
+            }
+            reasons.sort();
+            Outcome::Nothing(format!("preemption: 0/{total} nodes are available: {}.", reasons.join(", ")))
+        }
+    }
+}
+
+/// The pods that have to go from a node. `Err(None)`: there is nobody to go; `Err(reason)`: it would not help.
+fn victims_on(
+    attempt: &Attempt<'_>,
+    at: usize,
+    budgets: &[Budget],
+    nominated: &[Arc<PodInfo>],
+) -> Result<Victims, Option<String>> {
+    let node = &attempt.snapshot.nodes[at];
+    let priority = attempt.pod.priority();
+    let mut lower: Vec<Arc<PodInfo>> = node.pods.iter().filter(|p| p.priority() < priority).cloned().collect();
+    if lower.is_empty() {
+        return Err(None);
+    }
+    attempt.fits_without(node, &lower, nominated).map_err(|r| Some(r.message()))?;
+    lower.sort_by(|a, b| by_importance(a, b));
+    let (violating, harmless) = split_by_budget(&lower, budgets);
+    let mut victims = Vec::new();
+    let mut violations = 0;
+    let mut removed = lower.clone();
+    // Give back one pod after the other, those whose eviction breaks a budget first, as long as the pod still fits.
+    for (pod, violates) in violating.into_iter().map(|p| (p, true)).chain(harmless.into_iter().map(|p| (p, false))) {
+        removed.retain(|r| r.uid != pod.uid);
+        if attempt.fits_without(node, &removed, nominated).is_err() {
+            removed.push(pod.clone());
+            violations += usize::from(violates);
+            victims.push(pod);
+        }
+    }
+    victims.sort_by(|a, b| by_importance(a, b));
+    Ok(Victims { node: at, pods: victims, violations })
+}
+
+fn split_by_budget(pods: &[Arc<PodInfo>], budgets: &[Budget]) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
+    let mut left: Vec<i32> = budgets.iter().map(|b| b.allowed).collect();
+    pods.iter().cloned().partition(|pod| {
+        let mut violates = false;
+        for (budget, left) in budgets.iter().zip(&mut left).filter(|(b, _)| b.covers(pod)) {
+            *left -= 1;
+            violates |= *left < 0;
+        }
+        violates
+    })
+}
+
+/// Upstream's order: fewest broken budgets, lowest highest victim, lowest sum, fewest victims, youngest first victim.
+fn less_harm(a: &Victims, b: &Victims) -> std::cmp::Ordering {
+    let highest = |v: &Victims| v.pods.first().map_or(i32::MIN, |p| p.priority());
+    // Shifted so that more victims of negative priority do not look better than fewer.
+    let sum = |v: &Victims| v.pods.iter().map(|p| i64::from(p.priority()) - i64::from(i32::MIN)).sum::<i64>();
+    let earliest = |v: &Victims| {
+        let top = highest(v);
+        v.pods.iter().filter(|p| p.priority() == top).map(|p| start_time(p)).min()
+    };
+    a.violations
+        .cmp(&b.violations)
+        .then_with(|| highest(a).cmp(&highest(b)))
+        .then_with(|| sum(a).cmp(&sum(b)))
+        .then_with(|| a.pods.len().cmp(&b.pods.len()))
+        .then_with(|| earliest(b).cmp(&earliest(a)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! The scheduling queue: which pod is tried next, and which wait for what.
+//!
+//! A pod is in one of four places: *active* (ready, ordered by priority then age), *backoff* (ready, but it failed a
+//! moment ago), *waiting* (rejected; an event that may help its rejectors moves it) or *gated* (not to be tried at all
+//! yet). A pod that was popped is in none of them until it is put back or forgotten.
+//!
+//! The queue is plain data: time comes in as the time since the scheduler started, so that it can be simulated.
+//! Judging a pod happens between two events (see [`crate::core`]), therefore no event can be missed while a pod is
+//! being tried, and nothing like upstream's list of in-flight events is needed.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::plugins::{Plugin, PluginSet};
+use crate::pod::{Key, PodInfo, Uid};
+
+/// Time since the scheduler started.
+pub type Now = Duration;
+
+/// Waiting pods are tried again after this time even when no event says so; upstream's value.
+pub const WAITING_LIMIT: Duration = Duration::from_secs(300);
+
+/// How long a pod that failed stays back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first failure; doubles with every further one.
+    pub initial: Duration,
+    /// At most this.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { initial: Duration::from_secs(1), max: Duration::from_secs(10) }
+    }
+}
+
+impl Backoff {
+    fn after(&self, failures: u32) -> Duration {
+        if failures == 0 {
+            return Duration::ZERO;
+        }
+        let factor = 1u32.checked_shl(failures - 1).unwrap_or(u32::MAX);
+        self.initial.saturating_mul(factor).min(self.max)
+    }
+}
+
+/// A pod with its history in the queue.
+#[derive(Debug, Clone)]
+pub struct QueuedPod {
+    /// The pod.
+    pub info: Arc<PodInfo>,
+    /// Failures in a row, for the backoff.
+    pub failures: u32,
+    /// Attempts so far, for metrics.
+    pub attempts: u32,
+    /// When it came into the queue first.
+    pub entered: Now,
+    /// When it was put where it is now.
+    pub since: Now,
+    /// Plugins that rejected it in its last attempt.
+    pub rejected_by: PluginSet,
+    /// The last attempt failed for a reason that has nothing to do with fitting: never tried before its time.
+    pub errored: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Active,
+    Backoff { until: Now },
+    Waiting,
+    Gated(Plugin),
+}
+
+#[derive(Debug)]
+struct Entry {
+    pod: QueuedPod,
+    place: Place,
+    order: u64,
+}
+
+/// Highest priority first, then first come, first served.
+type Rank = (Reverse<i32>, u64, Uid);
+
+/// How many pods are where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Ready.
+    pub active: usize,
+    /// Ready after a while.
+    pub backoff: usize,
+    /// Rejected and waiting for an event.
+    pub unschedulable: usize,
+    /// Not to be tried yet.
+    pub gated: usize,
+}
+
+/// The queue. See the module.
+#[derive(Debug, Default)]
+pub struct Queue {
+    backoff_rule: Backoff,
+    entries: FxHashMap<Uid, Entry>,
+    active: BTreeSet<Rank>,
+    backoff: BTreeSet<(Now, Uid)>,
+    /// Those in backoff that may be tried early when nothing else is ready.
+    early: BTreeSet<Rank>,
+    waiting: BTreeSet<(Now, Uid)>,
+    by_plugin: FxHashMap<Plugin, FxHashSet<Uid>>,
+    gated: FxHashSet<Uid>,
+    by_claim: FxHashMap<Key, FxHashSet<Uid>>,
+    next_order: u64,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(backoff_rule: Backoff) -> Self {
+        Self { backoff_rule, ..Self::default() }
+    }
+
+    /// How many pods are where.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            active: self.active.len(),
+            backoff: self.backoff.len(),
+            unschedulable: self.waiting.len(),
+            gated: self.gated.len(),
+        }
+    }
+
+    /// Whether the pod is in the queue.
+    pub fn contains(&self, uid: &str) -> bool {
+        self.entries.contains_key(uid)
+    }
+
+    /// The pod as it is in the queue.
+    pub fn get(&self, uid: &str) -> Option<&QueuedPod> {
+        self.entries.get(uid).map(|e| &e.pod)
+    }
+
+    /// Adds a pod that was not in the queue, ready or held back by a plugin.
+    pub fn add(&mut self, info: Arc<PodInfo>, gate: Option<Plugin>, now: Now) {
+        let pod = QueuedPod {
+            info,
+            failures: 0,
+            attempts: 0,
+            entered: now,
+            since: now,
+            rejected_by: PluginSet::default(),
+            errored: false,
+        };
+        self.insert(pod, gate.map_or(Place::Active, Place::Gated));
+    }
+
+    /// Replaces the object of a pod in the queue by a newer version, without moving it.
+    pub fn update(&mut self, info: Arc<PodInfo>) {
+        if let Some(entry) = self.remove_entry(&info.uid) {
+            self.insert_ordered(QueuedPod { info, ..entry.pod }, entry.place, entry.order);
+        }
+    }
+
+    /// Puts a popped pod back after a rejection; `rejected_by` decides which events bring it back.
+    pub fn put_back_rejected(&mut self, mut pod: QueuedPod, rejected_by: PluginSet, now: Now) {
+        pod.failures += 1;
+        pod.since = now;
+        pod.rejected_by = rejected_by;
+        pod.errored = false;
+        self.insert(pod, Place::Waiting);
+    }
+
+    /// Puts a popped pod back after a failure that calls for a repetition.
+    pub fn put_back_failed(&mut self, mut pod: QueuedPod, now: Now) {
+        pod.failures += 1;
+        pod.since = now;
+        pod.errored = true;
+        let until = now + self.backoff_rule.after(pod.failures);
+        self.insert(pod, Place::Backoff { until });
+    }
+
+    /// Makes a waiting or gated pod ready, or moves it behind a gate. Pods that are ready already stay where they are.
+    pub fn activate(&mut self, uid: &str, gate: Option<Plugin>, now: Now) {
+        let Some(entry) = self.entries.get(uid) else { return };
+        let place = match (entry.place, gate) {
+            (Place::Gated(old), Some(new)) if old == new => return,
+            (_, Some(plugin)) => Place::Gated(plugin),
+            (Place::Active | Place::Backoff { .. }, None) => return,
+            (Place::Gated(_), None) => Place::Active,
+            (Place::Waiting, None) => {
+                let until = entry.pod.since + self.backoff_rule.after(entry.pod.failures);
+                if until > now { Place::Backoff { until } } else { Place::Active }
+            }
+        };
+        if let Some(mut entry) = self.remove_entry(uid) {
+            if place == Place::Active {
+                entry.pod.since = now;
+            }
+            self.insert(entry.pod, place);
+        }
+    }
+
+    /// Removes a pod.
+    pub fn remove(&mut self, uid: &str) -> Option<QueuedPod> {
+        self.remove_entry(uid).map(|e| e.pod)
+    }
+
+    /// Takes the next pod out. When nothing is ready, a pod that only waits for its backoff after a rejection is tried
+    /// early: an idle scheduler gains nothing from waiting.
+    pub fn pop(&mut self, now: Now) -> Option<QueuedPod> {
+        self.flush(now);
+        let uid = self.active.first().or_else(|| self.early.first()).map(|(_, _, uid)| uid.clone())?;
+        let mut pod = self.remove(&uid)?;
+        pod.attempts += 1;
+        Some(pod)
+    }
+
+    /// When the queue has to be looked at again without an event.
+    pub fn next_wakeup(&self) -> Option<Now> {
+        let backoff = self.backoff.first().map(|(until, _)| *until);
+        let waiting = self.waiting.first().map(|(since, _)| *since + WAITING_LIMIT);
+        [backoff, waiting].into_iter().flatten().min()
+    }
+
+    /// Moves pods whose time has come.
+    fn flush(&mut self, now: Now) {
+        while let Some((until, uid)) = self.backoff.first().cloned() {
+            if until > now {
+                break;
+            }
+            match self.remove_entry(&uid) {
+                Some(entry) => self.insert(entry.pod, Place::Active),
+                None => break,
+            }
+        }
+        while let Some((since, uid)) = self.waiting.first().cloned() {
+            if since + WAITING_LIMIT > now {
+                break;
+            }
+            self.activate(&uid, None, now);
+        }
+    }
+
+    /// Waiting pods that one of the plugins rejected.
+    pub fn waiting_for(&self, plugins: PluginSet) -> Vec<Arc<PodInfo>> {
+        let mut seen = FxHashSet::default();
+        let mut out = Vec::new();
+        for plugin in plugins.iter() {
+            for uid in self.by_plugin.get(&plugin).into_iter().flatten() {
+                if seen.insert(uid)
+                    && let Some(entry) = self.entries.get(uid)
+                {
+                    out.push((entry.order, entry.pod.info.clone()));
+                }
+            }
+        }
+        out.sort_unstable_by_key(|(order, _)| *order);
+        out.into_iter().map(|(_, info)| info).collect()
+    }
+
+    /// Waiting or gated pods that use a claim.
+    pub fn users_of_claim(&self, claim: &Key) -> Vec<Arc<PodInfo>> {
+        let uids = self.by_claim.get(claim).into_iter().flatten();
+        let mut out: Vec<_> = uids.filter_map(|uid| self.entries.get(uid)).collect();
+        out.sort_unstable_by_key(|e| e.order);
+        out.into_iter().map(|e| e.pod.info.clone()).collect()
+    }
+
+    fn insert(&mut self, pod: QueuedPod, place: Place) {
+        self.next_order += 1;
+        self.insert_ordered(pod, place, self.next_order);
+    }
+
+    fn insert_ordered(&mut self, pod: QueuedPod, place: Place, order: u64) {
+        let uid = pod.info.uid.clone();
+        let rank = (Reverse(pod.info.priority()), order, uid.clone());
+        match place {
+            Place::Active => {
+                self.active.insert(rank);
+            }
+            Place::Backoff { until } => {
+                self.backoff.insert((until, uid.clone()));
+                if !pod.errored {
+                    self.early.insert(rank);
+                }
+            }
+            Place::Waiting => {
+                self.waiting.insert((pod.since, uid.clone()));
+                for plugin in pod.rejected_by.iter() {
+                    self.by_plugin.entry(plugin).or_default().insert(uid.clone());
+                }
+            }
+            Place::Gated(_) => {
+                self.gated.insert(uid.clone());
+            }
+        }
+        if matches!(place, Place::Waiting | Place::Gated(_)) {
+            for claim in claim_keys(&pod.info) {
+                self.by_claim.entry(claim).or_default().insert(uid.clone());
+            }
+        }
+        self.entries.insert(uid, Entry { pod, place, order });
+    }
+
+    fn remove_entry(&mut self, uid: &str) -> Option<Entry> {
+        let (uid, entry) = self.entries.remove_entry(uid)?;
+        let rank = (Reverse(entry.pod.info.priority()), entry.order, uid.clone());
+        match entry.place {
+            Place::Active => {
+                self.active.remove(&rank);
+            }
+            Place::Backoff { until } => {
+                self.backoff.remove(&(until, uid.clone()));
+                self.early.remove(&rank);
+            }
+            Place::Waiting => {
+                self.waiting.remove(&(entry.pod.since, uid.clone()));
+                for plugin in entry.pod.rejected_by.iter() {
+                    if let Some(set) = self.by_plugin.get_mut(&plugin) {
+                        set.remove(&uid);
+                    }
+                }
+            }
+            Place::Gated(_) => {
+                self.gated.remove(&uid);
+            }
+        }
+        if matches!(entry.place, Place::Waiting | Place::Gated(_)) {
+            for claim in claim_keys(&entry.pod.info) {
+                if let Some(set) = self.by_claim.get_mut(&claim) {
+                    set.remove(&uid);
+                    if set.is_empty() {
+                        self.by_claim.remove(&claim);
+                    }
+                }
+            }
+        }
+        Some(entry)
+    }
+}
+
+/// The claims that a pod uses, as far as their names are known.
+fn claim_keys(info: &PodInfo) -> Vec<Key> {
+    let statuses = info.pod.status.as_ref().and_then(|s| s.resource_claim_statuses.as_deref()).unwrap_or_default();
+    let mut keys: Vec<Key> = Vec::new();
+    for claim in info.spec().resource_claims.iter().flatten() {
+        let generated = || statuses.iter().find(|s| s.name == claim.name).and_then(|s| s.resource_claim_name.as_deref());
+        if let Some(name) = claim.resource_claim_name.as_deref().or_else(generated) {
+            let key = Key { namespace: info.key.namespace.clone(), name: name.into() };
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests;

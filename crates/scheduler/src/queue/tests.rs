@@ -1,0 +1,106 @@
+use super::*;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
+fn secs(n: u64) -> Now {
+    Duration::from_secs(n)
+}
+
+fn pod(name: &str, priority: i32) -> Arc<PodInfo> {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": name},
+        "spec": {"containers": [], "priority": priority, "resourceClaims": [{"name": "c", "resourceClaimName": format!("claim-{name}")}]},
+    }))
+    .expect("fixture");
+    Arc::new(PodInfo::new(Arc::new(pod)))
+}
+
+fn popped(queue: &mut Queue, now: Now) -> Vec<String> {
+    std::iter::from_fn(|| queue.pop(now)).map(|p| p.info.uid.to_string()).collect()
+}
+
+fn rejected(queue: &mut Queue, name: &str, by: Plugin, now: Now) {
+    queue.add(pod(name, 0), None, now);
+    let p = queue.pop(now).expect("was added");
+    queue.put_back_rejected(p, [by].into_iter().collect(), now);
+}
+
+#[test]
+fn priority_then_age() {
+    let mut q = Queue::default();
+    for (name, priority) in [("a", 0), ("b", 5), ("c", 0), ("d", 5)] {
+        q.add(pod(name, priority), None, secs(0));
+    }
+    assert_eq!(popped(&mut q, secs(0)), ["b", "d", "a", "c"]);
+    assert_eq!(q.counts(), Counts::default());
+}
+
+#[test]
+fn rejected_pods_wait_for_their_plugins() {
+    let mut q = Queue::default();
+    rejected(&mut q, "a", Plugin::NodeResourcesFit, secs(0));
+    rejected(&mut q, "b", Plugin::DynamicResources, secs(0));
+    assert!(popped(&mut q, secs(100)).is_empty());
+    let found = q.waiting_for([Plugin::DynamicResources].into_iter().collect());
+    assert_eq!(found.iter().map(|p| &*p.uid).collect::<Vec<_>>(), ["b"]);
+    q.activate("b", None, secs(100));
+    assert_eq!(popped(&mut q, secs(100)), ["b"]);
+    assert!(q.waiting_for(PluginSet::all()).iter().all(|p| &*p.uid == "a"));
+}
+
+#[test]
+fn waiting_ends_after_five_minutes() {
+    let mut q = Queue::default();
+    rejected(&mut q, "a", Plugin::NodeResourcesFit, secs(0));
+    assert_eq!(q.next_wakeup(), Some(secs(300)));
+    assert!(popped(&mut q, secs(299)).is_empty());
+    assert_eq!(popped(&mut q, secs(300)), ["a"]);
+}
+
+#[test]
+fn errors_back_off_and_double() {
+    let mut q = Queue::default();
+    q.add(pod("a", 0), None, secs(0));
+    for (at, wait) in [(0, 1), (10, 2), (20, 4), (30, 8), (50, 10), (70, 10)] {
+        let p = q.pop(secs(at)).expect("ready");
+        q.put_back_failed(p, secs(at));
+        assert_eq!(q.next_wakeup(), Some(secs(at + wait)));
+        assert!(q.pop(secs(at + wait) - Duration::from_millis(1)).is_none());
+    }
+}
+
+#[test]
+fn backoff_after_rejection_is_skipped_only_when_idle() {
+    let mut q = Queue::default();
+    rejected(&mut q, "a", Plugin::NodeResourcesFit, secs(0));
+    q.activate("a", None, secs(0));
+    assert_eq!(q.counts().backoff, 1);
+    q.add(pod("b", -5), None, secs(0));
+    assert_eq!(popped(&mut q, secs(0)), ["b", "a"]);
+}
+
+#[test]
+fn gates_hold() {
+    let mut q = Queue::default();
+    q.add(pod("a", 0), Some(Plugin::SchedulingGates), secs(0));
+    assert!(popped(&mut q, secs(1000)).is_empty());
+    q.activate("a", Some(Plugin::DynamicResources), secs(1));
+    assert_eq!(q.users_of_claim(&Key::new("ns", "claim-a")).len(), 1);
+    q.activate("a", None, secs(2));
+    assert_eq!(popped(&mut q, secs(2)), ["a"]);
+    assert!(q.users_of_claim(&Key::new("ns", "claim-a")).is_empty());
+}
+
+#[test]
+fn update_keeps_the_place() {
+    let mut q = Queue::default();
+    q.add(pod("a", 0), None, secs(0));
+    q.add(pod("b", 0), None, secs(0));
+    q.update(pod("a", 0));
+    assert_eq!(popped(&mut q, secs(0)), ["a", "b"]);
+    rejected(&mut q, "c", Plugin::NodeName, secs(0));
+    q.update(pod("c", 7));
+    assert!(popped(&mut q, secs(1)).is_empty());
+    assert!(q.remove("c").is_some_and(|p| p.info.priority() == 7));
+    assert_eq!(q.counts(), Counts::default());
+}

@@ -1,0 +1,236 @@
+//! Connects the state with watches, writers and the clock.
+
+use std::time::Duration;
+
+use allot_model::features::Feature;
+use jiff::Timestamp;
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::core::{Core, Input, Observer, Time};
+use crate::reflector::{Observed, reflect};
+use crate::taint_rules::DeviceTaintRule;
+use crate::writer::{Recorder, Writer};
+
+/// Why the scheduler could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server can not be asked what it serves.
+    #[error("cannot discover the API: {0}")]
+    Discovery(#[source] kube::Error),
+    /// No profile is configured.
+    #[error("no profile is configured")]
+    NoProfile,
+}
+
+/// How many observations are taken in before the next pod is tried.
+const BATCH: usize = 512;
+
+/// Schedules until `shutdown`.
+///
+/// # Errors
+/// When the configuration has no profile, or the API server can not be asked what it serves.
+pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    run_observed(client, config, Box::new(()), shutdown).await
+}
+
+/// As [`run`], with somebody who sees what happens.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_observed(
+    client: Client,
+    config: Config,
+    observer: Box<dyn Observer>,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    if config.profiles.is_empty() {
+        return Err(Error::NoProfile);
+    }
+    let rules = match config.features.enabled(Feature::DRADeviceTaintRules) {
+        true => taint_rule_resource(&client).await?,
+        false => None,
+    };
+    let tasks = TaskTracker::new();
+    let (sender, inputs) = unbounded_channel();
+    let watches = Watches { client: client.clone(), sender: sender.clone(), tasks: tasks.clone(), shutdown: shutdown.clone() };
+    let pending = watches.start(rules);
+    let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
+    tasks.spawn(writing);
+    let timestamps = config.features.enabled(Feature::DRADeviceBindingConditions)
+        && config.features.enabled(Feature::DRAResourceClaimDeviceStatus);
+    let writer = Writer::new(client, sender, recorder, config.parallel_bindings, timestamps, shutdown.clone());
+    let core = Core::new(config, observer);
+    Loop { core, writer, inputs, start: Instant::now(), pending, shutdown: shutdown.clone() }.run().await;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+/// The newest version in which the server has DeviceTaintRules.
+async fn taint_rule_resource(client: &Client) -> Result<Option<ApiResource>, Error> {
+    let groups = client.list_api_groups().await.map_err(Error::Discovery)?;
+    let Some(group) = groups.groups.into_iter().find(|g| g.name == "resource.k8s.io") else { return Ok(None) };
+    for version in ["v1", "v1beta2", "v1alpha3"] {
+        let Some(served) = group.versions.iter().find(|v| v.version == version) else { continue };
+        let list = client.list_api_group_resources(&served.group_version).await.map_err(Error::Discovery)?;
+        if list.resources.iter().any(|r| r.name == "devicetaintrules") {
+            let gvk = GroupVersionKind::gvk("resource.k8s.io", version, "DeviceTaintRule");
+            return Ok(Some(ApiResource::from_gvk_with_plural(&gvk, "devicetaintrules")));
+        }
+    }
+    tracing::warn!("DRADeviceTaintRules is on, but the API server has no DeviceTaintRules");
+    Ok(None)
+}
+
+struct Watches {
+    client: Client,
+    sender: UnboundedSender<Input>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+impl Watches {
+    /// Starts all watches. Says how many lists have to arrive before the first pod is tried.
+    fn start(&self, rules: Option<ApiResource>) -> usize {
+        self.all(Input::Node, None);
+        // Pods that ran to their end hold nothing and are never scheduled.
+        self.all(Input::Pod, Some("status.phase!=Succeeded,status.phase!=Failed"));
+        self.all(Input::Claim, None);
+        self.all(Input::Slice, None);
+        self.all(Input::Class, None);
+        self.all(Input::Budget, None);
+        self.all(Input::Namespace, None);
+        let Some(resource) = rules else { return 7 };
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        self.watch(api, None, |o: Observed<DynamicObject>| {
+            o.filter_map(|object| DeviceTaintRule::read(&object)).map(Input::TaintRule)
+        });
+        8
+    }
+
+    fn all<K>(&self, input: fn(Observed<K>) -> Input, fields: Option<&str>)
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        self.watch(Api::all(self.client.clone()), fields, move |o| Some(input(o)));
+    }
+
+    fn watch<K>(
+        &self,
+        api: Api<K>,
+        fields: Option<&str>,
+        input: impl Fn(Observed<K>) -> Option<Input> + Send + 'static,
+    ) where
+        K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+    {
+        let sender = self.sender.clone();
+        let sink = move |observed| input(observed).is_none_or(|input| sender.send(input).is_ok());
+        self.tasks.spawn(reflect(api, fields.map(str::to_owned), self.shutdown.clone(), sink));
+    }
+}
+
+struct Loop {
+    core: Core,
+    writer: Writer,
+    inputs: UnboundedReceiver<Input>,
+    start: Instant,
+    /// First lists that have not arrived yet; nothing is decided before, since it would be decided on half a picture.
+    pending: usize,
+    shutdown: CancellationToken,
+}
+
+impl Loop {
+    fn time(&self) -> Time {
+        Time { now: self.start.elapsed(), wall: Timestamp::now() }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let wakeup = self.core.next_wakeup(self.time()).unwrap_or(Duration::from_secs(3600));
+            let input = tokio::select! {
+                biased;
+                () = self.shutdown.cancelled() => return,
+                input = self.inputs.recv() => input,
+                () = tokio::time::sleep_until(self.start + wakeup) => None,
+            };
+            if input.is_none() && self.inputs.is_closed() {
+                return;
+            }
+            self.take(input);
+            self.core.tick(self.time());
+            self.flush();
+            if self.pending > 0 {
+                continue;
+            }
+            loop {
+                let time = self.time();
+                // Attempts take processor time: tell the runtime, where it can use the hint.
+                if !blocking(|| self.core.schedule_one(time)) {
+                    break;
+                }
+                self.flush();
+                if self.shutdown.is_cancelled() {
+                    return;
+                }
+                // What happened meanwhile counts for the next attempt.
+                tokio::task::yield_now().await;
+                self.take(None);
+                self.flush();
+            }
+        }
+    }
+
+    /// Takes in what has arrived.
+    fn take(&mut self, first: Option<Input>) {
+        let mut next = first.or_else(|| self.inputs.try_recv().ok());
+        let mut left = BATCH;
+        while let Some(input) = next {
+            if self.pending > 0 && is_list(&input) {
+                self.pending -= 1;
+            }
+            let time = self.time();
+            self.core.handle(input, time);
+            left -= 1;
+            next = if left > 0 { self.inputs.try_recv().ok() } else { None };
+        }
+    }
+
+    fn flush(&mut self) {
+        for action in self.core.take_actions() {
+            self.writer.start(action);
+        }
+    }
+}
+
+fn is_list(input: &Input) -> bool {
+    fn listed<K>(o: &Observed<K>) -> bool {
+        matches!(o, Observed::Listed { .. })
+    }
+    match input {
+        Input::Node(o) => listed(o),
+        Input::Pod(o) => listed(o),
+        Input::Claim(o) => listed(o),
+        Input::Slice(o) => listed(o),
+        Input::Class(o) => listed(o),
+        Input::TaintRule(o) => listed(o),
+        Input::Budget(o) => listed(o),
+        Input::Namespace(o) => listed(o),
+        _ => false,
+    }
+}
+
+fn blocking<T>(f: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => f(),
+        _ => tokio::task::block_in_place(f),
+    }
+}

@@ -1,0 +1,83 @@
+//! The allocator as the plugin uses it: prepared problems, limits, share IDs.
+
+use std::time::{Duration, Instant};
+
+use allot_allocator::{Allocator, Claims, Cluster, ErrorKind, Features, Limits, SelectorCache};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use parking_lot::Mutex;
+
+use crate::dra::classes::Classes;
+use crate::node::NodeInfo;
+
+/// Claims that are to be allocated together.
+#[derive(Debug, Clone)]
+pub struct Problem(Claims);
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// One allocation per claim.
+    Allocated(Vec<AllocationResult>),
+    /// Proven not to fit.
+    NoFit,
+    /// The node can not be used, for a reason of its own.
+    NodeError(String),
+    /// The attempt as such can not go on.
+    Error(String),
+    /// Too much work or too late; fits or not.
+    GaveUp,
+}
+
+/// Compiles and solves. One per scheduler.
+#[derive(Debug)]
+pub struct Solver {
+    features: Features,
+    selectors: SelectorCache,
+    allocator: Mutex<Allocator>,
+    timeout: Mutex<Option<Duration>>,
+}
+
+impl Solver {
+    /// A solver for clusters with these features.
+    pub fn new(features: Features) -> Self {
+        Self {
+            features,
+            selectors: SelectorCache::new(),
+            allocator: Mutex::new(Allocator::new()),
+            timeout: Mutex::new(None),
+        }
+    }
+
+    /// Sets how long one node may take.
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        *self.timeout.lock() = timeout;
+    }
+
+    /// Prepares claims for solving on many nodes.
+    pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> Problem {
+        Problem(Claims::prepare(&self.features, &self.selectors, classes, claims.iter().copied()))
+    }
+
+    /// Finds devices on a node.
+    pub fn solve(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
+        let deadline = (*self.timeout.lock()).map(|t| Instant::now() + t);
+        let late = || deadline.is_some_and(|d| Instant::now() >= d);
+        let limits = Limits { interrupt: deadline.is_some().then_some(&late), ..Limits::default() };
+        match self.allocator.lock().allocate(cluster, &node.device_node, &problem.0, &limits) {
+            allot_allocator::Outcome::Allocated(found) => {
+                Outcome::Allocated(found.results(&problem.0, &mut || uuid::Uuid::new_v4().to_string().into()))
+            }
+            allot_allocator::Outcome::DoesNotFit => Outcome::NoFit,
+            allot_allocator::Outcome::Failed(error) => match error.kind {
+                ErrorKind::Node => Outcome::NodeError(error.text),
+                ErrorKind::Fatal => Outcome::Error(error.text),
+            },
+            allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => Outcome::GaveUp,
+        }
+    }
+
+    /// Why there is no allocation on a node, in one line.
+    pub fn explain(&self, _cluster: &Cluster, _problem: &Problem, _node: &NodeInfo) -> Option<String> {
+        None
+    }
+}

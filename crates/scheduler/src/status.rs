@@ -1,0 +1,58 @@
+//! Outcome of a plugin for a pod or for a pod on a node.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::plugins::Plugin;
+
+/// How a plugin rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// Does not fit now; removing other pods may help, so preemption looks at the node.
+    Unschedulable,
+    /// Does not fit, and removing pods would not help.
+    Unresolvable,
+    /// Something failed that has nothing to do with fitting; the attempt is repeated with backoff.
+    Error,
+}
+
+/// A rejection: which plugin, how, and the reasons in upstream's words.
+///
+/// Success is the absence of a `Rejection`; so a node that fits costs nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// How the plugin rejected.
+    pub code: Code,
+    /// The plugin that rejected.
+    pub plugin: Plugin,
+    /// Reasons as upstream counts them in `0/5 nodes are available: …`.
+    pub reasons: Vec<Cow<'static, str>>,
+}
+
+impl Rejection {
+    /// Rejection that preemption may resolve.
+    pub fn unschedulable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Code::Unschedulable, plugin, reasons: vec![reason.into()] }
+    }
+
+    /// Rejection that preemption can not resolve.
+    pub fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Code::Unresolvable, plugin, reasons: vec![reason.into()] }
+    }
+
+    /// Failure of the attempt as such.
+    pub fn error(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Code::Error, plugin, reasons: vec![reason.into()] }
+    }
+
+    /// All reasons in one text.
+    pub fn message(&self) -> String {
+        self.reasons.join(", ")
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())
+    }
+}

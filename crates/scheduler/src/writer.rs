@@ -1,0 +1,295 @@
+//! Carries decisions out: every write to the API server is here.
+//!
+//! Rules: patches with preconditions, so that no unknown field is lost and nobody's newer write is overwritten; when
+//! an answer is lost, the object is read until it is known whether the write happened, because the device stays in
+//! flight exactly as long; writes for one claim go one after the other, so that pods sharing it do not conflict with
+//! each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio_util::sync::CancellationToken;
+
+use crate::actions::{Action, BindJob};
+use crate::core::{BindError, Input};
+use crate::dra::claims::uid_of;
+use crate::pod::{Key, PodInfo, Uid};
+
+mod claims;
+mod events;
+mod rejections;
+
+use claims::ClaimWriter;
+pub use events::{Note, Recorder};
+use rejections::Rejections;
+
+const RETRY_MIN: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Carries decisions out in the background; cheap to clone.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    inputs: UnboundedSender<Input>,
+    claims: Arc<ClaimWriter>,
+    rejections: Rejections,
+    recorder: Recorder,
+    permits: Arc<Semaphore>,
+    shutdown: CancellationToken,
+}
+
+/// Whether the server answered at all: otherwise a write may have happened or not.
+fn answered(error: &kube::Error) -> bool {
+    // A server that is overloaded or shutting down may answer after the write.
+    matches!(error, kube::Error::Api(status) if status.code < 500)
+}
+
+fn code(error: &kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    }
+}
+
+fn text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Pauses between repetitions.
+struct Pause(Duration);
+
+impl Pause {
+    fn new() -> Self {
+        Self(RETRY_MIN)
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(RETRY_MAX);
+    }
+}
+
+impl Writer {
+    /// A writer that reports to `inputs`; `parallel` bindings are written at the same time.
+    pub fn new(
+        client: Client,
+        inputs: UnboundedSender<Input>,
+        recorder: Recorder,
+        parallel: usize,
+        timestamps: bool,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            claims: Arc::new(ClaimWriter::new(client.clone(), timestamps)),
+            rejections: Rejections::new(client.clone()),
+            permits: Arc::new(Semaphore::new(parallel.max(1))),
+            client,
+            inputs,
+            recorder,
+            shutdown,
+        }
+    }
+
+    /// Starts carrying a decision out.
+    pub fn start(&self, action: Action) {
+        let writer = self.clone();
+        match action {
+            Action::Bind(job) => writer.spawn(async move |w| w.bind(*job).await),
+            Action::BindPod { pod, node } => writer.spawn(async move |w| {
+                let outcome = w.bind_pod(&pod, &node).await;
+                w.report(Input::Bound { pod: pod.uid.clone(), outcome });
+            }),
+            Action::Reject(rejected) => {
+                self.recorder.note(Note::failed_scheduling(&rejected));
+                self.rejections.put(*rejected);
+            }
+            Action::ClearNomination(pod) => writer.spawn(async move |w| {
+                let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"nominatedNodeName": null}});
+                log("clear nomination", &pod.key, w.patch_pod_status(&pod.key, &patch).await);
+            }),
+            Action::Preempt { preemptor, node, victims } => {
+                for victim in victims {
+                    let (writer, preemptor, node) = (self.clone(), preemptor.clone(), node.clone());
+                    writer.spawn(async move |w| w.preempt(&preemptor, &node, &victim).await);
+                }
+            }
+            Action::Deallocate(claim) => writer.spawn(async move |w| match w.claims.deallocate(&claim).await {
+                Ok(Some(claim)) => w.report(Input::ClaimChanged(Arc::new(claim))),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(claim = claim_name(&claim), %error, "cannot deallocate"),
+            }),
+            Action::DeleteSpecial(claim) => writer.spawn(async move |w| {
+                if let Err(error) = w.claims.delete_special(&claim).await {
+                    tracing::warn!(claim = claim_name(&claim), %error, "cannot delete special claim");
+                }
+            }),
+            Action::Unreserve { pod, claim } => writer.spawn(async move |w| match w.claims.unreserve(&claim, &pod).await {
+                Ok(claim) => w.report(Input::ClaimChanged(Arc::new(claim))),
+                Err(error) if code(&error) == 404 => {}
+                Err(error) => tracing::warn!(claim = claim_name(&claim), %error, "cannot take reservation back"),
+            }),
+            Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
+        }
+    }
+
+    fn spawn<F, Fut>(self, work: F)
+    where
+        F: FnOnce(Self) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let shutdown = self.shutdown.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = work(self) => {}
+            }
+        });
+    }
+
+    fn report(&self, input: Input) {
+        // Nobody listens any more only when the scheduler stops.
+        let _ = self.inputs.send(input);
+    }
+
+    async fn bind(&self, job: BindJob) {
+        let Ok(_permit) = self.permits.acquire().await else { return };
+        let pod = job.pod.uid.clone();
+        let outcome = match self.write_claims(&job).await {
+            Ok(()) if job.wait => return self.report(Input::ClaimsReady(pod)),
+            Ok(()) => self.bind_pod(&job.pod, &job.node).await,
+            Err(error) => Err(error),
+        };
+        self.report(Input::Bound { pod, outcome });
+    }
+
+    /// Writes all claims of a pod; all are tried to the end, so that nothing is left in the middle.
+    async fn write_claims(&self, job: &BindJob) -> Result<(), BindError> {
+        let pod = &job.pod;
+        let existing = futures::future::join_all(job.claims.iter().map(async |task| {
+            let claim = self.claims.reserve(task, pod).await?;
+            let (pod, in_flight) = (pod.uid.clone(), task.uid.clone());
+            self.report(Input::ClaimWritten { pod, in_flight, claim });
+            Ok::<(), BindError>(())
+        }));
+        let special = async {
+            let Some(task) = &job.special else { return Ok(()) };
+            let claim = self.claims.create_special(task, pod).await?;
+            let name = claim.metadata.name.clone().unwrap_or_default();
+            let (uid, in_flight) = (pod.uid.clone(), task.uid.clone());
+            self.report(Input::ClaimWritten { pod: uid, in_flight, claim });
+            let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
+            let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"extendedResourceClaimStatus": status}});
+            self.patch_pod_status(&pod.key, &patch)
+                .await
+                .map_err(|e| BindError { message: format!("update pod status: {}", text(&e)) })
+        };
+        let (existing, special) = futures::join!(existing, special);
+        existing.into_iter().chain([special]).collect()
+    }
+
+    async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": &*pod.key.name, "namespace": &*pod.key.namespace, "uid": &*pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let url = format!("/api/v1/namespaces/{}/pods/{}/binding", pod.key.namespace, pod.key.name);
+        let mut pause = Pause::new();
+        loop {
+            let request = http::Request::post(&url)
+                .header("content-type", "application/json")
+                .body(body.to_string().into_bytes())
+                .map_err(|e| BindError { message: e.to_string() })?;
+            let error = match self.client.request::<serde_json::Value>(request).await {
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            // Another writer of ours, whose answer got lost, may have bound it already.
+            let bound = loop {
+                match self.pods(&pod.key).get_opt(&pod.key.name).await {
+                    Ok(current) => break current.filter(|p| p.metadata.uid.as_deref() == Some(&*pod.uid)),
+                    Err(_) => pause.wait().await,
+                }
+            };
+            let on = bound.as_ref().and_then(|p| p.spec.as_ref()?.node_name.as_deref());
+            if on == Some(node) {
+                break;
+            }
+            if answered(&error) || on.is_some() || bound.is_none() {
+                return Err(BindError { message: text(&error) });
+            }
+            pause.wait().await;
+        }
+        tracing::info!(pod = %pod.key, node, "bound");
+        self.recorder.note(Note::scheduled(pod, node));
+        Ok(())
+    }
+
+    fn pods(&self, key: &Key) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    async fn patch_pod_status(&self, key: &Key, patch: &serde_json::Value) -> Result<(), kube::Error> {
+        patch_pod_status(&self.client, key, patch).await
+    }
+
+    /// Marks a victim and deletes it.
+    async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
+        if !victim.is_terminating() {
+            let scheduler = crate::pod::scheduler_name(&preemptor.pod);
+            let condition = json!({
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+                "lastTransitionTime": now(),
+            });
+            let patch = json!({"metadata": {"uid": &*victim.uid}, "status": {"conditions": [condition]}});
+            log("mark victim", &victim.key, self.patch_pod_status(&victim.key, &patch).await);
+            let params = DeleteParams {
+                preconditions: Some(Preconditions { uid: Some(victim.uid.to_string()), resource_version: None }),
+                ..DeleteParams::default()
+            };
+            let deleted = self.pods(&victim.key).delete(&victim.key.name, &params).await;
+            log("delete victim", &victim.key, deleted.map(|_| ()));
+        }
+        tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
+        self.recorder.note(Note::preempted(preemptor, victim, node));
+    }
+}
+
+fn claim_name(claim: &ResourceClaim) -> String {
+    crate::dra::claims::key_of(claim).to_string()
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {
+    if let Err(error) = result
+        && code(&error) != 404
+    {
+        tracing::warn!(%pod, error = text(&error), "cannot {what}");
+    }
+}
+
+async fn patch_pod_status(client: &Client, key: &Key, patch: &serde_json::Value) -> Result<(), kube::Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
+    // The answer is not needed as an object.
+    let params = PatchParams::default();
+    api.patch_subresource("status", &key.name, &params, &Patch::Strategic(patch)).await.map(|_: Pod| ())
+}

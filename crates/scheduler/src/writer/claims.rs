@@ -1,0 +1,232 @@
+//! Writes of claims.
+
+use super::*;
+use crate::actions::{ClaimTask, SpecialTask};
+use crate::dra::claims::{allocation_of, key_of};
+use crate::dra::resolve::is_reserved_for;
+use crate::version::is_newer;
+
+/// Keeps a claim from going away while it is allocated.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+/// One claim's turn, with what the last writer of ours left.
+type Turn = Arc<tokio::sync::Mutex<Option<Arc<ResourceClaim>>>>;
+
+pub(super) struct ClaimWriter {
+    client: Client,
+    /// Whether to record when a claim was allocated.
+    timestamps: bool,
+    turns: Mutex<FxHashMap<Uid, Turn>>,
+}
+
+impl ClaimWriter {
+    pub(super) fn new(client: Client, timestamps: bool) -> Self {
+        Self { client, timestamps, turns: Mutex::default() }
+    }
+
+    fn api(&self, namespace: &str) -> Api<ResourceClaim> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn turn(&self, uid: &Uid) -> Turn {
+        let mut turns = self.turns.lock();
+        if turns.len() > 1024 {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        turns.entry(uid.clone()).or_default().clone()
+    }
+
+    /// Writes the allocation of a claim, if it is not written yet, and the reservation for a pod.
+    pub(super) async fn reserve(&self, task: &ClaimTask, pod: &PodInfo) -> Result<Arc<ResourceClaim>, BindError> {
+        let turn = self.turn(&task.uid);
+        let mut last = turn.lock().await;
+        let version = |c: &ResourceClaim| c.metadata.resource_version.clone().unwrap_or_default();
+        let mut claim = task.claim.clone();
+        if let Some(left) = last.as_ref().filter(|l| is_newer(&version(l), &version(&claim))) {
+            claim = left.clone();
+        }
+        let mut pause = Pause::new();
+        let mut doing = "add finalizer to";
+        loop {
+            let error = match self.step(task, pod, &claim, &mut doing).await? {
+                Step::Done => {
+                    *last = Some(claim.clone());
+                    return Ok(claim);
+                }
+                Step::Wrote(Ok(next)) => {
+                    claim = Arc::new(next);
+                    continue;
+                }
+                Step::Wrote(Err(error)) => error,
+            };
+            if answered(&error) && code(&error) != 409 && code(&error) != 404 && code(&error) != 429 {
+                return Err(failed(&format!("{doing} claim {}", task.key), &error));
+            }
+            // Lost the race, or the answer: what is there now decides what to do next.
+            if !answered(&error) || code(&error) == 429 {
+                pause.wait().await;
+            }
+            claim = loop {
+                match self.api(&task.key.namespace).get_opt(&task.key.name).await {
+                    Ok(Some(claim)) => break Arc::new(claim),
+                    Ok(None) => return Err(deleted(&task.key)),
+                    Err(_) => pause.wait().await,
+                }
+            };
+        }
+    }
+
+    /// The next write that is needed, carried out.
+    async fn step(
+        &self,
+        task: &ClaimTask,
+        pod: &PodInfo,
+        claim: &ResourceClaim,
+        doing: &mut &'static str,
+    ) -> Result<Step, BindError> {
+        if claim.metadata.deletion_timestamp.is_some() || uid_of(claim) != &*task.uid {
+            return Err(deleted(&task.key));
+        }
+        let api = self.api(&task.key.namespace);
+        let preconditions = json!({"uid": &*task.uid, "resourceVersion": claim.metadata.resource_version});
+        let mut status = serde_json::Map::new();
+        match (allocation_of(claim), &task.allocation) {
+            (Some(there), Some(ours)) if there.devices != ours.devices => {
+                return Err(BindError { message: format!("claim {} got allocated elsewhere in the meantime", task.key) });
+            }
+            (Some(_), _) => {}
+            (None, None) => {
+                return Err(BindError { message: format!("claim {} got deallocated elsewhere in the meantime", task.key) });
+            }
+            (None, Some(ours)) => {
+                let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+                if !finalizers.iter().any(|f| f == FINALIZER) {
+                    *doing = "add finalizer to";
+                    let mut metadata = preconditions;
+                    metadata["finalizers"] = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect();
+                    let patch = json!({"metadata": metadata});
+                    let wrote = api.patch(&task.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+                    return Ok(Step::Wrote(wrote));
+                }
+                status.insert("allocation".to_owned(), self.allocation(ours));
+            }
+        }
+        if status.is_empty() && is_reserved_for(claim, &pod.uid) {
+            return Ok(Step::Done);
+        }
+        *doing = if status.is_empty() { "add reservation to" } else { "add allocation and reservation to" };
+        let consumers = claim.status.as_ref().and_then(|s| s.reserved_for.as_deref()).unwrap_or_default();
+        if !is_reserved_for(claim, &pod.uid) {
+            let mut reserved = serde_json::to_value(consumers).unwrap_or_default();
+            let own = json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid});
+            reserved.as_array_mut().into_iter().for_each(|r| r.push(own.clone()));
+            status.insert("reservedFor".to_owned(), reserved);
+        }
+        let patch = json!({"metadata": preconditions, "status": status});
+        let wrote = api.patch_subresource("status", &task.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        Ok(Step::Wrote(wrote))
+    }
+
+    fn allocation(&self, allocation: &k8s_openapi::api::resource::v1::AllocationResult) -> serde_json::Value {
+        let mut value = serde_json::to_value(allocation).unwrap_or_default();
+        if self.timestamps && value["allocationTimestamp"].is_null() {
+            value["allocationTimestamp"] = now().into();
+        }
+        value
+    }
+
+    /// Creates the claim for extended resources of a pod and allocates it.
+    pub(super) async fn create_special(
+        &self,
+        task: &SpecialTask,
+        pod: &PodInfo,
+    ) -> Result<Arc<ResourceClaim>, BindError> {
+        let mut new = (*task.claim).clone();
+        new.metadata.name = None;
+        new.metadata.uid = None;
+        new.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+        let api = self.api(&pod.key.namespace);
+        let created = match api.create(&PostParams::default(), &new).await {
+            Ok(created) => created,
+            Err(error) => return Err(failed("create claim for extended resources", &error)),
+        };
+        let claim = Arc::new(created);
+        let task = ClaimTask {
+            key: key_of(&claim),
+            uid: uid_of(&claim).into(),
+            claim: claim.clone(),
+            allocation: Some(task.allocation.clone()),
+        };
+        match self.reserve(&task, pod).await {
+            Ok(claim) => Ok(claim),
+            Err(error) => {
+                if let Err(error) = self.delete_special(&claim).await {
+                    tracing::warn!(claim = %task.key, error = text(&error), "cannot delete special claim");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the allocation from a claim that nobody else uses; `None` when it changed meanwhile.
+    pub(super) async fn deallocate(&self, claim: &ResourceClaim) -> Result<Option<ResourceClaim>, kube::Error> {
+        let key = key_of(claim);
+        let patch = json!({
+            "metadata": {"uid": uid_of(claim), "resourceVersion": claim.metadata.resource_version},
+            "status": {"allocation": null, "reservedFor": null, "devices": null},
+        });
+        let api = self.api(&key.namespace);
+        match api.patch_subresource("status", &key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(claim) => Ok(Some(claim)),
+            Err(error) if matches!(code(&error), 404 | 409) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes a special claim that was created for a pod which did not get bound.
+    pub(super) async fn delete_special(&self, claim: &ResourceClaim) -> Result<(), kube::Error> {
+        let key = key_of(claim);
+        let api = self.api(&key.namespace);
+        let gone = |error: &kube::Error| code(error) == 404 || code(error) == 409;
+        let finalizers = claim.metadata.finalizers.iter().flatten().filter(|f| *f != FINALIZER).collect::<Vec<_>>();
+        let patch = json!({"metadata": {"uid": uid_of(claim), "finalizers": finalizers}});
+        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => {}
+            Err(error) if gone(&error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: Some(uid_of(claim).to_owned()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match api.delete(&key.name, &params).await {
+            Ok(_) => Ok(()),
+            Err(error) if gone(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the reservation for a pod back.
+    pub(super) async fn unreserve(&self, claim: &ResourceClaim, pod: &Uid) -> Result<ResourceClaim, kube::Error> {
+        let key = key_of(claim);
+        let patch = json!({
+            "metadata": {"uid": uid_of(claim)},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
+        });
+        let api = self.api(&key.namespace);
+        api.patch_subresource("status", &key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await
+    }
+}
+
+enum Step {
+    Done,
+    Wrote(Result<ResourceClaim, kube::Error>),
+}
+
+fn deleted(key: &Key) -> BindError {
+    BindError { message: format!("claim {key} got deleted in the meantime") }
+}
+
+fn failed(what: &str, error: &kube::Error) -> BindError {
+    BindError { message: format!("{what}: {}", text(error)) }
+}

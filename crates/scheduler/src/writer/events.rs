@@ -1,0 +1,168 @@
+//! Events about pods, written at leisure; under load the oldest that wait are dropped.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::*;
+use crate::actions::Rejected;
+
+/// How many events may wait.
+const BACKLOG: usize = 8192;
+/// How many events are written at the same time.
+const PARALLEL: usize = 8;
+
+/// An event to write.
+#[derive(Debug, Clone)]
+pub struct Note {
+    controller: String,
+    regarding: ObjectReference,
+    related: Option<ObjectReference>,
+    warning: bool,
+    reason: &'static str,
+    action: &'static str,
+    text: String,
+}
+
+fn reference(pod: &PodInfo) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(pod.key.namespace.to_string()),
+        name: Some(pod.key.name.to_string()),
+        uid: Some(pod.uid.to_string()),
+        resource_version: pod.pod.metadata.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+impl Note {
+    fn about(pod: &PodInfo, reason: &'static str, action: &'static str, text: String) -> Self {
+        Self {
+            controller: crate::pod::scheduler_name(&pod.pod).to_owned(),
+            regarding: reference(pod),
+            related: None,
+            warning: false,
+            reason,
+            action,
+            text,
+        }
+    }
+
+    pub(super) fn scheduled(pod: &PodInfo, node: &str) -> Self {
+        Self::about(pod, "Scheduled", "Binding", format!("Successfully assigned {} to {node}", pod.key))
+    }
+
+    pub(super) fn failed_scheduling(rejected: &Rejected) -> Self {
+        let note = Self::about(&rejected.pod, "FailedScheduling", "Scheduling", rejected.message.clone());
+        Self { warning: true, ..note }
+    }
+
+    pub(super) fn waits_for_conditions(pod: &PodInfo, node: &str) -> Self {
+        let text = format!("waiting for binding conditions for device on node {node}");
+        Self::about(pod, "BindingConditionsPending", "Scheduling", text)
+    }
+
+    pub(super) fn preempted(preemptor: &PodInfo, victim: &PodInfo, node: &str) -> Self {
+        let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
+        let note = Self::about(victim, "Preempted", "Preempting", text);
+        let controller = crate::pod::scheduler_name(&preemptor.pod).to_owned();
+        Self { controller, related: Some(reference(preemptor)), ..note }
+    }
+}
+
+/// Takes events over; cheap to clone.
+#[derive(Clone)]
+pub struct Recorder {
+    sender: Sender<Note>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Recorder {
+    /// A recorder and the task that writes its events until `shutdown`.
+    pub fn new(client: Client, shutdown: CancellationToken) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, receiver) = channel(BACKLOG);
+        (Self { sender, dropped: Arc::default() }, write(client, receiver, shutdown))
+    }
+
+    /// Takes an event over, or drops it when too many wait.
+    pub fn note(&self, note: Note) {
+        if self.sender.try_send(note).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many events were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+async fn write(client: Client, mut notes: Receiver<Note>, shutdown: CancellationToken) {
+    // The last text per pod and reason: the same again says nothing new.
+    let mut said: FxHashMap<(String, &'static str), String> = FxHashMap::default();
+    let permits = Arc::new(Semaphore::new(PARALLEL));
+    loop {
+        let note = tokio::select! {
+            () = shutdown.cancelled() => return,
+            note = notes.recv() => note,
+        };
+        let Some(note) = note else { return };
+        let uid = note.regarding.uid.clone().unwrap_or_default();
+        if note.reason == "Scheduled" {
+            said.remove(&(uid, "FailedScheduling"));
+        } else {
+            if said.len() > BACKLOG {
+                said.clear();
+            }
+            let old = said.insert((uid, note.reason), note.text.clone());
+            if old.is_some_and(|old| old == note.text) {
+                continue;
+            }
+        }
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        let client = client.clone();
+        tokio::spawn(async move {
+            if let Err(error) = write_one(&client, &note).await {
+                tracing::debug!(error = text(&error), reason = note.reason, "cannot write event");
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
+    let namespace = note.regarding.namespace.as_deref().unwrap_or("default");
+    let stamp = jiff::Timestamp::now();
+    let name = note.regarding.name.as_deref().unwrap_or_default();
+    let unique = format!("{name}.{:x}{:04x}", stamp.as_nanosecond(), rand::random::<u16>());
+    let body = json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": unique, "namespace": namespace},
+        "eventTime": stamp.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+        "type": if note.warning { "Warning" } else { "Normal" },
+        "reason": note.reason,
+        "action": note.action,
+        "note": truncated(&note.text, 1024),
+        "regarding": note.regarding,
+        "related": note.related,
+        "reportingController": note.controller,
+        "reportingInstance": note.controller,
+    });
+    let url = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+    let request = http::Request::post(url)
+        .header("content-type", "application/json")
+        .body(body.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)?;
+    client.request::<serde_json::Value>(request).await.map(|_| ())
+}
+
+fn truncated(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
