@@ -65,7 +65,10 @@ pub struct Unplaced {
 impl Unplaced {
     /// The failure that ended the attempt, if it was one.
     pub fn error(&self) -> Option<&Rejection> {
-        self.before.iter().chain(self.nodes.iter().flatten()).find(|r| r.code == Code::Error)
+        self.before
+            .iter()
+            .chain(self.nodes.iter().flatten())
+            .find(|r| r.code == Code::Error)
     }
 }
 
@@ -79,10 +82,27 @@ impl<'a> Attempt<'a> {
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
         let affinity = NodeAffinity::new(pod);
-        let spread = on(Plugin::PodTopologySpread).then(|| Spread::new(pod, &affinity, snapshot)).flatten();
-        let interpod = on(Plugin::InterPodAffinity).then(|| InterPodAffinity::new(pod, snapshot)).flatten();
-        let devices = if on(Plugin::DynamicResources) { PodDevices::prepare(pod, &dra)? } else { None };
-        Ok(Self { pod, snapshot, profile, dra, affinity, spread, interpod, devices })
+        let spread = on(Plugin::PodTopologySpread)
+            .then(|| Spread::new(pod, &affinity, snapshot))
+            .flatten();
+        let interpod = on(Plugin::InterPodAffinity)
+            .then(|| InterPodAffinity::new(pod, snapshot))
+            .flatten();
+        let devices = if on(Plugin::DynamicResources) {
+            PodDevices::prepare(pod, &dra)?
+        } else {
+            None
+        };
+        Ok(Self {
+            pod,
+            snapshot,
+            profile,
+            dra,
+            affinity,
+            spread,
+            interpod,
+            devices,
+        })
     }
 
     /// The claims of the pod, if it has any.
@@ -193,7 +213,11 @@ impl<'a> Attempt<'a> {
         let wanted = self.wanted(order.len());
         let mut rest = order.as_slice();
         // Where preemption made room the pod goes there, if it still can.
-        if let Some(at) = self.pod.nominated_node().and_then(|n| self.snapshot.position(n)) {
+        if let Some(at) = self
+            .pod
+            .nominated_node()
+            .and_then(|n| self.snapshot.position(n))
+        {
             let node = &self.snapshot.nodes[at];
             if self.filter(node, nominated).is_ok()
                 && let Ok(devices) = self.allocate(node)
@@ -214,7 +238,10 @@ impl<'a> Attempt<'a> {
                 break;
             }
         }
-        Err(Unplaced { nodes: rejections, before: None })
+        Err(Unplaced {
+            nodes: rejections,
+            before: None,
+        })
     }
 
     /// The nodes to look at, in order. Those that the pod's own affinity excludes by name are rejected at once.
@@ -258,17 +285,36 @@ impl<'a> Attempt<'a> {
         let mut feasible = Vec::new();
         let mut seen = 0;
         if self.snapshot.nodes.len() >= PARALLEL_FROM {
-            let expected: Vec<bool> = order.iter().map(|i| !nominated(&self.snapshot.nodes[*i].name).is_empty()).collect();
-            for (chunk, expected) in order.chunks(PARALLEL_FROM).zip(expected.chunks(PARALLEL_FROM)) {
+            let expected: Vec<bool> = order
+                .iter()
+                .map(|i| !nominated(&self.snapshot.nodes[*i].name).is_empty())
+                .collect();
+            for (chunk, expected) in order
+                .chunks(PARALLEL_FROM)
+                .zip(expected.chunks(PARALLEL_FROM))
+            {
                 let judge = |(i, special): (&usize, &bool)| {
                     let node = &self.snapshot.nodes[*i];
                     // Nominations are looked up outside of the pool of threads.
-                    if *special { Ok(()) } else { self.filter_with(node, self.spread.as_ref(), self.interpod.as_ref()) }
+                    if *special {
+                        Ok(())
+                    } else {
+                        self.filter_with(node, self.spread.as_ref(), self.interpod.as_ref())
+                    }
                 };
-                let outcomes: Vec<_> = chunk.par_iter().zip(expected.par_iter()).with_min_len(128).map(judge).collect();
+                let outcomes: Vec<_> = chunk
+                    .par_iter()
+                    .zip(expected.par_iter())
+                    .with_min_len(128)
+                    .map(judge)
+                    .collect();
                 for ((i, outcome), special) in chunk.iter().zip(outcomes).zip(expected) {
                     seen += 1;
-                    let outcome = if *special { self.filter(&self.snapshot.nodes[*i], nominated) } else { outcome };
+                    let outcome = if *special {
+                        self.filter(&self.snapshot.nodes[*i], nominated)
+                    } else {
+                        outcome
+                    };
                     match outcome {
                         Ok(()) => feasible.push(*i),
                         Err(rejection) => rejections[*i] = Some(rejection),
@@ -296,9 +342,16 @@ impl<'a> Attempt<'a> {
     /// The best of the nodes that fit, with devices. Nodes on which devices can not be allocated are rejected.
     fn best(&self, feasible: &[usize], rejections: &mut [Option<Rejection>]) -> Option<Placement> {
         let devices_count = self.profile.weight(Plugin::DynamicResources) > 0
-            && self.devices.as_ref().is_some_and(|d| d.has_preferences(&self.dra));
+            && self
+                .devices
+                .as_ref()
+                .is_some_and(|d| d.has_preferences(&self.dra));
         if !devices_count {
-            let scores = if feasible.len() > 1 { self.scores(feasible) } else { vec![0] };
+            let scores = if feasible.len() > 1 {
+                self.scores(feasible)
+            } else {
+                vec![0]
+            };
             let mut ranked: Vec<usize> = (0..feasible.len()).collect();
             ranked.sort_by_key(|i| std::cmp::Reverse(scores[*i]));
             for at in ranked {
@@ -329,16 +382,27 @@ impl<'a> Attempt<'a> {
         let mut own: Vec<i64> = found.iter().map(|d| plugin.score(d)).collect();
         normalize(&mut own, false);
         let weight = self.profile.weight(Plugin::DynamicResources);
-        scores.iter_mut().zip(own).for_each(|(s, o)| *s += o * weight);
+        scores
+            .iter_mut()
+            .zip(own)
+            .for_each(|(s, o)| *s += o * weight);
         let best = (0..fitting.len()).max_by_key(|i| (scores[*i], std::cmp::Reverse(*i)))?;
-        Some(Placement { node: fitting[best], devices: found.swap_remove(best) })
+        Some(Placement {
+            node: fitting[best],
+            devices: found.swap_remove(best),
+        })
     }
 
     /// Weighted scores of nodes by all plugins but DynamicResources.
     fn scores(&self, nodes: &[usize]) -> Vec<i64> {
         let mut total = vec![0i64; nodes.len()];
         let (pod, snapshot, profile) = (self.pod, self.snapshot, self.profile);
-        let each = |f: &dyn Fn(&NodeInfo) -> i64| nodes.iter().map(|i| f(&snapshot.nodes[*i])).collect::<Vec<_>>();
+        let each = |f: &dyn Fn(&NodeInfo) -> i64| {
+            nodes
+                .iter()
+                .map(|i| f(&snapshot.nodes[*i]))
+                .collect::<Vec<_>>()
+        };
         for (plugin, weight) in profile.weights.iter().filter(|(_, w)| *w > 0) {
             let scores = match plugin {
                 Plugin::TaintToleration => {
@@ -357,7 +421,9 @@ impl<'a> Attempt<'a> {
                 }
                 Plugin::ImageLocality if !snapshot.image_nodes.is_empty() => {
                     let images = ImageLocality::new(pod);
-                    Some(each(&|n| images.score(n, &snapshot.image_nodes, snapshot.nodes.len())))
+                    Some(each(&|n| {
+                        images.score(n, &snapshot.image_nodes, snapshot.nodes.len())
+                    }))
                 }
                 Plugin::PodTopologySpread => spread::scores(pod, &self.affinity, snapshot, nodes),
                 Plugin::InterPodAffinity => {

@@ -74,7 +74,10 @@ impl Cache {
         let at = match self.index.get(&name) {
             Some(at) => *at,
             None => {
-                let info = self.orphans.remove(&name).unwrap_or_else(|| NodeInfo::new(name.clone()));
+                let info = self
+                    .orphans
+                    .remove(&name)
+                    .unwrap_or_else(|| NodeInfo::new(name.clone()));
                 self.snapshot.pods_with_affinity += info.with_affinity;
                 self.snapshot.pods_with_required_anti_affinity += info.with_required_anti_affinity;
                 self.snapshot.nodes.push(Arc::new(info));
@@ -91,7 +94,9 @@ impl Cache {
 
     /// Removes a node; its pods are remembered in case it comes back.
     pub fn remove_node(&mut self, name: &str) {
-        let Some(at) = self.index.remove(name) else { return };
+        let Some(at) = self.index.remove(name) else {
+            return;
+        };
         let mut info = Arc::unwrap_or_clone(self.snapshot.nodes.remove(at));
         for i in self.index.values_mut().filter(|i| **i > at) {
             *i -= 1;
@@ -136,7 +141,13 @@ impl Cache {
     /// Counts a pod on a node before its binding is written.
     pub fn assume(&mut self, pod: Arc<PodInfo>, node: &Arc<str>) {
         self.detach(&pod.uid);
-        self.placed.insert(pod.uid.clone(), Placed { node: node.clone(), assumed: true });
+        self.placed.insert(
+            pod.uid.clone(),
+            Placed {
+                node: node.clone(),
+                assumed: true,
+            },
+        );
         self.attach(pod, node);
     }
 
@@ -149,12 +160,20 @@ impl Cache {
 
     /// A watch showed a pod bound to a node; also for later changes of it.
     pub fn set_pod(&mut self, pod: Arc<PodInfo>) {
-        let Some(node) = pod.node_name().map(Arc::<str>::from) else { return };
+        let Some(node) = pod.node_name().map(Arc::<str>::from) else {
+            return;
+        };
         self.detach(&pod.uid);
         if pod.is_finished() {
             return;
         }
-        self.placed.insert(pod.uid.clone(), Placed { node: node.clone(), assumed: false });
+        self.placed.insert(
+            pod.uid.clone(),
+            Placed {
+                node: node.clone(),
+                assumed: false,
+            },
+        );
         self.attach(pod, &node);
     }
 
@@ -177,21 +196,28 @@ impl Cache {
         match self.index.get(node) {
             Some(at) => {
                 self.snapshot.pods_with_affinity += usize::from(pod.has_affinity());
-                self.snapshot.pods_with_required_anti_affinity += usize::from(!pod.required_anti_affinity.is_empty());
+                self.snapshot.pods_with_required_anti_affinity +=
+                    usize::from(!pod.required_anti_affinity.is_empty());
                 Arc::make_mut(&mut self.snapshot.nodes[*at]).add_pod(pod);
             }
             None => {
-                self.orphans.entry(node.clone()).or_insert_with(|| NodeInfo::new(node.clone())).add_pod(pod);
+                self.orphans
+                    .entry(node.clone())
+                    .or_insert_with(|| NodeInfo::new(node.clone()))
+                    .add_pod(pod);
             }
         }
     }
 
     fn detach(&mut self, uid: &str) {
-        let Some(placed) = self.placed.remove(uid) else { return };
+        let Some(placed) = self.placed.remove(uid) else {
+            return;
+        };
         if let Some(at) = self.index.get(&placed.node) {
             if let Some(pod) = Arc::make_mut(&mut self.snapshot.nodes[*at]).remove_pod(uid) {
                 self.snapshot.pods_with_affinity -= usize::from(pod.has_affinity());
-                self.snapshot.pods_with_required_anti_affinity -= usize::from(!pod.required_anti_affinity.is_empty());
+                self.snapshot.pods_with_required_anti_affinity -=
+                    usize::from(!pod.required_anti_affinity.is_empty());
             }
         } else if let Some(info) = self.orphans.get_mut(&placed.node) {
             info.remove_pod(uid);

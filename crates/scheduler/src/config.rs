@@ -22,7 +22,10 @@ pub struct DynamicResourcesArgs {
 
 impl Default for DynamicResourcesArgs {
     fn default() -> Self {
-        Self { filter_timeout: Some(Duration::from_secs(10)), binding_timeout: Duration::from_secs(600) }
+        Self {
+            filter_timeout: Some(Duration::from_secs(10)),
+            binding_timeout: Duration::from_secs(600),
+        }
     }
 }
 
@@ -54,7 +57,11 @@ impl Default for Profile {
         Self {
             name: "default-scheduler".into(),
             filters: PluginSet::all(),
-            weights: Plugin::ALL.iter().filter(|p| p.scores()).map(|p| (*p, p.default_weight())).collect(),
+            weights: Plugin::ALL
+                .iter()
+                .filter(|p| p.scores())
+                .map(|p| (*p, p.default_weight()))
+                .collect(),
             post_filters: PluginSet::all(),
             percentage_of_nodes: None,
             dynamic_resources: DynamicResourcesArgs::default(),
@@ -68,7 +75,10 @@ impl Default for Profile {
 impl Profile {
     /// The weight of a plugin's score; zero when it does not score.
     pub fn weight(&self, plugin: Plugin) -> i64 {
-        self.weights.iter().find(|(p, _)| *p == plugin).map_or(0, |(_, w)| *w)
+        self.weights
+            .iter()
+            .find(|(p, _)| *p == plugin)
+            .map_or(0, |(_, w)| *w)
     }
 }
 

@@ -179,7 +179,11 @@ impl Core {
             Input::TaintRule(o) => self.observe_rules(o, time),
             Input::Budget(o) => self.observe_budgets(o),
             Input::Namespace(o) => self.observe_namespaces(o, time),
-            Input::ClaimWritten { pod, in_flight, claim } => self.claim_written(&pod, &in_flight, claim, time),
+            Input::ClaimWritten {
+                pod,
+                in_flight,
+                claim,
+            } => self.claim_written(&pod, &in_flight, claim, time),
             Input::ClaimChanged(claim) => self.claim_changed(claim, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
@@ -193,11 +197,19 @@ impl Core {
 
     /// When to call [`Core::tick`] without any input.
     pub fn next_wakeup(&self, time: Time) -> Option<Now> {
-        let conditions = self.bindings.values().filter_map(|b| b.waits_until).min().map(|at| {
-            let left = at.duration_since(time.wall);
-            time.now + std::time::Duration::try_from(left).unwrap_or_default()
-        });
-        [self.queue.next_wakeup(), conditions].into_iter().flatten().min()
+        let conditions = self
+            .bindings
+            .values()
+            .filter_map(|b| b.waits_until)
+            .min()
+            .map(|at| {
+                let left = at.duration_since(time.wall);
+                time.now + std::time::Duration::try_from(left).unwrap_or_default()
+            });
+        [self.queue.next_wakeup(), conditions]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Looks for deadlines that have passed.
@@ -228,7 +240,11 @@ impl Core {
     /// What holds a pod back from being tried at all.
     fn gate(&self, pod: &PodInfo) -> Option<Plugin> {
         let profile = self.profile(crate::pod::scheduler_name(&pod.pod))?;
-        let gated = pod.spec().scheduling_gates.as_ref().is_some_and(|g| !g.is_empty());
+        let gated = pod
+            .spec()
+            .scheduling_gates
+            .as_ref()
+            .is_some_and(|g| !g.is_empty());
         if gated && profile.filters.contains(Plugin::SchedulingGates) {
             return Some(Plugin::SchedulingGates);
         }
@@ -244,9 +260,14 @@ impl Core {
     fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
         let interested = hints::interested(event);
         for pod in self.queue.waiting_for(interested) {
-            let Some(queued) = self.queue.get(&pod.uid) else { continue };
+            let Some(queued) = self.queue.get(&pod.uid) else {
+                continue;
+            };
             let rejectors = queued.rejected_by;
-            if interested.iter().any(|p| rejectors.contains(p) && hints::may_help(p, &pod, event)) {
+            if interested
+                .iter()
+                .any(|p| rejectors.contains(p) && hints::may_help(p, &pod, event))
+            {
                 let gate = self.gate(&pod);
                 self.queue.activate(&pod.uid, gate, time.now);
             }
@@ -262,7 +283,8 @@ impl Core {
             classes: &self.classes,
             solver: &self.solver,
             binding_timeout: profile.dynamic_resources.binding_timeout,
-            binding_conditions: on(Feature::DRADeviceBindingConditions) && on(Feature::DRAResourceClaimDeviceStatus),
+            binding_conditions: on(Feature::DRADeviceBindingConditions)
+                && on(Feature::DRAResourceClaimDeviceStatus),
             extended_resources: on(Feature::DRAExtendedResource),
             prioritized_list: on(Feature::DRAPrioritizedList),
             now: time.wall,

@@ -10,7 +10,7 @@ pub mod extended;
 mod prepare;
 pub mod resolve;
 
-pub use prepare::{DraContext, Deallocation, NodeDevices, PodDevices, SpecialOnNode};
+pub use prepare::{Deallocation, DraContext, NodeDevices, PodDevices, SpecialOnNode};
 
 use crate::plugins::Plugin;
 use crate::pod::PodInfo;
@@ -18,11 +18,19 @@ use crate::status::Rejection;
 
 /// Holds a pod back until all its claims exist, belong to it and are not going away.
 pub fn pre_enqueue(pod: &PodInfo, claims: &claims::Claims) -> Result<(), Rejection> {
-    if pod.spec().resource_claims.as_ref().is_none_or(Vec::is_empty) {
+    if pod
+        .spec()
+        .resource_claims
+        .as_ref()
+        .is_none_or(Vec::is_empty)
+    {
         return Ok(());
     }
     match resolve::all(pod, |key| claims.get(key)) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Rejection::unresolvable(Plugin::DynamicResources, error.to_string())),
+        Err(error) => Err(Rejection::unresolvable(
+            Plugin::DynamicResources,
+            error.to_string(),
+        )),
     }
 }

@@ -51,10 +51,15 @@ pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
             P::DynamicResources,
         ],
         ClusterEvent::NodeRemoved => &[P::PodTopologySpread],
-        ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged(_) => &[P::PodTopologySpread, P::InterPodAffinity],
-        ClusterEvent::PodGone(_) => {
-            &[P::NodePorts, P::NodeResourcesFit, P::PodTopologySpread, P::InterPodAffinity]
+        ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged(_) => {
+            &[P::PodTopologySpread, P::InterPodAffinity]
         }
+        ClusterEvent::PodGone(_) => &[
+            P::NodePorts,
+            P::NodeResourcesFit,
+            P::PodTopologySpread,
+            P::InterPodAffinity,
+        ],
         ClusterEvent::DevicesFreed | ClusterEvent::DevicesChanged => &[P::DynamicResources],
         ClusterEvent::ClassChanged => &[P::DynamicResources, P::NodeResourcesFit],
         ClusterEvent::NamespaceChanged => &[P::InterPodAffinity],
@@ -68,7 +73,10 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
         ClusterEvent::NodeAdded(node) => node_suits(plugin, pod, node),
         ClusterEvent::NodeChanged { old, new } => node_change_helps(plugin, pod, old, new),
         ClusterEvent::PodGone(gone) => match plugin {
-            Plugin::NodePorts => gone.ports.iter().any(|p| pod.ports.iter().any(|q| p.conflicts(q))),
+            Plugin::NodePorts => gone
+                .ports
+                .iter()
+                .any(|p| pod.ports.iter().any(|q| p.conflicts(q))),
             // A place in the number of pods is always free then.
             Plugin::NodeResourcesFit => true,
             Plugin::PodTopologySpread => gone.key.namespace == pod.key.namespace,
@@ -80,7 +88,9 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
             Plugin::InterPodAffinity => {
                 let terms = pod.required_affinity.iter();
                 matches!(event, ClusterEvent::PodChanged(_))
-                    || terms.into_iter().any(|t| t.selector.matches(other.labels()))
+                    || terms
+                        .into_iter()
+                        .any(|t| t.selector.matches(other.labels()))
             }
             _ => true,
         },
@@ -110,7 +120,9 @@ fn node_change_helps(plugin: Plugin, pod: &PodInfo, old: &NodeInfo, new: &NodeIn
         Plugin::TaintToleration => old.taints() != new.taints(),
         Plugin::NodeAffinity => labels,
         Plugin::NodeResourcesFit => allocatable,
-        Plugin::PodTopologySpread | Plugin::InterPodAffinity => labels || old.taints() != new.taints(),
+        Plugin::PodTopologySpread | Plugin::InterPodAffinity => {
+            labels || old.taints() != new.taints()
+        }
         Plugin::DynamicResources => labels || allocatable,
         _ => false,
     };

@@ -16,7 +16,12 @@ const EXPLANATION_LIMIT: usize = 512;
 const MESSAGE_LIMIT: usize = 4096;
 
 /// Builds the text. `explanation` is added to its reason; `after` is what the last plugins said.
-pub fn unschedulable(unplaced: &Unplaced, total: usize, explanation: Option<(&str, &str)>, after: &str) -> String {
+pub fn unschedulable(
+    unplaced: &Unplaced,
+    total: usize,
+    explanation: Option<(&str, &str)>,
+    after: &str,
+) -> String {
     let mut text = format!("0/{total} nodes are available:");
     if let Some(before) = &unplaced.before {
         text.push_str(&format!(" {before}."));
@@ -42,7 +47,10 @@ fn reasons(unplaced: &Unplaced, explanation: Option<(&str, &str)>) -> Vec<String
         .into_iter()
         .map(|(reason, n)| match explanation {
             Some((of, why)) if of == reason => {
-                format!("{n} {reason} ({})", truncate(why.to_owned(), EXPLANATION_LIMIT))
+                format!(
+                    "{n} {reason} ({})",
+                    truncate(why.to_owned(), EXPLANATION_LIMIT)
+                )
             }
             _ => format!("{n} {reason}"),
         })

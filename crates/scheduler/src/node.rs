@@ -68,7 +68,12 @@ impl NodeInfo {
         let images = status.and_then(|s| s.images.as_ref()).into_iter().flatten();
         self.images = Arc::new(
             images
-                .flat_map(|i| i.names.iter().flatten().map(|n| (n.clone(), i.size_bytes.unwrap_or(0))))
+                .flat_map(|i| {
+                    i.names
+                        .iter()
+                        .flatten()
+                        .map(|n| (n.clone(), i.size_bytes.unwrap_or(0)))
+                })
                 .collect(),
         );
         self.device_node = Arc::new(allot_allocator::Node::from(&*node));
@@ -77,17 +82,26 @@ impl NodeInfo {
 
     /// Labels of the node.
     pub fn labels(&self) -> &LabelMap {
-        self.node.as_ref().and_then(|n| n.metadata.labels.as_ref()).unwrap_or(&NO_LABELS)
+        self.node
+            .as_ref()
+            .and_then(|n| n.metadata.labels.as_ref())
+            .unwrap_or(&NO_LABELS)
     }
 
     /// Taints of the node.
     pub fn taints(&self) -> &[Taint] {
-        self.node.as_ref().and_then(|n| n.spec.as_ref()?.taints.as_deref()).unwrap_or_default()
+        self.node
+            .as_ref()
+            .and_then(|n| n.spec.as_ref()?.taints.as_deref())
+            .unwrap_or_default()
     }
 
     /// Whether the node is cordoned.
     pub fn is_unschedulable(&self) -> bool {
-        self.node.as_ref().and_then(|n| n.spec.as_ref()?.unschedulable).unwrap_or(false)
+        self.node
+            .as_ref()
+            .and_then(|n| n.spec.as_ref()?.unschedulable)
+            .unwrap_or(false)
     }
 
     /// Accounts for a pod.

@@ -82,8 +82,13 @@ impl Plugin {
     pub fn default_weight(self) -> i64 {
         match self {
             Plugin::TaintToleration => 3,
-            Plugin::NodeAffinity | Plugin::PodTopologySpread | Plugin::InterPodAffinity | Plugin::DynamicResources => 2,
-            Plugin::NodeResourcesFit | Plugin::NodeResourcesBalancedAllocation | Plugin::ImageLocality => 1,
+            Plugin::NodeAffinity
+            | Plugin::PodTopologySpread
+            | Plugin::InterPodAffinity
+            | Plugin::DynamicResources => 2,
+            Plugin::NodeResourcesFit
+            | Plugin::NodeResourcesBalancedAllocation
+            | Plugin::ImageLocality => 1,
             _ => 0,
         }
     }
@@ -121,7 +126,10 @@ impl PluginSet {
 
     /// The plugins of the set.
     pub fn iter(self) -> impl Iterator<Item = Plugin> {
-        Plugin::ALL.iter().copied().filter(move |p| self.contains(*p))
+        Plugin::ALL
+            .iter()
+            .copied()
+            .filter(move |p| self.contains(*p))
     }
 }
 
@@ -137,7 +145,11 @@ impl FromIterator<Plugin> for PluginSet {
 pub fn normalize(scores: &mut [i64], reverse: bool) {
     let max = scores.iter().copied().max().unwrap_or(0);
     for score in scores {
-        *score = if max == 0 { 0 } else { *score * MAX_SCORE / max };
+        *score = if max == 0 {
+            0
+        } else {
+            *score * MAX_SCORE / max
+        };
         if reverse {
             *score = MAX_SCORE - *score;
         }

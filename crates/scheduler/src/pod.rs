@@ -19,13 +19,20 @@ pub struct Key {
 impl Key {
     /// A key from its parts.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
     }
 }
 
@@ -74,12 +81,22 @@ impl AffinityTerm {
                 .and_then(|s| s.match_expressions.as_ref())
                 .is_some_and(|es| es.iter().any(|e| e.key == key))
         };
-        for key in term.match_label_keys.iter().flatten().filter(|k| !folded(k)) {
+        for key in term
+            .match_label_keys
+            .iter()
+            .flatten()
+            .filter(|k| !folded(k))
+        {
             if let Some(value) = labels.and_then(|l| l.get(key)) {
                 selector.require_in(key, value);
             }
         }
-        for key in term.mismatch_label_keys.iter().flatten().filter(|k| !folded(k)) {
+        for key in term
+            .mismatch_label_keys
+            .iter()
+            .flatten()
+            .filter(|k| !folded(k))
+        {
             if let Some(value) = labels.and_then(|l| l.get(key)) {
                 selector.require_not_in(key, value);
             }
@@ -140,23 +157,39 @@ impl PodInfo {
         );
         let uid = Uid::from(pod.metadata.uid.as_deref().unwrap_or_default());
         let affinity = pod.spec.as_ref().and_then(|s| s.affinity.as_ref());
-        let (with, against) =
-            (affinity.and_then(|a| a.pod_affinity.as_ref()), affinity.and_then(|a| a.pod_anti_affinity.as_ref()));
+        let (with, against) = (
+            affinity.and_then(|a| a.pod_affinity.as_ref()),
+            affinity.and_then(|a| a.pod_anti_affinity.as_ref()),
+        );
         let required = |terms: Option<&Vec<PodAffinityTerm>>| {
-            terms.into_iter().flatten().map(|t| AffinityTerm::new(&pod, t)).collect::<Vec<_>>()
+            terms
+                .into_iter()
+                .flatten()
+                .map(|t| AffinityTerm::new(&pod, t))
+                .collect::<Vec<_>>()
         };
-        let required_affinity =
-            required(with.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()));
-        let required_anti_affinity =
-            required(against.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref()));
+        let required_affinity = required(with.and_then(|a| {
+            a.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        }));
+        let required_anti_affinity = required(against.and_then(|a| {
+            a.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        }));
         let preferred_affinity = with
-            .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref())
+            .and_then(|a| {
+                a.preferred_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })
             .into_iter()
             .flatten()
             .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
             .collect();
         let preferred_anti_affinity = against
-            .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref())
+            .and_then(|a| {
+                a.preferred_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })
             .into_iter()
             .flatten()
             .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
@@ -178,7 +211,10 @@ impl PodInfo {
     /// The specification; pods always have one.
     pub fn spec(&self) -> &PodSpec {
         static EMPTY: std::sync::OnceLock<PodSpec> = std::sync::OnceLock::new();
-        self.pod.spec.as_ref().unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
+        self.pod
+            .spec
+            .as_ref()
+            .unwrap_or_else(|| EMPTY.get_or_init(PodSpec::default))
     }
 
     /// Labels, if any.
@@ -203,7 +239,12 @@ impl PodInfo {
 
     /// The node that preemption made room on.
     pub fn nominated_node(&self) -> Option<&str> {
-        self.pod.status.as_ref()?.nominated_node_name.as_deref().filter(|n| !n.is_empty())
+        self.pod
+            .status
+            .as_ref()?
+            .nominated_node_name
+            .as_deref()
+            .filter(|n| !n.is_empty())
     }
 
     /// Whether deletion was requested.
@@ -227,17 +268,30 @@ impl PodInfo {
 
 /// Whether a pod ran to its end.
 pub fn is_finished(pod: &Pod) -> bool {
-    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
+    matches!(
+        pod.status.as_ref().and_then(|s| s.phase.as_deref()),
+        Some("Succeeded" | "Failed")
+    )
 }
 
 /// The scheduler a pod asks for.
 pub fn scheduler_name(pod: &Pod) -> &str {
-    pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref()).filter(|n| !n.is_empty()).unwrap_or("default-scheduler")
+    pod.spec
+        .as_ref()
+        .and_then(|s| s.scheduler_name.as_deref())
+        .filter(|n| !n.is_empty())
+        .unwrap_or("default-scheduler")
 }
 
 fn host_ports(pod: &Pod) -> Vec<HostPort> {
-    let Some(spec) = &pod.spec else { return Vec::new() };
-    let sidecars = spec.init_containers.iter().flatten().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    let Some(spec) = &pod.spec else {
+        return Vec::new();
+    };
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|c| c.restart_policy.as_deref() == Some("Always"));
     spec.containers
         .iter()
         .chain(sidecars)
@@ -245,7 +299,12 @@ fn host_ports(pod: &Pod) -> Vec<HostPort> {
         .filter_map(|p| {
             let port = p.host_port.filter(|p| *p > 0)?;
             Some(HostPort {
-                ip: p.host_ip.as_deref().filter(|ip| !ip.is_empty()).unwrap_or("0.0.0.0").into(),
+                ip: p
+                    .host_ip
+                    .as_deref()
+                    .filter(|ip| !ip.is_empty())
+                    .unwrap_or("0.0.0.0")
+                    .into(),
                 protocol: p.protocol.as_deref().unwrap_or("TCP").into(),
                 port,
             })

@@ -31,7 +31,7 @@ impl Budget {
         Self {
             namespace: budget.metadata.namespace.clone().unwrap_or_default(),
             selector: Labels::new(budget.spec.as_ref().and_then(|s| s.selector.as_ref())),
-            allowed: status.map_or(0, |s| s.disruptions_allowed),
+            allowed: status.map_or(0, |s| s.disruptions_allowed.unwrap_or(0)),
             disrupted: status
                 .and_then(|s| s.disrupted_pods.as_ref())
                 .into_iter()
@@ -71,24 +71,39 @@ pub enum Outcome {
 
 fn start_time(pod: &PodInfo) -> Timestamp {
     let status = pod.pod.status.as_ref();
-    status.and_then(|s| s.start_time.as_ref()).map_or(Timestamp::MAX, |t| t.0)
+    status
+        .and_then(|s| s.start_time.as_ref())
+        .map_or(Timestamp::MAX, |t| t.0)
 }
 
 /// Most important first: priority, then age.
 fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
-    b.priority().cmp(&a.priority()).then_with(|| start_time(a).cmp(&start_time(b)))
+    b.priority()
+        .cmp(&a.priority())
+        .then_with(|| start_time(a).cmp(&start_time(b)))
 }
 
 /// Whether a pod may preempt at all; otherwise the reason.
-fn eligible(pod: &PodInfo, unplaced: &Unplaced, nodes: &[Arc<NodeInfo>]) -> Result<(), &'static str> {
+fn eligible(
+    pod: &PodInfo,
+    unplaced: &Unplaced,
+    nodes: &[Arc<NodeInfo>],
+) -> Result<(), &'static str> {
     if pod.spec().preemption_policy.as_deref() == Some("Never") {
         return Err("not eligible due to preemptionPolicy=Never.");
     }
-    let Some(at) = pod.nominated_node().and_then(|n| nodes.iter().position(|i| &*i.name == n)) else {
+    let Some(at) = pod
+        .nominated_node()
+        .and_then(|n| nodes.iter().position(|i| &*i.name == n))
+    else {
         return Ok(());
     };
     // Room is being made already, unless the node turned out to be hopeless.
-    let hopeless = unplaced.nodes.get(at).and_then(Option::as_ref).is_some_and(|r| r.code == Code::Unresolvable);
+    let hopeless = unplaced
+        .nodes
+        .get(at)
+        .and_then(Option::as_ref)
+        .is_some_and(|r| r.code == Code::Unresolvable);
     let leaving = |p: &Arc<PodInfo>| p.is_terminating() && p.priority() < pod.priority();
     if !hopeless && nodes[at].pods.iter().any(leaving) {
         return Err("not eligible due to a terminating pod on the nominated node.");
@@ -112,7 +127,11 @@ pub fn preempt(
     let candidates: Vec<usize> = (0..total)
         .map(|i| (start + i) % total.max(1))
         .filter(|i| {
-            unplaced.nodes.get(*i).and_then(Option::as_ref).is_some_and(|r| r.code == Code::Unschedulable)
+            unplaced
+                .nodes
+                .get(*i)
+                .and_then(Option::as_ref)
+                .is_some_and(|r| r.code == Code::Unschedulable)
         })
         .collect();
     let wanted = (total / 10).max(MIN_CANDIDATES);
@@ -134,16 +153,24 @@ pub fn preempt(
     match found.into_iter().min_by(less_harm) {
         Some(victims) => Outcome::Preempt(victims),
         None => {
-            let mut reasons: Vec<String> = other.into_iter().map(|(r, n)| format!("{n} {r}")).collect();
+            let mut reasons: Vec<String> =
+                other.into_iter().map(|(r, n)| format!("{n} {r}")).collect();
             if no_victims > 0 {
-                reasons.push(format!("{no_victims} No preemption victims found for incoming pod"));
+                reasons.push(format!(
+                    "{no_victims} No preemption victims found for incoming pod"
+                ));
             }
             let helpless = total - candidates.len();
             if helpless > 0 {
-                reasons.push(format!("{helpless} Preemption is not helpful for scheduling"));
+                reasons.push(format!(
+                    "{helpless} Preemption is not helpful for scheduling"
+                ));
             }
             reasons.sort();
-            Outcome::Nothing(format!("preemption: 0/{total} nodes are available: {}.", reasons.join(", ")))
+            Outcome::Nothing(format!(
+                "preemption: 0/{total} nodes are available: {}.",
+                reasons.join(", ")
+            ))
         }
     }
 }
@@ -157,18 +184,29 @@ fn victims_on(
 ) -> Result<Victims, Option<String>> {
     let node = &attempt.snapshot.nodes[at];
     let priority = attempt.pod.priority();
-    let mut lower: Vec<Arc<PodInfo>> = node.pods.iter().filter(|p| p.priority() < priority).cloned().collect();
+    let mut lower: Vec<Arc<PodInfo>> = node
+        .pods
+        .iter()
+        .filter(|p| p.priority() < priority)
+        .cloned()
+        .collect();
     if lower.is_empty() {
         return Err(None);
     }
-    attempt.fits_without(node, &lower, nominated).map_err(|r| Some(r.message()))?;
+    attempt
+        .fits_without(node, &lower, nominated)
+        .map_err(|r| Some(r.message()))?;
     lower.sort_by(|a, b| by_importance(a, b));
     let (violating, harmless) = split_by_budget(&lower, budgets);
     let mut victims = Vec::new();
     let mut violations = 0;
     let mut removed = lower.clone();
     // Give back one pod after the other, those whose eviction breaks a budget first, as long as the pod still fits.
-    for (pod, violates) in violating.into_iter().map(|p| (p, true)).chain(harmless.into_iter().map(|p| (p, false))) {
+    for (pod, violates) in violating
+        .into_iter()
+        .map(|p| (p, true))
+        .chain(harmless.into_iter().map(|p| (p, false)))
+    {
         removed.retain(|r| r.uid != pod.uid);
         if attempt.fits_without(node, &removed, nominated).is_err() {
             removed.push(pod.clone());
@@ -177,14 +215,21 @@ fn victims_on(
         }
     }
     victims.sort_by(|a, b| by_importance(a, b));
-    Ok(Victims { node: at, pods: victims, violations })
+    Ok(Victims {
+        node: at,
+        pods: victims,
+        violations,
+    })
 }
 
-fn split_by_budget(pods: &[Arc<PodInfo>], budgets: &[Budget]) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
+fn split_by_budget(
+    pods: &[Arc<PodInfo>],
+    budgets: &[Budget],
+) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
     let mut left: Vec<i32> = budgets.iter().map(|b| b.allowed).collect();
     pods.iter().cloned().partition(|pod| {
         let mut violates = false;
-        for (budget, left) in budgets.iter().zip(&mut left).filter(|(b, _)| b.covers(pod)) {
+        for (_, left) in budgets.iter().zip(&mut left).filter(|(b, _)| b.covers(pod)) {
             *left -= 1;
             violates |= *left < 0;
         }
@@ -196,10 +241,19 @@ fn split_by_budget(pods: &[Arc<PodInfo>], budgets: &[Budget]) -> (Vec<Arc<PodInf
 fn less_harm(a: &Victims, b: &Victims) -> std::cmp::Ordering {
     let highest = |v: &Victims| v.pods.first().map_or(i32::MIN, |p| p.priority());
     // Shifted so that more victims of negative priority do not look better than fewer.
-    let sum = |v: &Victims| v.pods.iter().map(|p| i64::from(p.priority()) - i64::from(i32::MIN)).sum::<i64>();
+    let sum = |v: &Victims| {
+        v.pods
+            .iter()
+            .map(|p| i64::from(p.priority()) - i64::from(i32::MIN))
+            .sum::<i64>()
+    };
     let earliest = |v: &Victims| {
         let top = highest(v);
-        v.pods.iter().filter(|p| p.priority() == top).map(|p| start_time(p)).min()
+        v.pods
+            .iter()
+            .filter(|p| p.priority() == top)
+            .map(|p| start_time(p))
+            .min()
     };
     a.violations
         .cmp(&b.violations)

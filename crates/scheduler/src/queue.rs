@@ -35,7 +35,10 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { initial: Duration::from_secs(1), max: Duration::from_secs(10) }
+        Self {
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(10),
+        }
     }
 }
 
@@ -118,7 +121,10 @@ pub struct Queue {
 impl Queue {
     /// An empty queue.
     pub fn new(backoff_rule: Backoff) -> Self {
-        Self { backoff_rule, ..Self::default() }
+        Self {
+            backoff_rule,
+            ..Self::default()
+        }
     }
 
     /// How many pods are where.
@@ -182,7 +188,9 @@ impl Queue {
 
     /// Makes a waiting or gated pod ready, or moves it behind a gate. Pods that are ready already stay where they are.
     pub fn activate(&mut self, uid: &str, gate: Option<Plugin>, now: Now) {
-        let Some(entry) = self.entries.get(uid) else { return };
+        let Some(entry) = self.entries.get(uid) else {
+            return;
+        };
         let place = match (entry.place, gate) {
             (Place::Gated(old), Some(new)) if old == new => return,
             (_, Some(plugin)) => Place::Gated(plugin),
@@ -190,7 +198,11 @@ impl Queue {
             (Place::Gated(_), None) => Place::Active,
             (Place::Waiting, None) => {
                 let until = entry.pod.since + self.backoff_rule.after(entry.pod.failures);
-                if until > now { Place::Backoff { until } } else { Place::Active }
+                if until > now {
+                    Place::Backoff { until }
+                } else {
+                    Place::Active
+                }
             }
         };
         if let Some(mut entry) = self.remove_entry(uid) {
@@ -210,7 +222,11 @@ impl Queue {
     /// early: an idle scheduler gains nothing from waiting.
     pub fn pop(&mut self, now: Now) -> Option<QueuedPod> {
         self.flush(now);
-        let uid = self.active.first().or_else(|| self.early.first()).map(|(_, _, uid)| uid.clone())?;
+        let uid = self
+            .active
+            .first()
+            .or_else(|| self.early.first())
+            .map(|(_, _, uid)| uid.clone())?;
         let mut pod = self.remove(&uid)?;
         pod.attempts += 1;
         Some(pod)
@@ -219,7 +235,10 @@ impl Queue {
     /// When the queue has to be looked at again without an event.
     pub fn next_wakeup(&self) -> Option<Now> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
-        let waiting = self.waiting.first().map(|(since, _)| *since + WAITING_LIMIT);
+        let waiting = self
+            .waiting
+            .first()
+            .map(|(since, _)| *since + WAITING_LIMIT);
         [backoff, waiting].into_iter().flatten().min()
     }
 
@@ -288,7 +307,10 @@ impl Queue {
             Place::Waiting => {
                 self.waiting.insert((pod.since, uid.clone()));
                 for plugin in pod.rejected_by.iter() {
-                    self.by_plugin.entry(plugin).or_default().insert(uid.clone());
+                    self.by_plugin
+                        .entry(plugin)
+                        .or_default()
+                        .insert(uid.clone());
                 }
             }
             Place::Gated(_) => {
@@ -342,12 +364,25 @@ impl Queue {
 
 /// The claims that a pod uses, as far as their names are known.
 fn claim_keys(info: &PodInfo) -> Vec<Key> {
-    let statuses = info.pod.status.as_ref().and_then(|s| s.resource_claim_statuses.as_deref()).unwrap_or_default();
+    let statuses = info
+        .pod
+        .status
+        .as_ref()
+        .and_then(|s| s.resource_claim_statuses.as_deref())
+        .unwrap_or_default();
     let mut keys: Vec<Key> = Vec::new();
     for claim in info.spec().resource_claims.iter().flatten() {
-        let generated = || statuses.iter().find(|s| s.name == claim.name).and_then(|s| s.resource_claim_name.as_deref());
+        let generated = || {
+            statuses
+                .iter()
+                .find(|s| s.name == claim.name)
+                .and_then(|s| s.resource_claim_name.as_deref())
+        };
         if let Some(name) = claim.resource_claim_name.as_deref().or_else(generated) {
-            let key = Key { namespace: info.key.namespace.clone(), name: name.into() };
+            let key = Key {
+                namespace: info.key.namespace.clone(),
+                name: name.into(),
+            };
             if !keys.contains(&key) {
                 keys.push(key);
             }

@@ -36,8 +36,12 @@ const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// Watches until `shutdown`, handing everything to `sink`; stops early when `sink` returns false.
-pub async fn reflect<K, F>(api: Api<K>, fields: Option<String>, shutdown: CancellationToken, sink: F)
-where
+pub async fn reflect<K, F>(
+    api: Api<K>,
+    fields: Option<String>,
+    shutdown: CancellationToken,
+    sink: F,
+) where
     K: Clone + DeserializeOwned + Debug + ResourceExt + Send + 'static,
     F: Fn(Observed<K>) -> bool + Send,
 {
@@ -49,7 +53,10 @@ where
                 Some(from) => from,
                 None => {
                     let (items, listed) = list(&api, fields.as_deref()).await?;
-                    if !sink(Observed::Listed { items, version: listed.clone() }) {
+                    if !sink(Observed::Listed {
+                        items,
+                        version: listed.clone(),
+                    }) {
                         return Ok(None);
                     }
                     listed
@@ -69,7 +76,9 @@ where
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                let pause = RETRY_MIN.saturating_mul(1 << failures.min(7)).min(RETRY_MAX);
+                let pause = RETRY_MIN
+                    .saturating_mul(1 << failures.min(7))
+                    .min(RETRY_MAX);
                 tracing::warn!(url = api.resource_url(), %error, ?pause, "watch failed");
                 tokio::select! {
                     () = shutdown.cancelled() => return,
@@ -84,7 +93,11 @@ async fn list<K>(api: &Api<K>, fields: Option<&str>) -> Result<(Vec<K>, String),
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    let mut params = ListParams { field_selector: fields.map(str::to_owned), ..ListParams::default() }.limit(PAGE);
+    let mut params = ListParams {
+        field_selector: fields.map(str::to_owned),
+        ..ListParams::default()
+    }
+    .limit(PAGE);
     let mut items = Vec::new();
     loop {
         let page = api.list(&params).await?;
@@ -107,7 +120,10 @@ where
     K: Clone + DeserializeOwned + Debug + ResourceExt,
     F: Fn(Observed<K>) -> bool,
 {
-    let params = WatchParams { field_selector: fields.map(str::to_owned), ..WatchParams::default() };
+    let params = WatchParams {
+        field_selector: fields.map(str::to_owned),
+        ..WatchParams::default()
+    };
     let mut version = from;
     let stream = match api.watch(&params, &version).await {
         Ok(stream) => stream,
@@ -151,9 +167,10 @@ impl<K> Observed<K> {
     /// Converts the objects; those that can not be converted are left out.
     pub fn filter_map<T>(self, f: impl Fn(K) -> Option<T>) -> Option<Observed<T>> {
         Some(match self {
-            Self::Listed { items, version } => {
-                Observed::Listed { items: items.into_iter().filter_map(f).collect(), version }
-            }
+            Self::Listed { items, version } => Observed::Listed {
+                items: items.into_iter().filter_map(f).collect(),
+                version,
+            },
             Self::Applied(k) => Observed::Applied(Box::new(f(*k)?)),
             Self::Deleted(k) => Observed::Deleted(Box::new(f(*k)?)),
         })

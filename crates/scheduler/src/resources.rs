@@ -62,7 +62,9 @@ impl Resources {
 
     /// Amount of a resource other than CPU, memory and ephemeral storage.
     pub fn scalar(&self, name: &str) -> i64 {
-        self.scalars.binary_search_by(|(n, _)| n.as_ref().cmp(name)).map_or(0, |i| self.scalars[i].1)
+        self.scalars
+            .binary_search_by(|(n, _)| n.as_ref().cmp(name))
+            .map_or(0, |i| self.scalars[i].1)
     }
 
     /// Sets the amount of a scalar resource.
@@ -103,7 +105,10 @@ impl Resources {
 
     /// Whether nothing is asked for.
     pub fn is_zero(&self) -> bool {
-        self.milli_cpu == 0 && self.memory == 0 && self.ephemeral == 0 && self.scalars.iter().all(|(_, a)| *a == 0)
+        self.milli_cpu == 0
+            && self.memory == 0
+            && self.ephemeral == 0
+            && self.scalars.iter().all(|(_, a)| *a == 0)
     }
 }
 
@@ -139,7 +144,9 @@ pub fn pod_requests_nonzero(pod: &Pod) -> (i64, i64) {
 }
 
 fn aggregate(pod: &Pod, of: impl Fn(Option<&ResourceRequirements>) -> Resources) -> Resources {
-    let Some(spec) = &pod.spec else { return Resources::default() };
+    let Some(spec) = &pod.spec else {
+        return Resources::default();
+    };
     let mut total = Resources::default();
     for container in &spec.containers {
         total.add(&of(container.resources.as_ref()));
@@ -169,7 +176,11 @@ fn aggregate(pod: &Pod, of: impl Fn(Option<&ResourceRequirements>) -> Resources)
         if list.contains_key("memory") {
             total.memory = pod_level.memory;
         }
-        for (name, amount) in pod_level.scalars.iter().filter(|(n, _)| n.starts_with("hugepages-")) {
+        for (name, amount) in pod_level
+            .scalars
+            .iter()
+            .filter(|(n, _)| n.starts_with("hugepages-"))
+        {
             total.set_scalar(name, *amount);
         }
     }

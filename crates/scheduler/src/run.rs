@@ -60,15 +60,38 @@ pub async fn run_observed(
     };
     let tasks = TaskTracker::new();
     let (sender, inputs) = unbounded_channel();
-    let watches = Watches { client: client.clone(), sender: sender.clone(), tasks: tasks.clone(), shutdown: shutdown.clone() };
+    let watches = Watches {
+        client: client.clone(),
+        sender: sender.clone(),
+        tasks: tasks.clone(),
+        shutdown: shutdown.clone(),
+    };
     let pending = watches.start(rules);
     let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
     tasks.spawn(writing);
     let timestamps = config.features.enabled(Feature::DRADeviceBindingConditions)
-        && config.features.enabled(Feature::DRAResourceClaimDeviceStatus);
-    let writer = Writer::new(client, sender, recorder, config.parallel_bindings, timestamps, shutdown.clone());
+        && config
+            .features
+            .enabled(Feature::DRAResourceClaimDeviceStatus);
+    let writer = Writer::new(
+        client,
+        sender,
+        recorder,
+        config.parallel_bindings,
+        timestamps,
+        shutdown.clone(),
+    );
     let core = Core::new(config, observer);
-    Loop { core, writer, inputs, start: Instant::now(), pending, shutdown: shutdown.clone() }.run().await;
+    Loop {
+        core,
+        writer,
+        inputs,
+        start: Instant::now(),
+        pending,
+        shutdown: shutdown.clone(),
+    }
+    .run()
+    .await;
     tasks.close();
     tasks.wait().await;
     Ok(())
@@ -77,13 +100,27 @@ pub async fn run_observed(
 /// The newest version in which the server has DeviceTaintRules.
 async fn taint_rule_resource(client: &Client) -> Result<Option<ApiResource>, Error> {
     let groups = client.list_api_groups().await.map_err(Error::Discovery)?;
-    let Some(group) = groups.groups.into_iter().find(|g| g.name == "resource.k8s.io") else { return Ok(None) };
+    let Some(group) = groups
+        .groups
+        .into_iter()
+        .find(|g| g.name == "resource.k8s.io")
+    else {
+        return Ok(None);
+    };
     for version in ["v1", "v1beta2", "v1alpha3"] {
-        let Some(served) = group.versions.iter().find(|v| v.version == version) else { continue };
-        let list = client.list_api_group_resources(&served.group_version).await.map_err(Error::Discovery)?;
+        let Some(served) = group.versions.iter().find(|v| v.version == version) else {
+            continue;
+        };
+        let list = client
+            .list_api_group_resources(&served.group_version)
+            .await
+            .map_err(Error::Discovery)?;
         if list.resources.iter().any(|r| r.name == "devicetaintrules") {
             let gvk = GroupVersionKind::gvk("resource.k8s.io", version, "DeviceTaintRule");
-            return Ok(Some(ApiResource::from_gvk_with_plural(&gvk, "devicetaintrules")));
+            return Ok(Some(ApiResource::from_gvk_with_plural(
+                &gvk,
+                "devicetaintrules",
+            )));
         }
     }
     tracing::warn!("DRADeviceTaintRules is on, but the API server has no DeviceTaintRules");
@@ -102,7 +139,10 @@ impl Watches {
     fn start(&self, rules: Option<ApiResource>) -> usize {
         self.all(Input::Node, None);
         // Pods that ran to their end hold nothing and are never scheduled.
-        self.all(Input::Pod, Some("status.phase!=Succeeded,status.phase!=Failed"));
+        self.all(
+            Input::Pod,
+            Some("status.phase!=Succeeded,status.phase!=Failed"),
+        );
         self.all(Input::Claim, None);
         self.all(Input::Slice, None);
         self.all(Input::Class, None);
@@ -111,29 +151,42 @@ impl Watches {
         let Some(resource) = rules else { return 7 };
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         self.watch(api, None, |o: Observed<DynamicObject>| {
-            o.filter_map(|object| DeviceTaintRule::read(&object)).map(Input::TaintRule)
+            o.filter_map(|object| DeviceTaintRule::read(&object))
+                .map(Input::TaintRule)
         });
         8
     }
 
     fn all<K>(&self, input: fn(Observed<K>) -> Input, fields: Option<&str>)
     where
-        K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug
+            + Send
+            + 'static,
     {
-        self.watch(Api::all(self.client.clone()), fields, move |o| Some(input(o)));
+        self.watch(Api::all(self.client.clone()), fields, move |o| {
+            Some(input(o))
+        });
     }
 
     fn watch<K>(
         &self,
         api: Api<K>,
         fields: Option<&str>,
-        input: impl Fn(Observed<K>) -> Option<Input> + Send + 'static,
+        input: impl Fn(Observed<K>) -> Option<Input> + Send + Sync + 'static,
     ) where
         K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
     {
         let sender = self.sender.clone();
         let sink = move |observed| input(observed).is_none_or(|input| sender.send(input).is_ok());
-        self.tasks.spawn(reflect(api, fields.map(str::to_owned), self.shutdown.clone(), sink));
+        self.tasks.spawn(reflect(
+            api,
+            fields.map(str::to_owned),
+            self.shutdown.clone(),
+            sink,
+        ));
     }
 }
 
@@ -149,12 +202,18 @@ struct Loop {
 
 impl Loop {
     fn time(&self) -> Time {
-        Time { now: self.start.elapsed(), wall: Timestamp::now() }
+        Time {
+            now: self.start.elapsed(),
+            wall: Timestamp::now(),
+        }
     }
 
     async fn run(mut self) {
         loop {
-            let wakeup = self.core.next_wakeup(self.time()).unwrap_or(Duration::from_secs(3600));
+            let wakeup = self
+                .core
+                .next_wakeup(self.time())
+                .unwrap_or(Duration::from_secs(3600));
             let input = tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => return,
@@ -199,7 +258,11 @@ impl Loop {
             let time = self.time();
             self.core.handle(input, time);
             left -= 1;
-            next = if left > 0 { self.inputs.try_recv().ok() } else { None };
+            next = if left > 0 {
+                self.inputs.try_recv().ok()
+            } else {
+                None
+            };
         }
     }
 

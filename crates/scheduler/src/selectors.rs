@@ -53,11 +53,17 @@ impl Labels {
     /// Compiles a selector; `None` matches nothing, as upstream's conversion does.
     pub fn new(selector: Option<&LabelSelector>) -> Self {
         let Some(selector) = selector else {
-            return Self { requirements: Vec::new(), nothing: true };
+            return Self {
+                requirements: Vec::new(),
+                nothing: true,
+            };
         };
         let mut requirements = Vec::new();
         for (key, value) in selector.match_labels.iter().flatten() {
-            requirements.push(Requirement { key: key.clone(), op: Op::In(vec![value.clone()]) });
+            requirements.push(Requirement {
+                key: key.clone(),
+                op: Op::In(vec![value.clone()]),
+            });
         }
         for e in selector.match_expressions.iter().flatten() {
             let values = || e.values.clone().unwrap_or_default();
@@ -68,25 +74,40 @@ impl Labels {
                 "DoesNotExist" => Op::DoesNotExist,
                 _ => Op::Never,
             };
-            requirements.push(Requirement { key: e.key.clone(), op });
+            requirements.push(Requirement {
+                key: e.key.clone(),
+                op,
+            });
         }
-        Self { requirements, nothing: false }
+        Self {
+            requirements,
+            nothing: false,
+        }
     }
 
     /// Adds `key in (value)`; used for matchLabelKeys.
     pub fn require_in(&mut self, key: &str, value: &str) {
-        self.requirements.push(Requirement { key: key.to_owned(), op: Op::In(vec![value.to_owned()]) });
+        self.requirements.push(Requirement {
+            key: key.to_owned(),
+            op: Op::In(vec![value.to_owned()]),
+        });
     }
 
     /// Adds `key notin (value)`; used for mismatchLabelKeys.
     pub fn require_not_in(&mut self, key: &str, value: &str) {
-        self.requirements.push(Requirement { key: key.to_owned(), op: Op::NotIn(vec![value.to_owned()]) });
+        self.requirements.push(Requirement {
+            key: key.to_owned(),
+            op: Op::NotIn(vec![value.to_owned()]),
+        });
     }
 
     /// Whether the labels satisfy all requirements.
     pub fn matches(&self, labels: Option<&LabelMap>) -> bool {
         !self.nothing
-            && self.requirements.iter().all(|r| r.matches(labels.and_then(|l| l.get(&r.key)).map(String::as_str)))
+            && self
+                .requirements
+                .iter()
+                .all(|r| r.matches(labels.and_then(|l| l.get(&r.key)).map(String::as_str)))
     }
 
     /// Whether the selector has no requirement and so matches everything.
@@ -106,8 +127,18 @@ impl NodeTerm {
     /// Compiles a term.
     pub fn new(term: &NodeSelectorTerm) -> Self {
         Self {
-            labels: term.match_expressions.iter().flatten().map(node_requirement).collect(),
-            fields: term.match_fields.iter().flatten().map(node_requirement).collect(),
+            labels: term
+                .match_expressions
+                .iter()
+                .flatten()
+                .map(node_requirement)
+                .collect(),
+            fields: term
+                .match_fields
+                .iter()
+                .flatten()
+                .map(node_requirement)
+                .collect(),
         }
     }
 
@@ -116,8 +147,13 @@ impl NodeTerm {
         if self.labels.is_empty() && self.fields.is_empty() {
             return false;
         }
-        self.labels.iter().all(|r| r.matches(labels.get(&r.key).map(String::as_str)))
-            && self.fields.iter().all(|r| r.key == "metadata.name" && r.matches(Some(name)))
+        self.labels
+            .iter()
+            .all(|r| r.matches(labels.get(&r.key).map(String::as_str)))
+            && self
+                .fields
+                .iter()
+                .all(|r| r.key == "metadata.name" && r.matches(Some(name)))
     }
 
     /// The node names this term is restricted to by `metadata.name in (…)`, if it is.
@@ -131,7 +167,12 @@ impl NodeTerm {
 
 fn node_requirement(r: &NodeSelectorRequirement) -> Requirement {
     let values = || r.values.clone().unwrap_or_default();
-    let bound = || r.values.as_deref().and_then(|v| v.first()).and_then(|v| v.parse::<i64>().ok());
+    let bound = || {
+        r.values
+            .as_deref()
+            .and_then(|v| v.first())
+            .and_then(|v| v.parse::<i64>().ok())
+    };
     let op = match r.operator.as_str() {
         "In" => Op::In(values()),
         "NotIn" => Op::NotIn(values()),
@@ -141,7 +182,10 @@ fn node_requirement(r: &NodeSelectorRequirement) -> Requirement {
         "Lt" => bound().map_or(Op::Never, Op::Lt),
         _ => Op::Never,
     };
-    Requirement { key: r.key.clone(), op }
+    Requirement {
+        key: r.key.clone(),
+        op,
+    }
 }
 
 /// A compiled node selector: any of the terms.
@@ -153,7 +197,13 @@ pub struct Nodes {
 impl Nodes {
     /// Compiles a selector.
     pub fn new(selector: &NodeSelector) -> Self {
-        Self { terms: selector.node_selector_terms.iter().map(NodeTerm::new).collect() }
+        Self {
+            terms: selector
+                .node_selector_terms
+                .iter()
+                .map(NodeTerm::new)
+                .collect(),
+        }
     }
 
     /// Whether a node satisfies at least one term.

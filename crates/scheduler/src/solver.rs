@@ -55,29 +55,51 @@ impl Solver {
 
     /// Prepares claims for solving on many nodes.
     pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> Problem {
-        Problem(Claims::prepare(&self.features, &self.selectors, classes, claims.iter().copied()))
+        Problem(Claims::prepare(
+            &self.features,
+            &self.selectors,
+            classes,
+            claims.iter().copied(),
+        ))
     }
 
     /// Finds devices on a node.
     pub fn solve(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
         let deadline = (*self.timeout.lock()).map(|t| Instant::now() + t);
         let late = || deadline.is_some_and(|d| Instant::now() >= d);
-        let limits = Limits { interrupt: deadline.is_some().then_some(&late), ..Limits::default() };
-        match self.allocator.lock().allocate(cluster, &node.device_node, &problem.0, &limits) {
+        let limits = Limits {
+            interrupt: deadline.is_some().then_some(&late),
+            ..Limits::default()
+        };
+        match self
+            .allocator
+            .lock()
+            .allocate(cluster, &node.device_node, &problem.0, &limits)
+        {
             allot_allocator::Outcome::Allocated(found) => {
-                Outcome::Allocated(found.results(&problem.0, &mut || uuid::Uuid::new_v4().to_string().into()))
+                let mut share_id = || uuid::Uuid::new_v4().to_string().into();
+                found
+                    .results(&problem.0, &mut share_id)
+                    .map_or_else(Outcome::Error, Outcome::Allocated)
             }
             allot_allocator::Outcome::DoesNotFit => Outcome::NoFit,
             allot_allocator::Outcome::Failed(error) => match error.kind {
                 ErrorKind::Node => Outcome::NodeError(error.text),
                 ErrorKind::Fatal => Outcome::Error(error.text),
             },
-            allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => Outcome::GaveUp,
+            allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => {
+                Outcome::GaveUp
+            }
         }
     }
 
     /// Why there is no allocation on a node, in one line.
-    pub fn explain(&self, _cluster: &Cluster, _problem: &Problem, _node: &NodeInfo) -> Option<String> {
+    pub fn explain(
+        &self,
+        _cluster: &Cluster,
+        _problem: &Problem,
+        _node: &NodeInfo,
+    ) -> Option<String> {
         None
     }
 }

@@ -32,17 +32,29 @@ pub struct Rejection {
 impl Rejection {
     /// Rejection that preemption may resolve.
     pub fn unschedulable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: Code::Unschedulable, plugin, reasons: vec![reason.into()] }
+        Self {
+            code: Code::Unschedulable,
+            plugin,
+            reasons: vec![reason.into()],
+        }
     }
 
     /// Rejection that preemption can not resolve.
     pub fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: Code::Unresolvable, plugin, reasons: vec![reason.into()] }
+        Self {
+            code: Code::Unresolvable,
+            plugin,
+            reasons: vec![reason.into()],
+        }
     }
 
     /// Failure of the attempt as such.
     pub fn error(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { code: Code::Error, plugin, reasons: vec![reason.into()] }
+        Self {
+            code: Code::Error,
+            plugin,
+            reasons: vec![reason.into()],
+        }
     }
 
     /// All reasons in one text.

@@ -39,7 +39,19 @@ impl DeviceTaintRule {
                 return None;
             }
         };
-        let Selector { driver, pool, device } = spec.device_selector.unwrap_or_default();
-        Some(Self { name, rule: TaintRule { driver, pool, device, taint: spec.taint } })
+        let Selector {
+            driver,
+            pool,
+            device,
+        } = spec.device_selector.unwrap_or_default();
+        Some(Self {
+            name,
+            rule: TaintRule {
+                driver,
+                pool,
+                device,
+                taint: spec.taint,
+            },
+        })
     }
 }

@@ -8,7 +8,9 @@ use std::cmp::Ordering;
 pub fn compare(a: &str, b: &str) -> Ordering {
     let number = |v: &str| {
         let digits = v.trim_start_matches('0');
-        v.bytes().all(|b| b.is_ascii_digit()).then(|| (digits.len(), digits.to_owned()))
+        v.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| (digits.len(), digits.to_owned()))
     };
     number(a).cmp(&number(b))
 }

@@ -164,7 +164,9 @@ impl Writer {
     }
 
     async fn bind(&self, job: BindJob) {
-        let Ok(_permit) = self.permits.acquire().await else { return };
+        let Ok(_permit) = self.permits.acquire().await else {
+            return;
+        };
         let pod = job.pod.uid.clone();
         let outcome = match self.write_claims(&job).await {
             Ok(()) if job.wait => return self.report(Input::ClaimsReady(pod)),
@@ -180,20 +182,32 @@ impl Writer {
         let existing = futures::future::join_all(job.claims.iter().map(async |task| {
             let claim = self.claims.reserve(task, pod).await?;
             let (pod, in_flight) = (pod.uid.clone(), task.uid.clone());
-            self.report(Input::ClaimWritten { pod, in_flight, claim });
+            self.report(Input::ClaimWritten {
+                pod,
+                in_flight,
+                claim,
+            });
             Ok::<(), BindError>(())
         }));
         let special = async {
-            let Some(task) = &job.special else { return Ok(()) };
+            let Some(task) = &job.special else {
+                return Ok(());
+            };
             let claim = self.claims.create_special(task, pod).await?;
             let name = claim.metadata.name.clone().unwrap_or_default();
             let (uid, in_flight) = (pod.uid.clone(), task.uid.clone());
-            self.report(Input::ClaimWritten { pod: uid, in_flight, claim });
+            self.report(Input::ClaimWritten {
+                pod: uid,
+                in_flight,
+                claim,
+            });
             let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
             let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"extendedResourceClaimStatus": status}});
             self.patch_pod_status(&pod.key, &patch)
                 .await
-                .map_err(|e| BindError { message: format!("update pod status: {}", text(&e)) })
+                .map_err(|e| BindError {
+                    message: format!("update pod status: {}", text(&e)),
+                })
         };
         let (existing, special) = futures::join!(existing, special);
         existing.into_iter().chain([special]).collect()
@@ -206,13 +220,18 @@ impl Writer {
             "metadata": {"name": &*pod.key.name, "namespace": &*pod.key.namespace, "uid": &*pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
-        let url = format!("/api/v1/namespaces/{}/pods/{}/binding", pod.key.namespace, pod.key.name);
+        let url = format!(
+            "/api/v1/namespaces/{}/pods/{}/binding",
+            pod.key.namespace, pod.key.name
+        );
         let mut pause = Pause::new();
         loop {
             let request = http::Request::post(&url)
                 .header("content-type", "application/json")
                 .body(body.to_string().into_bytes())
-                .map_err(|e| BindError { message: e.to_string() })?;
+                .map_err(|e| BindError {
+                    message: e.to_string(),
+                })?;
             let error = match self.client.request::<serde_json::Value>(request).await {
                 Ok(_) => break,
                 Err(error) => error,
@@ -220,16 +239,22 @@ impl Writer {
             // Another writer of ours, whose answer got lost, may have bound it already.
             let bound = loop {
                 match self.pods(&pod.key).get_opt(&pod.key.name).await {
-                    Ok(current) => break current.filter(|p| p.metadata.uid.as_deref() == Some(&*pod.uid)),
+                    Ok(current) => {
+                        break current.filter(|p| p.metadata.uid.as_deref() == Some(&*pod.uid));
+                    }
                     Err(_) => pause.wait().await,
                 }
             };
-            let on = bound.as_ref().and_then(|p| p.spec.as_ref()?.node_name.as_deref());
+            let on = bound
+                .as_ref()
+                .and_then(|p| p.spec.as_ref()?.node_name.as_deref());
             if on == Some(node) {
                 break;
             }
             if answered(&error) || on.is_some() || bound.is_none() {
-                return Err(BindError { message: text(&error) });
+                return Err(BindError {
+                    message: text(&error),
+                });
             }
             pause.wait().await;
         }
@@ -242,7 +267,11 @@ impl Writer {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    async fn patch_pod_status(&self, key: &Key, patch: &serde_json::Value) -> Result<(), kube::Error> {
+    async fn patch_pod_status(
+        &self,
+        key: &Key,
+        patch: &serde_json::Value,
+    ) -> Result<(), kube::Error> {
         patch_pod_status(&self.client, key, patch).await
     }
 
@@ -257,13 +286,24 @@ impl Writer {
                 "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
                 "lastTransitionTime": now(),
             });
-            let patch = json!({"metadata": {"uid": &*victim.uid}, "status": {"conditions": [condition]}});
-            log("mark victim", &victim.key, self.patch_pod_status(&victim.key, &patch).await);
+            let patch =
+                json!({"metadata": {"uid": &*victim.uid}, "status": {"conditions": [condition]}});
+            log(
+                "mark victim",
+                &victim.key,
+                self.patch_pod_status(&victim.key, &patch).await,
+            );
             let params = DeleteParams {
-                preconditions: Some(Preconditions { uid: Some(victim.uid.to_string()), resource_version: None }),
+                preconditions: Some(Preconditions {
+                    uid: Some(victim.uid.to_string()),
+                    resource_version: None,
+                }),
                 ..DeleteParams::default()
             };
-            let deleted = self.pods(&victim.key).delete(&victim.key.name, &params).await;
+            let deleted = self
+                .pods(&victim.key)
+                .delete(&victim.key.name, &params)
+                .await;
             log("delete victim", &victim.key, deleted.map(|_| ()));
         }
         tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
@@ -276,7 +316,9 @@ fn claim_name(claim: &ResourceClaim) -> String {
 }
 
 fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    jiff::Timestamp::now()
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+        .to_string()
 }
 
 fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {
@@ -287,9 +329,15 @@ fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {
     }
 }
 
-async fn patch_pod_status(client: &Client, key: &Key, patch: &serde_json::Value) -> Result<(), kube::Error> {
+async fn patch_pod_status(
+    client: &Client,
+    key: &Key,
+    patch: &serde_json::Value,
+) -> Result<(), kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     // The answer is not needed as an object.
     let params = PatchParams::default();
-    api.patch_subresource("status", &key.name, &params, &Patch::Strategic(patch)).await.map(|_: Pod| ())
+    api.patch_subresource("status", &key.name, &params, &Patch::Strategic(patch))
+        .await
+        .map(|_: Pod| ())
 }

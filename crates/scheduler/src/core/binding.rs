@@ -22,7 +22,13 @@ pub struct BindError {
 impl Core {
     /// A claim of a pod was written: believe the answer first, then forget what was in flight. In between, both say
     /// that the devices are in use.
-    pub(super) fn claim_written(&mut self, pod: &Uid, in_flight: &Uid, claim: Arc<ResourceClaim>, time: Time) {
+    pub(super) fn claim_written(
+        &mut self,
+        pod: &Uid,
+        in_flight: &Uid,
+        claim: Arc<ResourceClaim>,
+        time: Time,
+    ) {
         let change = self.claims.assume(claim.clone());
         if **in_flight != *uid_of(&claim)
             && let Some(binding) = self.bindings.get_mut(pod)
@@ -36,25 +42,39 @@ impl Core {
 
     /// All claims are written; wait until their devices are ready.
     pub(super) fn claims_ready(&mut self, pod: &Uid, time: Time) {
-        let Some(binding) = self.bindings.get_mut(pod) else { return };
+        let Some(binding) = self.bindings.get_mut(pod) else {
+            return;
+        };
         binding.waiting = true;
         let (info, node) = (binding.queued.info.clone(), binding.node.clone());
         let timeout = self
             .profile(scheduler_name(&info.pod))
             .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout);
-        let deadline = self.claims_of(pod).iter().filter_map(|c| conditions::deadline(c, timeout)).min();
+        let deadline = self
+            .claims_of(pod)
+            .iter()
+            .filter_map(|c| conditions::deadline(c, timeout))
+            .min();
         if let Some(binding) = self.bindings.get_mut(pod) {
             binding.waits_until = deadline.or_else(|| time.wall.checked_add(timeout).ok());
         }
         if self.check_binding(pod, time) {
-            self.actions.push(Action::WaitsForConditions { pod: info, node });
+            self.actions
+                .push(Action::WaitsForConditions { pod: info, node });
         }
     }
 
     fn claims_of(&self, pod: &Uid) -> Vec<Arc<ResourceClaim>> {
-        let Some(binding) = self.bindings.get(pod) else { return Vec::new() };
-        let keys = binding.claims.iter().cloned().chain(binding.special.as_ref().map(|c| key_of(c)));
-        keys.filter_map(|key| self.claims.get(&key).cloned()).collect()
+        let Some(binding) = self.bindings.get(pod) else {
+            return Vec::new();
+        };
+        let keys = binding
+            .claims
+            .iter()
+            .cloned()
+            .chain(binding.special.as_ref().map(|c| key_of(c)));
+        keys.filter_map(|key| self.claims.get(&key).cloned())
+            .collect()
     }
 
     /// Looks at every pod that waits for conditions.
@@ -76,7 +96,9 @@ impl Core {
             .bindings
             .iter()
             .filter(|(_, b)| {
-                b.waiting && (b.claims.contains(claim) || b.special.as_ref().is_some_and(|c| key_of(c) == *claim))
+                b.waiting
+                    && (b.claims.contains(claim)
+                        || b.special.as_ref().is_some_and(|c| key_of(c) == *claim))
             })
             .map(|(uid, _)| uid.clone())
             .collect();
@@ -88,14 +110,24 @@ impl Core {
     /// Goes on with a pod whose devices are ready, gives up one whose devices are not going to be. Says whether it
     /// still waits.
     fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
-        let Some(binding) = self.bindings.get(pod).filter(|b| b.waiting) else { return false };
+        let Some(binding) = self.bindings.get(pod).filter(|b| b.waiting) else {
+            return false;
+        };
         let late = binding.waits_until.is_some_and(|at| at <= time.wall);
         let keys: Vec<Key> = binding.claims.clone();
         let claims = self.claims_of(pod);
         let error = claims.iter().find_map(|claim| {
             let name = claim.metadata.name.as_deref().unwrap_or_default();
-            if claim.status.as_ref().and_then(|s| s.allocation.as_ref()).is_none() {
-                return Some(format!("claim {} got deallocated elsewhere in the meantime", key_of(claim)));
+            if claim
+                .status
+                .as_ref()
+                .and_then(|s| s.allocation.as_ref())
+                .is_none()
+            {
+                return Some(format!(
+                    "claim {} got deallocated elsewhere in the meantime",
+                    key_of(claim)
+                ));
             }
             match conditions::readiness(claim) {
                 Readiness::Ready => None,
@@ -107,14 +139,18 @@ impl Core {
             }
         });
         let missing = keys.iter().find(|key| self.claims.get(key).is_none());
-        let error = error.or_else(|| missing.map(|key| format!("claim {key} got deleted in the meantime")));
+        let error =
+            error.or_else(|| missing.map(|key| format!("claim {key} got deleted in the meantime")));
         if let Some(message) = error {
             let status = if late { "timeout" } else { "failure" };
             self.note_conditions(pod, &claims, status, time);
             self.bound(pod, Err(BindError { message }), time);
             return false;
         }
-        if claims.iter().all(|c| conditions::readiness(c) == Readiness::Ready) {
+        if claims
+            .iter()
+            .all(|c| conditions::readiness(c) == Readiness::Ready)
+        {
             self.note_conditions(pod, &claims, "success", time);
             if let Some(binding) = self.bindings.get_mut(pod) {
                 binding.waiting = false;
@@ -127,17 +163,32 @@ impl Core {
         true
     }
 
-    fn note_conditions(&self, pod: &Uid, claims: &[Arc<ResourceClaim>], status: &'static str, time: Time) {
-        let Some(binding) = self.bindings.get(pod) else { return };
+    fn note_conditions(
+        &self,
+        pod: &Uid,
+        claims: &[Arc<ResourceClaim>],
+        status: &'static str,
+        time: Time,
+    ) {
+        let Some(binding) = self.bindings.get(pod) else {
+            return;
+        };
         let profile = scheduler_name(&binding.queued.info.pod);
         for driver in claims.iter().flat_map(|c| conditions::drivers(c)) {
-            self.observer.conditions(profile, driver, status, time.now.saturating_sub(binding.started));
+            self.observer.conditions(
+                profile,
+                driver,
+                status,
+                time.now.saturating_sub(binding.started),
+            );
         }
     }
 
     /// The binding of a pod is over.
     pub(super) fn bound(&mut self, pod: &Uid, outcome: Result<(), BindError>, time: Time) {
-        let Some(binding) = self.bindings.remove(pod) else { return };
+        let Some(binding) = self.bindings.remove(pod) else {
+            return;
+        };
         let taken = time.now.saturating_sub(binding.started);
         let profile = scheduler_name(&binding.queued.info.pod).to_owned();
         match outcome {
@@ -160,13 +211,19 @@ impl Core {
                     self.after(&change, time);
                 }
                 self.unreserve(pod, &binding);
-                self.requeue(&crate::hints::ClusterEvent::PodGone(&binding.queued.info), time);
+                self.requeue(
+                    &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
+                    time,
+                );
                 // The pod may have changed, or be gone, meanwhile.
                 if let Some(current) = self.current(&binding.queued.info).cloned()
                     && !current.is_terminating()
                     && current.node_name().is_none()
                 {
-                    let queued = crate::queue::QueuedPod { info: current, ..binding.queued };
+                    let queued = crate::queue::QueuedPod {
+                        info: current,
+                        ..binding.queued
+                    };
                     self.fail(queued, error.message, time);
                 }
             }
@@ -175,8 +232,15 @@ impl Core {
 
     fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
         for key in &binding.claims {
-            if let Some(claim) = self.claims.get(key).filter(|c| resolve::is_reserved_for(c, pod)) {
-                self.actions.push(Action::Unreserve { pod: pod.clone(), claim: claim.clone() });
+            if let Some(claim) = self
+                .claims
+                .get(key)
+                .filter(|c| resolve::is_reserved_for(c, pod))
+            {
+                self.actions.push(Action::Unreserve {
+                    pod: pod.clone(),
+                    claim: claim.clone(),
+                });
             }
         }
         if let Some(special) = &binding.special {

@@ -22,7 +22,8 @@ pub(super) fn allocator_features(features: &Features) -> AllocatorFeatures {
         prioritized_list: on(Feature::DRAPrioritizedList),
         partitionable_devices: on(Feature::DRAPartitionableDevices),
         device_taints: on(Feature::DRADeviceTaints),
-        binding_conditions: on(Feature::DRADeviceBindingConditions) && on(Feature::DRAResourceClaimDeviceStatus),
+        binding_conditions: on(Feature::DRADeviceBindingConditions)
+            && on(Feature::DRAResourceClaimDeviceStatus),
         consumable_capacity: on(Feature::DRAConsumableCapacity),
         list_type_attributes: on(Feature::DRAListTypeAttributes),
     }
@@ -77,11 +78,20 @@ impl Core {
     pub(super) fn observe_slices(&mut self, observed: Observed<ResourceSlice>, time: Time) {
         match observed {
             Observed::Applied(slice) => self.set_slice(&slice),
-            Observed::Deleted(slice) => self.remove_slice(slice.metadata.name.as_deref().unwrap_or_default()),
+            Observed::Deleted(slice) => {
+                self.remove_slice(slice.metadata.name.as_deref().unwrap_or_default())
+            }
             Observed::Listed { items, .. } => {
-                let present: FxHashSet<&str> = items.iter().filter_map(|s| s.metadata.name.as_deref()).collect();
-                let gone: Vec<String> =
-                    self.slices.iter().filter(|n| !present.contains(n.as_str())).cloned().collect();
+                let present: FxHashSet<&str> = items
+                    .iter()
+                    .filter_map(|s| s.metadata.name.as_deref())
+                    .collect();
+                let gone: Vec<String> = self
+                    .slices
+                    .iter()
+                    .filter(|n| !present.contains(n.as_str()))
+                    .cloned()
+                    .collect();
                 gone.iter().for_each(|name| self.remove_slice(name));
                 items.iter().for_each(|slice| self.set_slice(slice));
             }
@@ -91,7 +101,8 @@ impl Core {
     }
 
     fn set_slice(&mut self, slice: &ResourceSlice) {
-        self.slices.insert(slice.metadata.name.clone().unwrap_or_default());
+        self.slices
+            .insert(slice.metadata.name.clone().unwrap_or_default());
         self.claims.cluster_mut().apply(slice);
     }
 
@@ -103,7 +114,9 @@ impl Core {
     pub(super) fn observe_classes(&mut self, observed: Observed<DeviceClass>, time: Time) {
         match observed {
             Observed::Applied(class) => self.classes.set(Arc::new(*class)),
-            Observed::Deleted(class) => self.classes.remove(class.metadata.name.as_deref().unwrap_or_default()),
+            Observed::Deleted(class) => self
+                .classes
+                .remove(class.metadata.name.as_deref().unwrap_or_default()),
             Observed::Listed { items, .. } => self.classes.replace(items),
         }
         self.requeue(&ClusterEvent::ClassChanged, time);
@@ -118,12 +131,18 @@ impl Core {
                 self.rules.remove(&rule.name);
             }
             Observed::Listed { items, .. } => {
-                self.rules = items.into_iter().map(|r| (r.name.clone(), r)).collect::<FxHashMap<_, _>>();
+                self.rules = items
+                    .into_iter()
+                    .map(|r| (r.name.clone(), r))
+                    .collect::<FxHashMap<_, _>>();
             }
         }
         let mut names: Vec<&String> = self.rules.keys().collect();
         names.sort_unstable();
-        let rules = names.into_iter().map(|n| self.rules[n].rule.clone()).collect();
+        let rules = names
+            .into_iter()
+            .map(|n| self.rules[n].rule.clone())
+            .collect();
         self.claims.cluster_mut().set_taint_rules(rules);
         self.requeue(&ClusterEvent::DevicesChanged, time);
     }

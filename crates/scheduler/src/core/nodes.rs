@@ -20,12 +20,19 @@ impl Core {
                 self.remove_node(node.metadata.name.as_deref().unwrap_or_default(), time);
             }
             Observed::Listed { items, .. } => {
-                let present: FxHashSet<String> = items.iter().filter_map(|n| n.metadata.name.clone()).collect();
+                let present: FxHashSet<String> = items
+                    .iter()
+                    .filter_map(|n| n.metadata.name.clone())
+                    .collect();
                 let nodes = self.cache.snapshot().nodes.iter();
-                let gone: Vec<Arc<str>> =
-                    nodes.map(|n| n.name.clone()).filter(|n| !present.contains(&**n)).collect();
+                let gone: Vec<Arc<str>> = nodes
+                    .map(|n| n.name.clone())
+                    .filter(|n| !present.contains(&**n))
+                    .collect();
                 gone.iter().for_each(|name| self.remove_node(name, time));
-                items.into_iter().for_each(|node| self.set_node(Arc::new(node), time));
+                items
+                    .into_iter()
+                    .for_each(|node| self.set_node(Arc::new(node), time));
             }
         }
     }
@@ -34,12 +41,20 @@ impl Core {
         let name = node.metadata.name.clone().unwrap_or_default();
         let before = self.cache.node(&name).cloned();
         self.cache.set_node(node);
-        let Some(after) = self.cache.node(&name).cloned() else { return };
+        let Some(after) = self.cache.node(&name).cloned() else {
+            return;
+        };
         match before {
             None => self.requeue(&ClusterEvent::NodeAdded(&after), time),
             // Most updates are heartbeats.
             Some(before) if schedules_alike(&before, &after) => {}
-            Some(before) => self.requeue(&ClusterEvent::NodeChanged { old: &before, new: &after }, time),
+            Some(before) => self.requeue(
+                &ClusterEvent::NodeChanged {
+                    old: &before,
+                    new: &after,
+                },
+                time,
+            ),
         }
     }
 
@@ -49,7 +64,7 @@ impl Core {
     }
 
     pub(super) fn observe_namespaces(&mut self, observed: Observed<Namespace>, time: Time) {
-        let mut set = |core: &mut Self, namespace: Namespace| {
+        let set = |core: &mut Self, namespace: Namespace| {
             let name = namespace.metadata.name.unwrap_or_default();
             let labels = namespace.metadata.labels.unwrap_or_default();
             if core.cache.snapshot().namespaces.get(&name) != Some(&labels) {
@@ -60,13 +75,18 @@ impl Core {
         match observed {
             Observed::Applied(namespace) => set(self, *namespace),
             Observed::Deleted(namespace) => {
-                self.cache.remove_namespace(namespace.metadata.name.as_deref().unwrap_or_default());
+                self.cache
+                    .remove_namespace(namespace.metadata.name.as_deref().unwrap_or_default());
             }
             Observed::Listed { items, .. } => {
-                let present: FxHashSet<String> = items.iter().filter_map(|n| n.metadata.name.clone()).collect();
+                let present: FxHashSet<String> = items
+                    .iter()
+                    .filter_map(|n| n.metadata.name.clone())
+                    .collect();
                 let known = self.cache.snapshot().namespaces.keys();
                 let gone: Vec<String> = known.filter(|n| !present.contains(*n)).cloned().collect();
-                gone.iter().for_each(|name| self.cache.remove_namespace(name));
+                gone.iter()
+                    .for_each(|name| self.cache.remove_namespace(name));
                 items.into_iter().for_each(|n| set(self, n));
             }
         }
@@ -75,7 +95,10 @@ impl Core {
     pub(super) fn observe_budgets(&mut self, observed: Observed<PodDisruptionBudget>) {
         let key = |b: &PodDisruptionBudget| {
             let meta = &b.metadata;
-            Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+            Key::new(
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default(),
+            )
         };
         match observed {
             Observed::Applied(budget) => {

@@ -17,7 +17,12 @@ impl Core {
             Observed::Deleted(pod) => self.remove_pod(&key(&pod), time),
             Observed::Listed { items, .. } => {
                 let present: FxHashSet<Key> = items.iter().map(key).collect();
-                let gone: Vec<Key> = self.pods.keys().filter(|k| !present.contains(*k)).cloned().collect();
+                let gone: Vec<Key> = self
+                    .pods
+                    .keys()
+                    .filter(|k| !present.contains(*k))
+                    .cloned()
+                    .collect();
                 gone.iter().for_each(|k| self.remove_pod(k, time));
                 items.into_iter().for_each(|pod| self.set_pod(pod, time));
             }
@@ -49,7 +54,9 @@ impl Core {
         self.cache.set_pod(new.clone());
         match old.filter(|o| o.node_name().is_some()) {
             None => self.requeue(&ClusterEvent::PodAdded(&new), time),
-            Some(old) if old.labels() != new.labels() => self.requeue(&ClusterEvent::PodChanged(&new), time),
+            Some(old) if old.labels() != new.labels() => {
+                self.requeue(&ClusterEvent::PodChanged(&new), time)
+            }
             Some(_) => {}
         }
     }
@@ -59,7 +66,8 @@ impl Core {
             return;
         }
         if let Some(node) = new.nominated_node() {
-            self.nominated.insert(new.uid.clone(), (new.clone(), node.into()));
+            self.nominated
+                .insert(new.uid.clone(), (new.clone(), node.into()));
         } else if old.is_some_and(|o| o.nominated_node().is_some()) {
             self.nominated.remove(&new.uid);
         }
@@ -85,7 +93,9 @@ impl Core {
     }
 
     fn remove_pod(&mut self, key: &Key, time: Time) {
-        let Some(pod) = self.pods.remove(key) else { return };
+        let Some(pod) = self.pods.remove(key) else {
+            return;
+        };
         self.queue.remove(&pod.uid);
         self.nominated.remove(&pod.uid);
         let was_placed = self.cache.node_of(&pod.uid).is_some();
@@ -103,11 +113,19 @@ impl Core {
 
 fn key(pod: &Pod) -> Key {
     let meta = &pod.metadata;
-    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    Key::new(
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    )
 }
 
 /// Whether an update of a pending pod is more than a note about the last attempt.
 fn may_fit_now(old: &PodInfo, new: &PodInfo) -> bool {
-    let claims = |p: &PodInfo| p.pod.status.as_ref().and_then(|s| s.resource_claim_statuses.clone());
+    let claims = |p: &PodInfo| {
+        p.pod
+            .status
+            .as_ref()
+            .and_then(|s| s.resource_claim_statuses.clone())
+    };
     old.pod.spec != new.pod.spec || old.labels() != new.labels() || claims(old) != claims(new)
 }

@@ -40,22 +40,31 @@ struct Refusal {
 impl Core {
     /// Tries the next pod. Says whether there was one.
     pub fn schedule_one(&mut self, time: Time) -> bool {
-        let Some(mut queued) = self.queue.pop(time.now) else { return false };
+        let Some(mut queued) = self.queue.pop(time.now) else {
+            return false;
+        };
         // What the queue has may be older than what is known.
-        let Some(current) = self.current(&queued.info) else { return true };
+        let Some(current) = self.current(&queued.info) else {
+            return true;
+        };
         queued.info = current.clone();
-        if queued.info.is_terminating() || queued.info.node_name().is_some() || self.cache.is_assumed(&queued.info.uid)
+        if queued.info.is_terminating()
+            || queued.info.node_name().is_some()
+            || self.cache.is_assumed(&queued.info.uid)
         {
             return true;
         }
-        let Some(profile) = self.profile(scheduler_name(&queued.info.pod)).cloned() else { return true };
+        let Some(profile) = self.profile(scheduler_name(&queued.info.pod)).cloned() else {
+            return true;
+        };
         let _span = tracing::debug_span!("schedule", pod = %queued.info.key).entered();
         match self.decide(&queued.info, &profile, time) {
             Decision::Place(placed) => self.reserve(queued, placed, time),
             Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
             Decision::Fail(message) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
-                self.observer.attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
+                self.observer
+                    .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
                 self.fail(queued, message, time);
             }
         }
@@ -75,17 +84,23 @@ impl Core {
                 victims: None,
             }));
         }
-        self.solver.set_timeout(profile.dynamic_resources.filter_timeout);
+        self.solver
+            .set_timeout(profile.dynamic_resources.filter_timeout);
         let start = self.next_start;
         self.next_start = (start + 1) % total;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let dra = self.dra(profile, time);
         let attempt = match Attempt::prepare(pod, self.cache.snapshot(), profile, dra) {
             Ok(attempt) => attempt,
-            Err(rejection) if rejection.code == Code::Error => return Decision::Fail(rejection.message()),
+            Err(rejection) if rejection.code == Code::Error => {
+                return Decision::Fail(rejection.message());
+            }
             Err(rejection) => {
                 let by = [rejection.plugin].into_iter().collect();
-                let unplaced = Unplaced { nodes: Vec::new(), before: Some(rejection) };
+                let unplaced = Unplaced {
+                    nodes: Vec::new(),
+                    before: Some(rejection),
+                };
                 let after = preemption_is_pointless(profile, total);
                 let message = message::unschedulable(&unplaced, total, None, &after);
                 return Decision::Reject(Box::new(Refusal {
@@ -101,17 +116,30 @@ impl Core {
             Ok(placement) => {
                 let node = self.cache.snapshot().nodes[placement.node].name.clone();
                 let (claims, joins) = claim_tasks(&attempt, pod, &placement);
-                Decision::Place(Placed { placement, node, claims, joins })
+                Decision::Place(Placed {
+                    placement,
+                    node,
+                    claims,
+                    joins,
+                })
             }
             Err(unplaced) => match unplaced.error() {
                 Some(error) => Decision::Fail(error.message()),
-                None => Decision::Reject(Box::new(self.refusal(&attempt, &unplaced, profile, start))),
+                None => {
+                    Decision::Reject(Box::new(self.refusal(&attempt, &unplaced, profile, start)))
+                }
             },
         }
     }
 
     /// What follows from a pod that fits nowhere: whom to ask, what to undo, what to say.
-    fn refusal(&self, attempt: &Attempt<'_>, unplaced: &Unplaced, profile: &Profile, start: usize) -> Refusal {
+    fn refusal(
+        &self,
+        attempt: &Attempt<'_>,
+        unplaced: &Unplaced,
+        profile: &Profile,
+        start: usize,
+    ) -> Refusal {
         let nodes = &attempt.snapshot.nodes;
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
         let explanation = unplaced
@@ -120,14 +148,22 @@ impl Core {
             .zip(nodes)
             .filter_map(|(r, n)| Some((r.as_ref()?, n)))
             .find(|(r, _)| r.plugin == Plugin::DynamicResources)
-            .and_then(|(r, node)| Some((r.message(), attempt.devices()?.explain(node, &attempt.dra)?)));
+            .and_then(|(r, node)| {
+                Some((r.message(), attempt.devices()?.explain(node, &attempt.dra)?))
+            });
         let mut after = Vec::new();
         let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
         if profile.post_filters.contains(Plugin::DynamicResources) {
-            undo = attempt.devices().and_then(|d| d.deallocation(attempt.pod, nodes));
+            undo = attempt
+                .devices()
+                .and_then(|d| d.deallocation(attempt.pod, nodes));
             after.push(match (&undo, attempt.devices()) {
-                (Some(Deallocation::Deallocate(_)), _) => "deallocation of ResourceClaim completed".to_owned(),
-                (Some(Deallocation::Delete(_)), _) => "deletion of ResourceClaim completed".to_owned(),
+                (Some(Deallocation::Deallocate(_)), _) => {
+                    "deallocation of ResourceClaim completed".to_owned()
+                }
+                (Some(Deallocation::Delete(_)), _) => {
+                    "deletion of ResourceClaim completed".to_owned()
+                }
                 (None, Some(_)) => "still not schedulable".to_owned(),
                 (None, None) => "no new claims to deallocate".to_owned(),
             });
@@ -143,16 +179,26 @@ impl Core {
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    if !text.contains("not eligible due to a terminating") && attempt.pod.nominated_node().is_some() {
+                    if !text.contains("not eligible due to a terminating")
+                        && attempt.pod.nominated_node().is_some()
+                    {
                         nominate = Nominate::Clear;
                     }
                     after.push(text);
                 }
             }
         }
-        let explanation = explanation.as_ref().map(|(of, why)| (of.as_str(), why.as_str()));
+        let explanation = explanation
+            .as_ref()
+            .map(|(of, why)| (of.as_str(), why.as_str()));
         let message = message::unschedulable(unplaced, nodes.len(), explanation, &after.join(", "));
-        Refusal { by, message, nominate, undo, victims }
+        Refusal {
+            by,
+            message,
+            nominate,
+            undo,
+            victims,
+        }
     }
 
     /// Pods of at least the same priority that are expected on a node.
@@ -170,12 +216,18 @@ impl Core {
 
     /// Takes what the attempt decided into account and sends the pod on its way.
     fn reserve(&mut self, queued: QueuedPod, placed: Placed, time: Time) {
-        let Placed { placement, node, mut claims, joins } = placed;
+        let Placed {
+            placement,
+            node,
+            mut claims,
+            joins,
+        } = placed;
         let pod = queued.info.clone();
         let mut in_flight = Vec::new();
         for task in claims.iter().chain(&joins) {
             if let Some(allocation) = &task.allocation {
-                self.claims.reserve(&task.uid, &task.key, allocation, &pod.uid);
+                self.claims
+                    .reserve(&task.uid, &task.key, allocation, &pod.uid);
                 in_flight.push(task.uid.clone());
             }
         }
@@ -183,9 +235,15 @@ impl Core {
         let special = placement.devices.special.map(|special| {
             let uid = Uid::from(uid_of(&special.claim));
             let key = crate::dra::claims::key_of(&special.claim);
-            self.claims.reserve(&uid, &key, &special.allocation, &pod.uid);
+            self.claims
+                .reserve(&uid, &key, &special.allocation, &pod.uid);
             in_flight.push(uid.clone());
-            SpecialTask { uid, claim: special.claim, allocation: special.allocation, mappings: special.mappings }
+            SpecialTask {
+                uid,
+                claim: special.claim,
+                allocation: special.allocation,
+                mappings: special.mappings,
+            }
         });
         let needed: Vec<_> = pod
             .spec()
@@ -195,8 +253,13 @@ impl Core {
             .filter_map(|c| resolve::name(&pod, c).ok().flatten())
             .collect();
         let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
-        let mut wait = allocations.chain(special.iter().map(|s| &*s.allocation)).any(conditions::in_allocation);
-        wait |= needed.iter().filter_map(|k| self.claims.get(k)).any(|c| conditions::any(c));
+        let mut wait = allocations
+            .chain(special.iter().map(|s| &*s.allocation))
+            .any(conditions::in_allocation);
+        wait |= needed
+            .iter()
+            .filter_map(|k| self.claims.get(k))
+            .any(|c| conditions::any(c));
         self.cache.assume(pod.clone(), &node);
         self.nominated.remove(&pod.uid);
         self.bindings.insert(
@@ -212,14 +275,30 @@ impl Core {
                 started: time.now,
             },
         );
-        self.actions.push(Action::Bind(Box::new(BindJob { pod, node, claims, special, wait })));
+        self.actions.push(Action::Bind(Box::new(BindJob {
+            pod,
+            node,
+            claims,
+            special,
+            wait,
+        })));
     }
 
     /// Puts a pod that fits nowhere aside.
     fn refuse(&mut self, queued: QueuedPod, profile: &Profile, refusal: Refusal, time: Time) {
-        let Refusal { by, message, nominate, undo, victims } = refusal;
+        let Refusal {
+            by,
+            message,
+            nominate,
+            undo,
+            victims,
+        } = refusal;
         let pod = queued.info.clone();
-        self.observer.attempt(&profile.name, Outcome::Unschedulable, std::time::Duration::ZERO);
+        self.observer.attempt(
+            &profile.name,
+            Outcome::Unschedulable,
+            std::time::Duration::ZERO,
+        );
         tracing::debug!(pod = %pod.key, message, "unschedulable");
         match undo {
             Some(Deallocation::Deallocate(claim)) => self.actions.push(Action::Deallocate(claim)),
@@ -239,7 +318,8 @@ impl Core {
                     self.nominated.remove(&other.uid);
                     self.actions.push(Action::ClearNomination(other));
                 }
-                self.nominated.insert(pod.uid.clone(), (pod.clone(), node.clone()));
+                self.nominated
+                    .insert(pod.uid.clone(), (pod.clone(), node.clone()));
             }
             Nominate::Clear => {
                 self.nominated.remove(&pod.uid);
@@ -247,16 +327,30 @@ impl Core {
             Nominate::Keep => {}
         }
         if let Some((node, victims)) = victims {
-            self.actions.push(Action::Preempt { preemptor: pod.clone(), node, victims });
+            self.actions.push(Action::Preempt {
+                preemptor: pod.clone(),
+                node,
+                victims,
+            });
         }
-        self.actions.push(Action::Reject(Box::new(Rejected { pod, reason: "Unschedulable", message, nominate })));
+        self.actions.push(Action::Reject(Box::new(Rejected {
+            pod,
+            reason: "Unschedulable",
+            message,
+            nominate,
+        })));
         self.queue.put_back_rejected(queued, by, time.now);
     }
 
     /// Puts a pod whose attempt or binding failed back for another try.
     pub(super) fn fail(&mut self, queued: QueuedPod, message: String, time: Time) {
         let pod = queued.info.clone();
-        let rejected = Rejected { pod, reason: "SchedulerError", message, nominate: Nominate::Keep };
+        let rejected = Rejected {
+            pod,
+            reason: "SchedulerError",
+            message,
+            nominate: Nominate::Keep,
+        };
         self.actions.push(Action::Reject(Box::new(rejected)));
         self.queue.put_back_failed(queued, time.now);
     }
@@ -264,13 +358,29 @@ impl Core {
 
 /// Claims to write for a pod: those that the attempt allocated, and those that only lack the reservation. The second
 /// list are claims that another pod is about to write; they are written again if that fails.
-fn claim_tasks(attempt: &Attempt<'_>, pod: &PodInfo, placement: &Placement) -> (Vec<ClaimTask>, Vec<ClaimTask>) {
+fn claim_tasks(
+    attempt: &Attempt<'_>,
+    pod: &PodInfo,
+    placement: &Placement,
+) -> (Vec<ClaimTask>, Vec<ClaimTask>) {
     let (mut tasks, mut joins) = (Vec::new(), Vec::new());
-    let Some(devices) = attempt.devices() else { return (tasks, joins) };
+    let Some(devices) = attempt.devices() else {
+        return (tasks, joins);
+    };
     for (key, claim, known) in devices.claims() {
         let uid = Uid::from(uid_of(claim));
-        let fresh = placement.devices.allocations.iter().find(|(_, u, _)| *u == uid).map(|(.., a)| a.clone());
-        let task = |allocation| ClaimTask { key: key.clone(), uid: uid.clone(), claim: claim.clone(), allocation };
+        let fresh = placement
+            .devices
+            .allocations
+            .iter()
+            .find(|(_, u, _)| *u == uid)
+            .map(|(.., a)| a.clone());
+        let task = |allocation| ClaimTask {
+            key: key.clone(),
+            uid: uid.clone(),
+            claim: claim.clone(),
+            allocation,
+        };
         if fresh.is_some() {
             tasks.push(task(fresh));
         } else if allocation_of(claim).is_none() {

@@ -83,7 +83,11 @@ pub fn allocation_of(claim: &ResourceClaim) -> Option<&AllocationResult> {
 }
 
 fn version_of(claim: &ResourceClaim) -> &str {
-    claim.metadata.resource_version.as_deref().unwrap_or_default()
+    claim
+        .metadata
+        .resource_version
+        .as_deref()
+        .unwrap_or_default()
 }
 
 impl Claims {
@@ -137,12 +141,18 @@ impl Claims {
     /// A watch showed a claim.
     pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let key = key_of(&claim);
-        let mut change = Change { key: Some(key.clone()), progressed: true, ..Change::default() };
+        let mut change = Change {
+            key: Some(key.clone()),
+            progressed: true,
+            ..Change::default()
+        };
         if let Some(old) = self.entries.get(&key).and_then(|e| e.effective()).cloned()
             && uid_of(&old) != uid_of(&claim)
         {
             // Re-created while the watch was away; or a watch shows a claim older than one that was assumed.
-            if self.entries.get(&key).is_some_and(|e| e.seen.is_none()) && !is_newer(version_of(&claim), version_of(&old)) {
+            if self.entries.get(&key).is_some_and(|e| e.seen.is_none())
+                && !is_newer(version_of(&claim), version_of(&old))
+            {
                 return Change::default();
             }
             change.freed |= self.disappear(&key).freed;
@@ -156,10 +166,18 @@ impl Claims {
         if let Some(pod) = special_owner(&claim) {
             self.specials.insert(pod.into(), key_of(&claim));
         }
-        if entry.seen.as_ref().is_some_and(|s| is_newer(version_of(s), version_of(&claim))) {
+        if entry
+            .seen
+            .as_ref()
+            .is_some_and(|s| is_newer(version_of(s), version_of(&claim)))
+        {
             return Change::default();
         }
-        if entry.assumed.as_ref().is_some_and(|a| !is_newer(version_of(a), version_of(&claim))) {
+        if entry
+            .assumed
+            .as_ref()
+            .is_some_and(|a| !is_newer(version_of(a), version_of(&claim)))
+        {
             entry.assumed = None;
         }
         entry.seen = Some(claim);
@@ -171,8 +189,14 @@ impl Claims {
 
     /// A watch showed a claim gone, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
-        let Some(entry) = self.entries.remove(key) else { return Change::default() };
-        let mut change = Change { key: Some(key.clone()), freed: false, progressed: true };
+        let Some(entry) = self.entries.remove(key) else {
+            return Change::default();
+        };
+        let mut change = Change {
+            key: Some(key.clone()),
+            freed: false,
+            progressed: true,
+        };
         for claim in [&entry.seen, &entry.assumed].into_iter().flatten() {
             change.freed |= allocation_of(claim).is_some();
             if let Some(pod) = special_owner(claim) {
@@ -187,16 +211,27 @@ impl Claims {
 
     /// Claims that a watch showed; a new list that lacks one of them means that it is gone.
     pub fn seen_keys(&self) -> Vec<Key> {
-        self.entries.iter().filter(|(_, e)| e.seen.is_some()).map(|(k, _)| k.clone()).collect()
+        self.entries
+            .iter()
+            .filter(|(_, e)| e.seen.is_some())
+            .map(|(k, _)| k.clone())
+            .collect()
     }
 
     /// Claims of which only our own write is known; a new list that is newer than the write and lacks them means that
     /// they are gone.
     pub fn unseen_older_than(&self, list_version: &str) -> Vec<Key> {
         let gone = |e: &Entry| {
-            e.seen.is_none() && e.assumed.as_ref().is_some_and(|a| !is_newer(version_of(a), list_version))
+            e.seen.is_none()
+                && e.assumed
+                    .as_ref()
+                    .is_some_and(|a| !is_newer(version_of(a), list_version))
         };
-        self.entries.iter().filter(|(_, e)| gone(e)).map(|(k, _)| k.clone()).collect()
+        self.entries
+            .iter()
+            .filter(|(_, e)| gone(e))
+            .map(|(k, _)| k.clone())
+            .collect()
     }
 
     /// A write of ours returned a claim: believe it until a watch is as new.
@@ -218,16 +253,23 @@ impl Claims {
         let freed = lost_allocation(entry.effective().map(|c| &**c), Some(&claim));
         entry.assumed = Some(claim.clone());
         self.recount(&uid, Some(&claim));
-        Change { key: Some(key), freed, progressed: true }
+        Change {
+            key: Some(key),
+            freed,
+            progressed: true,
+        }
     }
 
     /// An attempt decided on an allocation for a claim, or joined one that is in flight.
     pub fn reserve(&mut self, uid: &Uid, key: &Key, allocation: &Arc<AllocationResult>, pod: &Uid) {
-        let entry = self.in_flight.entry(uid.clone()).or_insert_with(|| InFlight {
-            key: key.clone(),
-            allocation: allocation.clone(),
-            sharers: FxHashSet::default(),
-        });
+        let entry = self
+            .in_flight
+            .entry(uid.clone())
+            .or_insert_with(|| InFlight {
+                key: key.clone(),
+                allocation: allocation.clone(),
+                sharers: FxHashSet::default(),
+            });
         entry.sharers.insert(pod.clone());
         self.recount_known(uid, key);
     }
@@ -235,14 +277,22 @@ impl Claims {
     /// The binding of a pod is over. After a success the written claim has been [assumed](Claims::assume) before, and
     /// nothing is in flight for it any more; after a failure the allocation stays for the other pods that share it.
     pub fn settle(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
-        let Some(entry) = self.in_flight.get_mut(uid) else { return Change::default() };
+        let Some(entry) = self.in_flight.get_mut(uid) else {
+            return Change::default();
+        };
         entry.sharers.remove(pod);
         if !written && !entry.sharers.is_empty() {
             return Change::default();
         }
-        let Some(entry) = self.in_flight.remove(uid) else { return Change::default() };
+        let Some(entry) = self.in_flight.remove(uid) else {
+            return Change::default();
+        };
         self.recount_known(uid, &entry.key);
-        Change { key: Some(entry.key), freed: !written, progressed: true }
+        Change {
+            key: Some(entry.key),
+            freed: !written,
+            progressed: true,
+        }
     }
 
     fn remember_gone(&mut self, uid: Uid) {
@@ -266,7 +316,10 @@ impl Claims {
         let held = claim.and_then(|c| Some((Holder::from(c), allocation_of(c)?)));
         let pending = self.in_flight.get(uid);
         let pending_id = format!("{uid}/pending");
-        let both = held.as_ref().zip(pending).is_some_and(|((_, a), p)| a.devices != p.allocation.devices);
+        let both = held
+            .as_ref()
+            .zip(pending)
+            .is_some_and(|((_, a), p)| a.devices != p.allocation.devices);
         if let Some(pending) = pending.filter(|_| held.is_none() || both) {
             let holder = Holder {
                 namespace: (*pending.key.namespace).into(),
@@ -292,14 +345,27 @@ impl Claims {
 
 /// The pod for whose extended resources the claim was created.
 fn special_owner(claim: &ResourceClaim) -> Option<&str> {
-    let special = claim.metadata.annotations.as_ref()?.get(super::extended::ANNOTATION)? == "true";
-    let owners = claim.metadata.owner_references.as_deref().filter(|_| special)?;
-    owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+    let special = claim
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(super::extended::ANNOTATION)?
+        == "true";
+    let owners = claim
+        .metadata
+        .owner_references
+        .as_deref()
+        .filter(|_| special)?;
+    owners
+        .iter()
+        .find(|o| o.controller == Some(true))
+        .map(|o| o.uid.as_str())
 }
 
 /// Whether devices that `before` held are not held by `after`.
 fn lost_allocation(before: Option<&ResourceClaim>, after: Option<&ResourceClaim>) -> bool {
-    before.is_some_and(|b| allocation_of(b).is_some()) && after.is_none_or(|a| allocation_of(a).is_none())
+    before.is_some_and(|b| allocation_of(b).is_some())
+        && after.is_none_or(|a| allocation_of(a).is_none())
 }
 
 #[cfg(test)]

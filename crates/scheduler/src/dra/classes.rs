@@ -23,14 +23,17 @@ impl Classes {
 
     /// Adds or replaces a class.
     pub fn set(&mut self, class: Arc<DeviceClass>) {
-        self.classes.insert(class.metadata.name.clone().unwrap_or_default(), class);
+        self.classes
+            .insert(class.metadata.name.clone().unwrap_or_default(), class);
         self.index();
     }
 
     /// Takes over a whole list.
     pub fn replace(&mut self, classes: Vec<DeviceClass>) {
-        self.classes =
-            classes.into_iter().map(|c| (c.metadata.name.clone().unwrap_or_default(), Arc::new(c))).collect();
+        self.classes = classes
+            .into_iter()
+            .map(|c| (c.metadata.name.clone().unwrap_or_default(), Arc::new(c)))
+            .collect();
         self.index();
     }
 
@@ -57,9 +60,14 @@ impl Classes {
     fn index(&mut self) {
         let mut best: FxHashMap<&str, &DeviceClass> = FxHashMap::default();
         for class in self.classes.values() {
-            let Some(resource) = class.spec.extended_resource_name.as_deref() else { continue };
+            let Some(resource) = class.spec.extended_resource_name.as_deref() else {
+                continue;
+            };
             let rank = |c: &DeviceClass| {
-                (std::cmp::Reverse(c.metadata.creation_timestamp.as_ref().map(|t| t.0)), c.metadata.name.clone())
+                (
+                    std::cmp::Reverse(c.metadata.creation_timestamp.as_ref().map(|t| t.0)),
+                    c.metadata.name.clone(),
+                )
             };
             let current = best.entry(resource).or_insert(class);
             if rank(class) < rank(current) {
@@ -68,7 +76,12 @@ impl Classes {
         }
         self.explicit = best
             .into_iter()
-            .map(|(resource, class)| (resource.to_owned(), class.metadata.name.clone().unwrap_or_default()))
+            .map(|(resource, class)| {
+                (
+                    resource.to_owned(),
+                    class.metadata.name.clone().unwrap_or_default(),
+                )
+            })
             .collect();
     }
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequestAllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceRequestAllocationResult, ResourceClaim,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// How far the devices of a claim are.
@@ -24,16 +26,29 @@ pub enum Readiness {
 
 fn results(claim: &ResourceClaim) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
     let allocation = claim.status.as_ref().and_then(|s| s.allocation.as_ref());
-    allocation.and_then(|a| a.devices.as_ref()).and_then(|d| d.results.as_ref()).into_iter().flatten()
+    allocation
+        .and_then(|a| a.devices.as_ref())
+        .and_then(|d| d.results.as_ref())
+        .into_iter()
+        .flatten()
 }
 
 fn has_conditions(result: &DeviceRequestAllocationResult) -> bool {
-    result.binding_conditions.as_ref().is_some_and(|c| !c.is_empty())
+    result
+        .binding_conditions
+        .as_ref()
+        .is_some_and(|c| !c.is_empty())
 }
 
 /// Whether an allocation has devices with conditions.
 pub fn in_allocation(allocation: &AllocationResult) -> bool {
-    allocation.devices.as_ref().and_then(|d| d.results.as_ref()).into_iter().flatten().any(has_conditions)
+    allocation
+        .devices
+        .as_ref()
+        .and_then(|d| d.results.as_ref())
+        .into_iter()
+        .flatten()
+        .any(has_conditions)
 }
 
 /// Whether a claim has devices with conditions.
@@ -43,7 +58,10 @@ pub fn any(claim: &ResourceClaim) -> bool {
 
 /// Drivers of the devices with conditions, for metrics.
 pub fn drivers(claim: &ResourceClaim) -> Vec<&str> {
-    let mut drivers: Vec<&str> = results(claim).filter(|r| has_conditions(r)).map(|r| r.driver.as_str()).collect();
+    let mut drivers: Vec<&str> = results(claim)
+        .filter(|r| has_conditions(r))
+        .map(|r| r.driver.as_str())
+        .collect();
     drivers.sort_unstable();
     drivers.dedup();
     drivers
@@ -51,7 +69,11 @@ pub fn drivers(claim: &ResourceClaim) -> Vec<&str> {
 
 /// How far the devices of a claim are, by what the driver reports in the claim's status.
 pub fn readiness(claim: &ResourceClaim) -> Readiness {
-    let reported = claim.status.as_ref().and_then(|s| s.devices.as_deref()).unwrap_or_default();
+    let reported = claim
+        .status
+        .as_ref()
+        .and_then(|s| s.devices.as_deref())
+        .unwrap_or_default();
     let mut all_ready = true;
     for result in results(claim).filter(|r| has_conditions(r)) {
         // A device that is shared reports for each share.
@@ -59,21 +81,51 @@ pub fn readiness(claim: &ResourceClaim) -> Readiness {
             d.driver == result.driver
                 && d.pool == result.pool
                 && d.device == result.device
-                && (result.share_id.is_none() || d.share_id.is_none() || d.share_id == result.share_id)
+                && (result.share_id.is_none()
+                    || d.share_id.is_none()
+                    || d.share_id == result.share_id)
         });
-        let conditions: &[Condition] = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-        let is_true = |name: &String| conditions.iter().find(|c| c.type_ == *name && c.status == "True");
-        if let Some(failed) = result.binding_failure_conditions.iter().flatten().find_map(is_true) {
-            return Readiness::Failed { reason: failed.reason.clone(), message: failed.message.clone() };
+        let conditions: &[Condition] = status
+            .and_then(|s| s.conditions.as_deref())
+            .unwrap_or_default();
+        let is_true = |name: &String| {
+            conditions
+                .iter()
+                .find(|c| c.type_ == *name && c.status == "True")
+        };
+        if let Some(failed) = result
+            .binding_failure_conditions
+            .iter()
+            .flatten()
+            .find_map(is_true)
+        {
+            return Readiness::Failed {
+                reason: failed.reason.clone(),
+                message: failed.message.clone(),
+            };
         }
-        all_ready &= result.binding_conditions.iter().flatten().all(|c| is_true(c).is_some());
+        all_ready &= result
+            .binding_conditions
+            .iter()
+            .flatten()
+            .all(|c| is_true(c).is_some());
     }
-    if all_ready { Readiness::Ready } else { Readiness::Waiting }
+    if all_ready {
+        Readiness::Ready
+    } else {
+        Readiness::Waiting
+    }
 }
 
 /// When the conditions of a claim have to be true at the latest.
 pub fn deadline(claim: &ResourceClaim, timeout: Duration) -> Option<Timestamp> {
-    let since = claim.status.as_ref()?.allocation.as_ref()?.allocation_timestamp.as_ref()?;
+    let since = claim
+        .status
+        .as_ref()?
+        .allocation
+        .as_ref()?
+        .allocation_timestamp
+        .as_ref()?;
     since.0.checked_add(timeout).ok()
 }
 

@@ -37,7 +37,11 @@ pub fn requests(pod: &PodInfo, resources: &[(String, String)]) -> Requests {
         .map(|c| (c, c.restart_policy.as_deref() == Some("Always")))
         .chain(spec.containers.iter().map(|c| (c, true)))
         .enumerate()
-        .map(|(index, (container, long_lived))| User { index, container, long_lived })
+        .map(|(index, (container, long_lived))| User {
+            index,
+            container,
+            long_lived,
+        })
         .collect();
     let mut out = Requests::default();
     for (resource, class) in resources {
@@ -48,13 +52,23 @@ pub fn requests(pod: &PodInfo, resources: &[(String, String)]) -> Requests {
 }
 
 fn amount(container: &Container, resource: &str) -> i64 {
-    container.resources.as_ref().and_then(|r| r.requests.as_ref()?.get(resource)).map_or(0, whole)
+    container
+        .resources
+        .as_ref()
+        .and_then(|r| r.requests.as_ref()?.get(resource))
+        .map_or(0, whole)
 }
 
 fn request_name(user: &User<'_>, resource: &str) -> String {
     // The number of the resource among those that the container asks for, in the order of their names.
-    let names = user.container.resources.as_ref().and_then(|r| r.requests.as_ref());
-    let at = names.and_then(|n| n.keys().position(|k| k == resource)).unwrap_or(0);
+    let names = user
+        .container
+        .resources
+        .as_ref()
+        .and_then(|r| r.requests.as_ref());
+    let at = names
+        .and_then(|n| n.keys().position(|k| k == resource))
+        .unwrap_or(0);
     format!("container-{}-request-{at}", user.index)
 }
 
@@ -91,7 +105,11 @@ fn one_resource(users: &[User<'_>], resource: &str, class: &str, out: &mut Reque
         .filter(|(_, n)| *n > 0)
         .collect();
     let lacks = |user: &User<'_>, n: i64| {
-        n - lasting.iter().filter(|(u, ..)| u.index >= user.index).map(|(_, n, _)| n).sum::<i64>()
+        n - lasting
+            .iter()
+            .filter(|(u, ..)| u.index >= user.index)
+            .map(|(_, n, _)| n)
+            .sum::<i64>()
     };
     let neediest = passing
         .iter()

@@ -125,35 +125,57 @@ impl PodDevices {
         }
         let mut claims = Vec::with_capacity(resolved.len());
         for resolve::Resolved { key, claim } in resolved {
-            let pending = cx.claims.in_flight(uid_of(&claim)).map(|p| p.allocation.clone());
+            let pending = cx
+                .claims
+                .in_flight(uid_of(&claim))
+                .map(|p| p.allocation.clone());
             let allocation = allocation_of(&claim).cloned().map(Arc::new).or(pending);
             if allocation.is_none() {
                 check_classes(&claim, cx)?;
             }
-            let nodes = allocation.as_ref().and_then(|a| a.node_selector.as_ref()).map(Nodes::new);
+            let nodes = allocation
+                .as_ref()
+                .and_then(|a| a.node_selector.as_ref())
+                .map(Nodes::new);
             let hopeless = cx.binding_conditions
                 && allocation_of(&claim).is_some()
                 && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now);
-            claims.push(PodClaim { key, claim, allocation, nodes, hopeless });
+            claims.push(PodClaim {
+                key,
+                claim,
+                allocation,
+                nodes,
+                hopeless,
+            });
         }
-        let open: Vec<&ResourceClaim> =
-            claims.iter().filter(|c| c.allocation.is_none()).map(|c| &*c.claim).collect();
+        let open: Vec<&ResourceClaim> = claims
+            .iter()
+            .filter(|c| c.allocation.is_none())
+            .map(|c| &*c.claim)
+            .collect();
         let problem = (!open.is_empty()).then(|| cx.solver.prepare(cx.classes, &open));
-        Ok(Some(Self { claims, problem, special }))
+        Ok(Some(Self {
+            claims,
+            problem,
+            special,
+        }))
     }
 
     /// Whether nodes differ in score, because the chosen alternative of a list counts.
     pub fn has_preferences(&self, cx: &DraContext<'_>) -> bool {
         let is_list = |c: &PodClaim| {
-            let requests = c.claim.spec.devices.requests.iter().flatten();
-            requests.into_iter().any(|r| r.first_available.as_ref().is_some_and(|f| !f.is_empty()))
+            requests_of(&c.claim)
+                .iter()
+                .any(|r| r.first_available.as_ref().is_some_and(|f| !f.is_empty()))
         };
         cx.prioritized_list && self.claims.iter().any(is_list)
     }
 
     /// Names of the extended resources that devices provide where the node does not.
     pub fn delegates(&self, resource: &str) -> bool {
-        self.special.as_ref().is_some_and(|s| s.resources.iter().any(|(r, _)| r == resource))
+        self.special
+            .as_ref()
+            .is_some_and(|s| s.resources.iter().any(|(r, _)| r == resource))
     }
 
     /// Finds devices for the pod on a node.
@@ -163,7 +185,10 @@ impl PodDevices {
             None => None,
         };
         if self.claims.iter().any(|c| c.is_unavailable(node)) {
-            return Err(Rejection::unresolvable(PLUGIN, "resourceclaim not available on the node"));
+            return Err(Rejection::unresolvable(
+                PLUGIN,
+                "resourceclaim not available on the node",
+            ));
         }
         let problem = match (&special, &self.problem) {
             (None, None) => return Ok(NodeDevices::default()),
@@ -178,7 +203,12 @@ impl PodDevices {
         };
         let results = match cx.solver.solve(cx.claims.cluster(), &problem, node) {
             Outcome::Allocated(results) => results,
-            Outcome::NoFit => return Err(Rejection::unresolvable(PLUGIN, "cannot allocate all claims")),
+            Outcome::NoFit => {
+                return Err(Rejection::unresolvable(
+                    PLUGIN,
+                    "cannot allocate all claims",
+                ));
+            }
             Outcome::NodeError(text) => return Err(Rejection::unresolvable(PLUGIN, text)),
             Outcome::Error(text) => return Err(Rejection::error(PLUGIN, text)),
             Outcome::GaveUp => {
@@ -192,9 +222,14 @@ impl PodDevices {
         let mut devices = NodeDevices::default();
         for claim in self.open() {
             let Some(allocation) = results.next() else {
-                return Err(Rejection::unresolvable(PLUGIN, "cannot allocate all claims"));
+                return Err(Rejection::unresolvable(
+                    PLUGIN,
+                    "cannot allocate all claims",
+                ));
             };
-            devices.allocations.push((claim.key.clone(), uid_of(&claim.claim).into(), allocation));
+            devices
+                .allocations
+                .push((claim.key.clone(), uid_of(&claim.claim).into(), allocation));
         }
         if let (Some(special), Some(allocation)) = (special, results.next()) {
             devices.special = Some(SpecialOnNode {
@@ -215,8 +250,14 @@ impl PodDevices {
         if self.claims.iter().any(|c| c.is_unavailable(node)) {
             return None;
         }
-        let special = self.special.as_ref().and_then(|s| s.on_node(node, cx).ok().flatten());
-        let problem = self.problem.as_ref().or(special.as_ref().map(|s| &s.problem))?;
+        let special = self
+            .special
+            .as_ref()
+            .and_then(|s| s.on_node(node, cx).ok().flatten());
+        let problem = self
+            .problem
+            .as_ref()
+            .or(special.as_ref().map(|s| &s.problem))?;
         cx.solver.explain(cx.claims.cluster(), problem, node)
     }
 
@@ -224,9 +265,15 @@ impl PodDevices {
     pub fn score(&self, devices: &NodeDevices) -> i64 {
         let mut score = 0;
         for claim in &self.claims {
-            let fresh = devices.allocations.iter().find(|(_, uid, _)| **uid == *uid_of(&claim.claim)).map(|(.., a)| a);
-            let Some(allocation) = fresh.or(claim.allocation.as_ref()) else { continue };
-            for request in claim.claim.spec.devices.requests.iter().flatten() {
+            let fresh = devices
+                .allocations
+                .iter()
+                .find(|(_, uid, _)| **uid == *uid_of(&claim.claim))
+                .map(|(.., a)| a);
+            let Some(allocation) = fresh.or(claim.allocation.as_ref()) else {
+                continue;
+            };
+            for request in requests_of(&claim.claim) {
                 score += chosen_alternative(request, allocation).map_or(0, |at| 8 - at as i64);
             }
         }
@@ -234,22 +281,33 @@ impl PodDevices {
     }
 
     /// Claims of the pod that are written and not reserved for it yet, or that the attempt allocated; in order.
-    pub fn claims(&self) -> impl Iterator<Item = (&Key, &Arc<ResourceClaim>, Option<&Arc<AllocationResult>>)> {
-        self.claims.iter().map(|c| (&c.key, &c.claim, c.allocation.as_ref()))
+    pub fn claims(
+        &self,
+    ) -> impl Iterator<Item = (&Key, &Arc<ResourceClaim>, Option<&Arc<AllocationResult>>)> {
+        self.claims
+            .iter()
+            .map(|c| (&c.key, &c.claim, c.allocation.as_ref()))
     }
 
     /// Something that stands in the pod's way and nobody else uses.
     pub fn deallocation(&self, pod: &PodInfo, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
         let in_the_way = |c: &&PodClaim| {
-            let unused = c.claim.status.as_ref().and_then(|s| s.reserved_for.as_ref()).is_none_or(|r| {
-                r.is_empty() || (r.len() == 1 && r[0].uid == *pod.uid)
-            });
+            let unused = c
+                .claim
+                .status
+                .as_ref()
+                .and_then(|s| s.reserved_for.as_ref())
+                .is_none_or(|r| r.is_empty() || (r.len() == 1 && r[0].uid == *pod.uid));
             allocation_of(&c.claim).is_some() && unused && nodes.iter().any(|n| c.is_unavailable(n))
         };
         if let Some(claim) = self.claims.iter().find(in_the_way) {
             return Some(Deallocation::Deallocate(claim.claim.clone()));
         }
-        self.special.as_ref()?.stale.clone().map(Deallocation::Delete)
+        self.special
+            .as_ref()?
+            .stale
+            .clone()
+            .map(Deallocation::Delete)
     }
 }
 
@@ -272,7 +330,11 @@ impl std::ops::Deref for Held<'_> {
 
 impl PodClaim {
     fn is_unavailable(&self, node: &NodeInfo) -> bool {
-        self.hopeless || self.nodes.as_ref().is_some_and(|n| !n.matches(&node.name, node.labels()))
+        self.hopeless
+            || self
+                .nodes
+                .as_ref()
+                .is_some_and(|n| !n.matches(&node.name, node.labels()))
     }
 }
 
@@ -286,10 +348,22 @@ fn chosen_alternative(request: &DeviceRequest, allocation: &AllocationResult) ->
     })
 }
 
+fn requests_of(claim: &ResourceClaim) -> &[DeviceRequest] {
+    claim
+        .spec
+        .devices
+        .as_ref()
+        .and_then(|d| d.requests.as_deref())
+        .unwrap_or_default()
+}
+
 fn check_classes(claim: &ResourceClaim, cx: &DraContext<'_>) -> Result<(), Rejection> {
     let check = |request: String, class: &str| {
         if class.is_empty() {
-            return Err(Rejection::error(PLUGIN, format!("request {request}: unsupported request type")));
+            return Err(Rejection::error(
+                PLUGIN,
+                format!("request {request}: unsupported request type"),
+            ));
         }
         if cx.classes.get(class).is_none() {
             let text = format!("request {request}: device class {class} does not exist");
@@ -297,25 +371,38 @@ fn check_classes(claim: &ResourceClaim, cx: &DraContext<'_>) -> Result<(), Rejec
         }
         Ok(())
     };
-    for request in claim.spec.devices.requests.iter().flatten() {
+    for request in requests_of(claim) {
         let alternatives = request.first_available.as_deref().unwrap_or_default();
         let named = || {
             let meta = &claim.metadata;
             let namespace = meta.namespace.as_deref().unwrap_or_default();
-            format!("resource claim {namespace}/{}, request {}", meta.name.as_deref().unwrap_or_default(), request.name)
+            format!(
+                "resource claim {namespace}/{}, request {}",
+                meta.name.as_deref().unwrap_or_default(),
+                request.name
+            )
         };
         match &request.exactly {
             Some(exactly) => check(request.name.clone(), &exactly.device_class_name)?,
             None if alternatives.is_empty() => {
-                return Err(Rejection::unresolvable(PLUGIN, format!("{}: unknown request type", named())));
+                return Err(Rejection::unresolvable(
+                    PLUGIN,
+                    format!("{}: unknown request type", named()),
+                ));
             }
             None if !cx.prioritized_list => {
-                let text = format!("{}: has subrequests, but the DRAPrioritizedList feature is disabled", named());
+                let text = format!(
+                    "{}: has subrequests, but the DRAPrioritizedList feature is disabled",
+                    named()
+                );
                 return Err(Rejection::unresolvable(PLUGIN, text));
             }
             None => {
                 for sub in alternatives {
-                    check(format!("{}/{}", request.name, sub.name), &sub.device_class_name)?;
+                    check(
+                        format!("{}/{}", request.name, sub.name),
+                        &sub.device_class_name,
+                    )?;
                 }
             }
         }
@@ -330,17 +417,28 @@ impl Special {
         }
         let wanted = pod.requests.scalars.iter().filter(|(_, n)| *n > 0);
         let resources: Vec<(String, String)> = wanted
-            .filter_map(|(name, _)| Some((name.to_string(), cx.classes.for_resource(name)?.to_owned())))
+            .filter_map(|(name, _)| {
+                Some((name.to_string(), cx.classes.for_resource(name)?.to_owned()))
+            })
             .collect();
         if resources.is_empty() {
             return None;
         }
         let stale = cx.claims.special_of(&pod.uid).cloned();
-        Some(Self { pod: pod.clone(), resources, stale, problems: Mutex::default() })
+        Some(Self {
+            pod: pod.clone(),
+            resources,
+            stale,
+            problems: Mutex::default(),
+        })
     }
 
     /// The problem on a node; `None` when the node provides all resources itself.
-    fn on_node(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
+    fn on_node(
+        &self,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
         let mut mask = 0u64;
         for (i, (resource, _)) in self.resources.iter().enumerate().take(64) {
             if node.allocatable.scalar(resource) == 0 {
@@ -351,19 +449,35 @@ impl Special {
             return Ok(None);
         }
         if self.stale.is_some() {
-            return Err(Rejection::unresolvable(PLUGIN, "cannot schedule extended resource claim"));
+            return Err(Rejection::unresolvable(
+                PLUGIN,
+                "cannot schedule extended resource claim",
+            ));
         }
         let mut problems = self.problems.lock();
-        Ok(Some(problems.entry(mask).or_insert_with(|| Arc::new(self.problem(mask, cx))).clone()))
+        Ok(Some(
+            problems
+                .entry(mask)
+                .or_insert_with(|| Arc::new(self.problem(mask, cx)))
+                .clone(),
+        ))
     }
 
     fn problem(&self, mask: u64, cx: &DraContext<'_>) -> SpecialProblem {
-        let chosen = self.resources.iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1);
+        let chosen = self
+            .resources
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| mask >> i & 1 == 1);
         let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
         let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
         let claim = special_claim(&self.pod, requests);
         let problem = cx.solver.prepare(cx.classes, &[&claim]);
-        SpecialProblem { claim: Arc::new(claim), mappings, problem }
+        SpecialProblem {
+            claim: Arc::new(claim),
+            mappings,
+            problem,
+        }
     }
 }
 
@@ -387,7 +501,12 @@ fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
             }]),
             ..ObjectMeta::default()
         },
-        spec: ResourceClaimSpec { devices: DeviceClaim { requests: Some(requests), ..DeviceClaim::default() } },
+        spec: ResourceClaimSpec {
+            devices: Some(DeviceClaim {
+                requests: Some(requests),
+                ..DeviceClaim::default()
+            }),
+        },
         status: None,
     }
 }

@@ -28,14 +28,25 @@ pub enum ResolveError {
 
 /// The name of the object behind a claim of a pod; `None` when the controller decided that none is needed.
 pub fn name(pod: &PodInfo, claim: &PodResourceClaim) -> Result<Option<Key>, ResolveError> {
-    let key = |name: &str| Key { namespace: pod.key.namespace.clone(), name: name.into() };
+    let key = |name: &str| Key {
+        namespace: pod.key.namespace.clone(),
+        name: name.into(),
+    };
     if let Some(name) = &claim.resource_claim_name {
         return Ok(Some(key(name)));
     }
     if claim.resource_claim_template_name.is_none() {
-        return Err(ResolveError::Unsupported(pod.key.to_string(), claim.name.clone()));
+        return Err(ResolveError::Unsupported(
+            pod.key.to_string(),
+            claim.name.clone(),
+        ));
     }
-    let statuses = pod.pod.status.as_ref().and_then(|s| s.resource_claim_statuses.as_deref()).unwrap_or_default();
+    let statuses = pod
+        .pod
+        .status
+        .as_ref()
+        .and_then(|s| s.resource_claim_statuses.as_deref())
+        .unwrap_or_default();
     match statuses.iter().find(|s| s.name == claim.name) {
         None => Err(ResolveError::NotCreated(pod.key.to_string())),
         Some(status) => Ok(status.resource_claim_name.as_deref().map(key)),
@@ -45,12 +56,21 @@ pub fn name(pod: &PodInfo, claim: &PodResourceClaim) -> Result<Option<Key>, Reso
 /// Whether the claim was generated for the pod.
 pub fn is_owner(pod: &Pod, claim: &ResourceClaim) -> bool {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    claim.metadata.owner_references.iter().flatten().any(|o| o.controller == Some(true) && o.uid == uid)
+    claim
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|o| o.controller == Some(true) && o.uid == uid)
 }
 
 /// Whether the claim is reserved for the pod.
 pub fn is_reserved_for(claim: &ResourceClaim, pod_uid: &str) -> bool {
-    let consumers = claim.status.as_ref().and_then(|s| s.reserved_for.as_deref()).unwrap_or_default();
+    let consumers = claim
+        .status
+        .as_ref()
+        .and_then(|s| s.reserved_for.as_deref())
+        .unwrap_or_default();
     consumers.iter().any(|c| c.uid == pod_uid)
 }
 
@@ -70,7 +90,9 @@ pub fn all<'a>(
 ) -> Result<Vec<Resolved>, ResolveError> {
     let mut out: Vec<Resolved> = Vec::new();
     for entry in pod.spec().resource_claims.iter().flatten() {
-        let Some(key) = name(pod, entry)? else { continue };
+        let Some(key) = name(pod, entry)? else {
+            continue;
+        };
         let claim = find(&key).ok_or_else(|| ResolveError::NotFound(key.name.to_string()))?;
         if claim.metadata.deletion_timestamp.is_some() {
             return Err(ResolveError::Deleting(key.name.to_string()));
@@ -79,7 +101,10 @@ pub fn all<'a>(
             return Err(ResolveError::NotOwner(key.to_string(), pod.key.to_string()));
         }
         if !out.iter().any(|r| uid_of(&r.claim) == uid_of(claim)) {
-            out.push(Resolved { key, claim: claim.clone() });
+            out.push(Resolved {
+                key,
+                claim: claim.clone(),
+            });
         }
     }
     Ok(out)

@@ -18,14 +18,23 @@ impl NodeAffinity {
     /// Compiles the pod's wishes.
     pub fn new(pod: &PodInfo) -> Self {
         let spec = pod.spec();
-        let affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
+        let affinity = spec
+            .affinity
+            .as_ref()
+            .and_then(|a| a.node_affinity.as_ref());
         Self {
             selector: spec.node_selector.clone().filter(|s| !s.is_empty()),
             required: affinity
-                .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
+                .and_then(|a| {
+                    a.required_during_scheduling_ignored_during_execution
+                        .as_ref()
+                })
                 .map(Nodes::new),
             preferred: affinity
-                .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref())
+                .and_then(|a| {
+                    a.preferred_during_scheduling_ignored_during_execution
+                        .as_ref()
+                })
                 .into_iter()
                 .flatten()
                 .map(|p| (i64::from(p.weight), NodeTerm::new(&p.preference)))
@@ -41,8 +50,14 @@ impl NodeAffinity {
     /// Whether a node has what the pod requires. Also tells spread constraints which nodes count.
     pub fn matches(&self, node: &NodeInfo) -> bool {
         let labels = node.labels();
-        self.selector.iter().flatten().all(|(k, v)| labels.get(k) == Some(v))
-            && self.required.as_ref().is_none_or(|r| r.matches(&node.name, labels))
+        self.selector
+            .iter()
+            .flatten()
+            .all(|(k, v)| labels.get(k) == Some(v))
+            && self
+                .required
+                .as_ref()
+                .is_none_or(|r| r.matches(&node.name, labels))
     }
 
     /// Rejects nodes without what the pod requires.
@@ -50,7 +65,10 @@ impl NodeAffinity {
         if self.matches(node) {
             return Ok(());
         }
-        Err(Rejection::unresolvable(Plugin::NodeAffinity, "node(s) didn't match Pod's node affinity/selector"))
+        Err(Rejection::unresolvable(
+            Plugin::NodeAffinity,
+            "node(s) didn't match Pod's node affinity/selector",
+        ))
     }
 
     /// Whether nodes differ in score.
@@ -60,6 +78,10 @@ impl NodeAffinity {
 
     /// Sum of the weights of the preferences that a node satisfies.
     pub fn score(&self, node: &NodeInfo) -> i64 {
-        self.preferred.iter().filter(|(_, t)| t.matches(&node.name, node.labels())).map(|(w, _)| w).sum()
+        self.preferred
+            .iter()
+            .filter(|(_, t)| t.matches(&node.name, node.labels()))
+            .map(|(w, _)| w)
+            .sum()
     }
 }

@@ -70,9 +70,24 @@ pub fn filter(
             }
         };
         let (have, used) = (&node.allocatable, &node.requested);
-        check(want.milli_cpu, used.milli_cpu, have.milli_cpu, Cow::Borrowed("Insufficient cpu"));
-        check(want.memory, used.memory, have.memory, Cow::Borrowed("Insufficient memory"));
-        check(want.ephemeral, used.ephemeral, have.ephemeral, Cow::Borrowed("Insufficient ephemeral-storage"));
+        check(
+            want.milli_cpu,
+            used.milli_cpu,
+            have.milli_cpu,
+            Cow::Borrowed("Insufficient cpu"),
+        );
+        check(
+            want.memory,
+            used.memory,
+            have.memory,
+            Cow::Borrowed("Insufficient memory"),
+        );
+        check(
+            want.ephemeral,
+            used.ephemeral,
+            have.ephemeral,
+            Cow::Borrowed("Insufficient ephemeral-storage"),
+        );
         for (name, asked) in &want.scalars {
             if *asked == 0 || is_ignored(name, args) {
                 continue;
@@ -81,10 +96,23 @@ pub fn filter(
             if offered == 0 && delegated(name) {
                 continue;
             }
-            check(*asked, used.scalar(name), offered, Cow::Owned(format!("Insufficient {name}")));
+            check(
+                *asked,
+                used.scalar(name),
+                offered,
+                Cow::Owned(format!("Insufficient {name}")),
+            );
         }
     }
-    if reasons.is_empty() { Ok(()) } else { Err(Rejection { code, plugin: Plugin::NodeResourcesFit, reasons }) }
+    if reasons.is_empty() {
+        Ok(())
+    } else {
+        Err(Rejection {
+            code,
+            plugin: Plugin::NodeResourcesFit,
+            reasons,
+        })
+    }
 }
 
 fn is_ignored(name: &str, args: &FitArgs) -> bool {
@@ -96,14 +124,32 @@ fn is_ignored(name: &str, args: &FitArgs) -> bool {
 /// Requested and allocatable amount of a resource if the pod were on the node.
 fn usage(name: &str, pod: &PodInfo, node: &NodeInfo, nonzero: bool) -> (i64, i64) {
     match name {
-        "cpu" if nonzero => (node.nonzero_requested.0 + pod.nonzero.0, node.allocatable.milli_cpu),
-        "memory" if nonzero => (node.nonzero_requested.1 + pod.nonzero.1, node.allocatable.memory),
-        "cpu" => (node.requested.milli_cpu + pod.requests.milli_cpu, node.allocatable.milli_cpu),
-        "memory" => (node.requested.memory + pod.requests.memory, node.allocatable.memory),
-        "ephemeral-storage" => (node.requested.ephemeral + pod.requests.ephemeral, node.allocatable.ephemeral),
+        "cpu" if nonzero => (
+            node.nonzero_requested.0 + pod.nonzero.0,
+            node.allocatable.milli_cpu,
+        ),
+        "memory" if nonzero => (
+            node.nonzero_requested.1 + pod.nonzero.1,
+            node.allocatable.memory,
+        ),
+        "cpu" => (
+            node.requested.milli_cpu + pod.requests.milli_cpu,
+            node.allocatable.milli_cpu,
+        ),
+        "memory" => (
+            node.requested.memory + pod.requests.memory,
+            node.allocatable.memory,
+        ),
+        "ephemeral-storage" => (
+            node.requested.ephemeral + pod.requests.ephemeral,
+            node.allocatable.ephemeral,
+        ),
         // A scalar that the pod does not ask for does not count.
         _ if pod.requests.scalar(name) == 0 => (0, 0),
-        _ => (node.requested.scalar(name) + pod.requests.scalar(name), node.allocatable.scalar(name)),
+        _ => (
+            node.requested.scalar(name) + pod.requests.scalar(name),
+            node.allocatable.scalar(name),
+        ),
     }
 }
 
@@ -120,7 +166,11 @@ pub fn score(pod: &PodInfo, node: &NodeInfo, args: &FitArgs) -> i64 {
             Strategy::LeastAllocated => (offered - used) * MAX_SCORE / offered,
             Strategy::MostAllocated => used.min(offered) * MAX_SCORE / offered,
             Strategy::RequestedToCapacityRatio(shape) => {
-                let utilization = if used > offered { 100 } else { used * 100 / offered };
+                let utilization = if used > offered {
+                    100
+                } else {
+                    used * 100 / offered
+                };
                 interpolate(shape, utilization) * (MAX_SCORE / 10)
             }
         };

@@ -20,10 +20,19 @@ impl ImageLocality {
     /// Collects the pod's images.
     pub fn new(pod: &PodInfo) -> Self {
         let spec = pod.spec();
-        let all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        let images: Vec<String> = all.filter_map(|c| c.image.as_deref()).map(normalized).collect();
+        let all = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten());
+        let images: Vec<String> = all
+            .filter_map(|c| c.image.as_deref())
+            .map(normalized)
+            .collect();
         let containers = spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len);
-        Self { images, containers: i64::try_from(containers).unwrap_or(1) }
+        Self {
+            images,
+            containers: i64::try_from(containers).unwrap_or(1),
+        }
     }
 
     /// Score of a node; `spread` says how many of `total` nodes have an image.
@@ -44,5 +53,9 @@ impl ImageLocality {
 /// Adds the tag that is meant when none is given.
 fn normalized(image: &str) -> String {
     let last = image.rsplit('/').next().unwrap_or(image);
-    if last.contains(':') || last.contains('@') { image.to_owned() } else { format!("{image}:latest") }
+    if last.contains(':') || last.contains('@') {
+        image.to_owned()
+    } else {
+        format!("{image}:latest")
+    }
 }

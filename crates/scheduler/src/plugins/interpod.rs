@@ -23,7 +23,11 @@ fn bump(domains: &mut Domains, node: &NodeInfo, key: &str, delta: i64) {
 }
 
 fn lookup(domains: &Domains, node: &NodeInfo, key: &str) -> i64 {
-    node.labels().get(key).and_then(|v| domains.get(key)?.get(v)).copied().unwrap_or(0)
+    node.labels()
+        .get(key)
+        .and_then(|v| domains.get(key)?.get(v))
+        .copied()
+        .unwrap_or(0)
 }
 
 /// Required affinity in both directions, counted per domain.
@@ -52,9 +56,14 @@ impl InterPodAffinity {
         let mut out = Self::default();
         for node in &snapshot.nodes {
             if own {
-                node.pods.iter().for_each(|other| out.update(pod, other, node, snapshot, 1));
+                node.pods
+                    .iter()
+                    .for_each(|other| out.update(pod, other, node, snapshot, 1));
             } else if node.with_required_anti_affinity > 0 {
-                let against = node.pods.iter().filter(|p| !p.required_anti_affinity.is_empty());
+                let against = node
+                    .pods
+                    .iter()
+                    .filter(|p| !p.required_anti_affinity.is_empty());
                 against.for_each(|other| out.update(pod, other, node, snapshot, 1));
             }
         }
@@ -63,7 +72,14 @@ impl InterPodAffinity {
     }
 
     /// Accounts for a pod that is put on a node (`delta` 1) or taken off (-1).
-    pub fn update(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, snapshot: &Snapshot, delta: i64) {
+    pub fn update(
+        &mut self,
+        pod: &PodInfo,
+        other: &PodInfo,
+        node: &NodeInfo,
+        snapshot: &Snapshot,
+        delta: i64,
+    ) {
         let own_namespace = snapshot.namespaces.get(&*pod.key.namespace);
         for term in &other.required_anti_affinity {
             if term.matches(pod, own_namespace) {
@@ -84,20 +100,33 @@ impl InterPodAffinity {
     }
 
     /// Rejects nodes whose domains do not suit the pod.
-    pub fn filter(&self, pod: &PodInfo, node: &NodeInfo, snapshot: &Snapshot) -> Result<(), Rejection> {
+    pub fn filter(
+        &self,
+        pod: &PodInfo,
+        node: &NodeInfo,
+        snapshot: &Snapshot,
+    ) -> Result<(), Rejection> {
         if !self.satisfies_affinity(pod, node, snapshot) {
             return Err(Rejection::unresolvable(
                 Plugin::InterPodAffinity,
                 "node(s) didn't match pod affinity rules",
             ));
         }
-        if pod.required_anti_affinity.iter().any(|t| lookup(&self.anti, node, &t.topology_key) > 0) {
+        if pod
+            .required_anti_affinity
+            .iter()
+            .any(|t| lookup(&self.anti, node, &t.topology_key) > 0)
+        {
             return Err(Rejection::unschedulable(
                 Plugin::InterPodAffinity,
                 "node(s) didn't match pod anti-affinity rules",
             ));
         }
-        if self.existing_anti.keys().any(|key| lookup(&self.existing_anti, node, key) > 0) {
+        if self
+            .existing_anti
+            .keys()
+            .any(|key| lookup(&self.existing_anti, node, key) > 0)
+        {
             return Err(Rejection::unschedulable(
                 Plugin::InterPodAffinity,
                 "node(s) didn't satisfy existing pods anti-affinity rules",
@@ -124,7 +153,12 @@ impl InterPodAffinity {
 /// Scores of nodes by preferred affinity in both directions; `None` when nothing is preferred.
 ///
 /// `hard_weight` is what a required affinity term of another pod towards this one counts.
-pub fn scores(pod: &PodInfo, snapshot: &Snapshot, nodes: &[usize], hard_weight: i64) -> Option<Vec<i64>> {
+pub fn scores(
+    pod: &PodInfo,
+    snapshot: &Snapshot,
+    nodes: &[usize],
+    hard_weight: i64,
+) -> Option<Vec<i64>> {
     let own = !pod.preferred_affinity.is_empty() || !pod.preferred_anti_affinity.is_empty();
     if !own && snapshot.pods_with_affinity == 0 {
         return None;
@@ -136,14 +170,23 @@ pub fn scores(pod: &PodInfo, snapshot: &Snapshot, nodes: &[usize], hard_weight: 
             let namespace = snapshot.namespaces.get(&*other.key.namespace);
             let mut add = |terms: &[(i32, AffinityTerm)], sign: i64, subject: &PodInfo, labels| {
                 for (weight, term) in terms.iter().filter(|(_, t)| t.matches(subject, labels)) {
-                    bump(&mut domains, node, &term.topology_key, sign * i64::from(*weight));
+                    bump(
+                        &mut domains,
+                        node,
+                        &term.topology_key,
+                        sign * i64::from(*weight),
+                    );
                 }
             };
             add(&pod.preferred_affinity, 1, other, namespace);
             add(&pod.preferred_anti_affinity, -1, other, namespace);
             add(&other.preferred_affinity, 1, pod, own_namespace);
             add(&other.preferred_anti_affinity, -1, pod, own_namespace);
-            for term in other.required_affinity.iter().filter(|t| t.matches(pod, own_namespace)) {
+            for term in other
+                .required_affinity
+                .iter()
+                .filter(|t| t.matches(pod, own_namespace))
+            {
                 bump(&mut domains, node, &term.topology_key, hard_weight);
             }
         }
@@ -158,7 +201,20 @@ pub fn scores(pod: &PodInfo, snapshot: &Snapshot, nodes: &[usize], hard_weight: 
             domains.keys().map(|key| lookup(&domains, node, key)).sum()
         })
         .collect();
-    let (min, max) = (raw.iter().copied().min().unwrap_or(0), raw.iter().copied().max().unwrap_or(0));
+    let (min, max) = (
+        raw.iter().copied().min().unwrap_or(0),
+        raw.iter().copied().max().unwrap_or(0),
+    );
     let spread = max - min;
-    Some(raw.into_iter().map(|s| if spread > 0 { MAX_SCORE * (s - min) / spread } else { 0 }).collect())
+    Some(
+        raw.into_iter()
+            .map(|s| {
+                if spread > 0 {
+                    MAX_SCORE * (s - min) / spread
+                } else {
+                    0
+                }
+            })
+            .collect(),
+    )
 }

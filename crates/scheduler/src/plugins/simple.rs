@@ -10,9 +10,10 @@ use crate::status::Rejection;
 /// Rejects every node but the one that the pod names.
 pub fn node_name(pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
     match pod.node_name() {
-        Some(name) if name != &*node.name => {
-            Err(Rejection::unresolvable(Plugin::NodeName, "node(s) didn't match the requested node name"))
-        }
+        Some(name) if name != &*node.name => Err(Rejection::unresolvable(
+            Plugin::NodeName,
+            "node(s) didn't match the requested node name",
+        )),
         _ => Ok(()),
     }
 }
@@ -30,5 +31,8 @@ pub fn unschedulable(tolerations: &[Toleration], node: &NodeInfo) -> Result<(), 
     if tolerations.iter().any(|t| taints::tolerates(t, &implied)) {
         return Ok(());
     }
-    Err(Rejection::unresolvable(Plugin::NodeUnschedulable, "node(s) were unschedulable"))
+    Err(Rejection::unresolvable(
+        Plugin::NodeUnschedulable,
+        "node(s) were unschedulable",
+    ))
 }

@@ -11,7 +11,8 @@ use crate::pod::PodInfo;
 use crate::selectors::Labels;
 use crate::status::Rejection;
 
-const MISSING_LABEL: &str = "node(s) didn't match pod topology spread constraints (missing required label)";
+const MISSING_LABEL: &str =
+    "node(s) didn't match pod topology spread constraints (missing required label)";
 const VIOLATED: &str = "node(s) didn't match pod topology spread constraints";
 
 #[derive(Debug, Clone)]
@@ -38,7 +39,10 @@ impl Constraint {
             key: c.topology_key.clone(),
             self_match: i64::from(selector.matches(pod.labels())),
             selector,
-            min_domains: c.min_domains.and_then(|m| usize::try_from(m).ok()).unwrap_or(1),
+            min_domains: c
+                .min_domains
+                .and_then(|m| usize::try_from(m).ok())
+                .unwrap_or(1),
             honor_affinity: c.node_affinity_policy.as_deref() != Some("Ignore"),
             honor_taints: c.node_taints_policy.as_deref() == Some("Honor"),
         }
@@ -50,7 +54,9 @@ impl Constraint {
     }
 
     fn counts(&self, pod: &PodInfo, other: &PodInfo) -> bool {
-        other.key.namespace == pod.key.namespace && !other.is_terminating() && self.selector.matches(other.labels())
+        other.key.namespace == pod.key.namespace
+            && !other.is_terminating()
+            && self.selector.matches(other.labels())
     }
 
     fn count_on(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
@@ -60,7 +66,9 @@ impl Constraint {
 
 fn constraints(pod: &PodInfo, when: &str) -> Vec<Constraint> {
     let all = pod.spec().topology_spread_constraints.iter().flatten();
-    all.filter(|c| c.when_unsatisfiable == when).map(|c| Constraint::new(pod, c)).collect()
+    all.filter(|c| c.when_unsatisfiable == when)
+        .map(|c| Constraint::new(pod, c))
+        .collect()
 }
 
 /// The constraints that must hold, with the number of matching pods per domain.
@@ -76,8 +84,10 @@ impl Spread {
         if constraints.is_empty() {
             return None;
         }
-        let mut out: Vec<(Constraint, FxHashMap<String, i64>)> =
-            constraints.into_iter().map(|c| (c, FxHashMap::default())).collect();
+        let mut out: Vec<(Constraint, FxHashMap<String, i64>)> = constraints
+            .into_iter()
+            .map(|c| (c, FxHashMap::default()))
+            .collect();
         for node in &snapshot.nodes {
             // A node counts only if it is in a domain of every constraint.
             if !out.iter().all(|(c, _)| node.labels().contains_key(&c.key)) {
@@ -86,7 +96,9 @@ impl Spread {
             for (constraint, domains) in &mut out {
                 if constraint.includes(pod, affinity, node) {
                     let n = constraint.count_on(pod, node);
-                    *domains.entry(node.labels()[&constraint.key].clone()).or_default() += n;
+                    *domains
+                        .entry(node.labels()[&constraint.key].clone())
+                        .or_default() += n;
                 }
             }
         }
@@ -97,7 +109,10 @@ impl Spread {
     pub fn update(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, delta: i64) {
         for (constraint, domains) in &mut self.constraints {
             if constraint.counts(pod, other)
-                && let Some(n) = node.labels().get(&constraint.key).and_then(|v| domains.get_mut(v))
+                && let Some(n) = node
+                    .labels()
+                    .get(&constraint.key)
+                    .and_then(|v| domains.get_mut(v))
             {
                 *n += delta;
             }
@@ -108,7 +123,10 @@ impl Spread {
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
         for (constraint, domains) in &self.constraints {
             let Some(value) = node.labels().get(&constraint.key) else {
-                return Err(Rejection::unresolvable(Plugin::PodTopologySpread, MISSING_LABEL));
+                return Err(Rejection::unresolvable(
+                    Plugin::PodTopologySpread,
+                    MISSING_LABEL,
+                ));
             };
             let min = if domains.len() < constraint.min_domains {
                 0
@@ -117,7 +135,10 @@ impl Spread {
             };
             let here = domains.get(value).copied().unwrap_or(0);
             if here + constraint.self_match - min > constraint.max_skew {
-                return Err(Rejection::unschedulable(Plugin::PodTopologySpread, VIOLATED));
+                return Err(Rejection::unschedulable(
+                    Plugin::PodTopologySpread,
+                    VIOLATED,
+                ));
             }
         }
         Ok(())
@@ -125,7 +146,12 @@ impl Spread {
 }
 
 /// Scores of nodes by the constraints that should hold; `None` when the pod has none.
-pub fn scores(pod: &PodInfo, affinity: &NodeAffinity, snapshot: &Snapshot, nodes: &[usize]) -> Option<Vec<i64>> {
+pub fn scores(
+    pod: &PodInfo,
+    affinity: &NodeAffinity,
+    snapshot: &Snapshot,
+    nodes: &[usize],
+) -> Option<Vec<i64>> {
     let constraints = constraints(pod, "ScheduleAnyway");
     if constraints.is_empty() {
         return None;
@@ -151,7 +177,10 @@ pub fn scores(pod: &PodInfo, affinity: &NodeAffinity, snapshot: &Snapshot, nodes
             }
         }
         for (sum, i) in sums.iter_mut().zip(nodes) {
-            let here = snapshot.nodes[*i].labels().get(&c.key).and_then(|v| domains.get(v.as_str()));
+            let here = snapshot.nodes[*i]
+                .labels()
+                .get(&c.key)
+                .and_then(|v| domains.get(v.as_str()));
             if let Some(here) = here {
                 *sum += *here as f64 * weight + (c.max_skew - 1) as f64;
             }
@@ -162,7 +191,10 @@ pub fn scores(pod: &PodInfo, affinity: &NodeAffinity, snapshot: &Snapshot, nodes
         .zip(&sums)
         .map(|(i, s)| has_all(&snapshot.nodes[*i]).then_some(s.round() as i64))
         .collect();
-    let (min, max) = raw.iter().flatten().fold((i64::MAX, 0), |(lo, hi), s| (lo.min(*s), hi.max(*s)));
+    let (min, max) = raw
+        .iter()
+        .flatten()
+        .fold((i64::MAX, 0), |(lo, hi), s| (lo.min(*s), hi.max(*s)));
     Some(
         raw.into_iter()
             .map(|s| match s {

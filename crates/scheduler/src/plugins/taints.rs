@@ -8,13 +8,16 @@ use crate::status::Rejection;
 
 /// Whether a toleration covers a node taint.
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let none_or = |own: &Option<String>, other: &str| own.as_deref().is_none_or(|o| o.is_empty() || o == other);
+    let none_or = |own: &Option<String>, other: &str| {
+        own.as_deref().is_none_or(|o| o.is_empty() || o == other)
+    };
     if !none_or(&toleration.effect, &taint.effect) || !none_or(&toleration.key, &taint.key) {
         return false;
     }
     match toleration.operator.as_deref() {
         None | Some("" | "Equal") => {
-            toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
+            toleration.value.as_deref().unwrap_or_default()
+                == taint.value.as_deref().unwrap_or_default()
         }
         Some("Exists") => true,
         Some(_) => false,
@@ -28,12 +31,19 @@ pub fn filter(tolerations: &[Toleration], node: &NodeInfo) -> Result<(), Rejecti
     if node.taints().iter().filter(blocks).all(tolerated) {
         return Ok(());
     }
-    Err(Rejection::unresolvable(Plugin::TaintToleration, "node(s) had untolerated taint(s)"))
+    Err(Rejection::unresolvable(
+        Plugin::TaintToleration,
+        "node(s) had untolerated taint(s)",
+    ))
 }
 
 /// Number of PreferNoSchedule taints that are not tolerated; fewer is better.
 pub fn score(tolerations: &[Toleration], node: &NodeInfo) -> i64 {
-    let soft = |t: &Toleration| t.effect.as_deref().is_none_or(|e| e.is_empty() || e == "PreferNoSchedule");
+    let soft = |t: &Toleration| {
+        t.effect
+            .as_deref()
+            .is_none_or(|e| e.is_empty() || e == "PreferNoSchedule")
+    };
     let untolerated = node
         .taints()
         .iter()

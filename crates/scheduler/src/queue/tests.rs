@@ -16,7 +16,9 @@ fn pod(name: &str, priority: i32) -> Arc<PodInfo> {
 }
 
 fn popped(queue: &mut Queue, now: Now) -> Vec<String> {
-    std::iter::from_fn(|| queue.pop(now)).map(|p| p.info.uid.to_string()).collect()
+    std::iter::from_fn(|| queue.pop(now))
+        .map(|p| p.info.uid.to_string())
+        .collect()
 }
 
 fn rejected(queue: &mut Queue, name: &str, by: Plugin, now: Now) {
@@ -45,7 +47,11 @@ fn rejected_pods_wait_for_their_plugins() {
     assert_eq!(found.iter().map(|p| &*p.uid).collect::<Vec<_>>(), ["b"]);
     q.activate("b", None, secs(100));
     assert_eq!(popped(&mut q, secs(100)), ["b"]);
-    assert!(q.waiting_for(PluginSet::all()).iter().all(|p| &*p.uid == "a"));
+    assert!(
+        q.waiting_for(PluginSet::all())
+            .iter()
+            .all(|p| &*p.uid == "a")
+    );
 }
 
 #[test]

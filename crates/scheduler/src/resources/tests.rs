@@ -22,25 +22,43 @@ fn containers_add_up() {
 
 #[test]
 fn init_containers_count_when_larger() {
-    check(json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [container(json!({"cpu": "3", "memory": "5"}))]}), 3000, 5);
+    check(
+        json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [container(json!({"cpu": "3", "memory": "5"}))]}),
+        3000,
+        5,
+    );
 }
 
 #[test]
 fn sidecars_add_to_containers_and_later_init_containers() {
     let mut sidecar = container(json!({"cpu": "1"}));
     sidecar["restartPolicy"] = json!("Always");
-    check(json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [sidecar.clone(), container(json!({"cpu": "2"}))]}), 3000, 0);
-    check(json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [container(json!({"cpu": "2"})), sidecar]}), 2000, 0);
+    check(
+        json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [sidecar.clone(), container(json!({"cpu": "2"}))]}),
+        3000,
+        0,
+    );
+    check(
+        json!({"containers": [container(json!({"cpu": "1"}))], "initContainers": [container(json!({"cpu": "2"})), sidecar]}),
+        2000,
+        0,
+    );
 }
 
 #[test]
 fn pod_level_and_overhead() {
-    check(json!({"containers": [container(json!({"cpu": "1"}))], "resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "10m", "memory": "7"}}), 4010, 7);
+    check(
+        json!({"containers": [container(json!({"cpu": "1"}))], "resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "10m", "memory": "7"}}),
+        4010,
+        7,
+    );
 }
 
 #[test]
 fn scoring_defaults_apply_per_container() {
-    let p = pod(json!({"containers": [container(json!({})), container(json!({"cpu": "1", "memory": "0"}))]}));
+    let p = pod(
+        json!({"containers": [container(json!({})), container(json!({"cpu": "1", "memory": "0"}))]}),
+    );
     assert_eq!(pod_requests_nonzero(&p), (1100, DEFAULT_MEMORY));
 }
 
@@ -50,7 +68,10 @@ fn scalars_stay_sorted() {
     for (name, n) in [("b", 2), ("a", 1), ("c", 3)] {
         r.set_scalar(name, n);
     }
-    assert_eq!((r.scalar("a"), r.scalar("b"), r.scalar("c"), r.scalar("d")), (1, 2, 3, 0));
+    assert_eq!(
+        (r.scalar("a"), r.scalar("b"), r.scalar("c"), r.scalar("d")),
+        (1, 2, 3, 0)
+    );
     let mut other = Resources::default();
     other.set_scalar("bb", 5);
     r.add(&other);

@@ -2,17 +2,28 @@ use super::*;
 use serde_json::{Value, json};
 
 fn labels(pairs: &[(&str, &str)]) -> LabelMap {
-    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
 }
 
 fn check_labels(selector: Value, with: &[(&str, &str)], expected: bool) {
     let selector: Option<LabelSelector> = serde_json::from_value(selector).expect("fixture");
-    assert_eq!(Labels::new(selector.as_ref()).matches(Some(&labels(with))), expected, "{selector:?} on {with:?}");
+    assert_eq!(
+        Labels::new(selector.as_ref()).matches(Some(&labels(with))),
+        expected,
+        "{selector:?} on {with:?}"
+    );
 }
 
 fn check_node(selector: Value, name: &str, with: &[(&str, &str)], expected: bool) {
     let selector: NodeSelector = serde_json::from_value(selector).expect("fixture");
-    assert_eq!(Nodes::new(&selector).matches(name, &labels(with)), expected, "{selector:?} on {name} {with:?}");
+    assert_eq!(
+        Nodes::new(&selector).matches(name, &labels(with)),
+        expected,
+        "{selector:?} on {name} {with:?}"
+    );
 }
 
 #[test]

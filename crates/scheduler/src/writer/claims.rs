@@ -21,7 +21,11 @@ pub(super) struct ClaimWriter {
 
 impl ClaimWriter {
     pub(super) fn new(client: Client, timestamps: bool) -> Self {
-        Self { client, timestamps, turns: Mutex::default() }
+        Self {
+            client,
+            timestamps,
+            turns: Mutex::default(),
+        }
     }
 
     fn api(&self, namespace: &str) -> Api<ResourceClaim> {
@@ -37,12 +41,19 @@ impl ClaimWriter {
     }
 
     /// Writes the allocation of a claim, if it is not written yet, and the reservation for a pod.
-    pub(super) async fn reserve(&self, task: &ClaimTask, pod: &PodInfo) -> Result<Arc<ResourceClaim>, BindError> {
+    pub(super) async fn reserve(
+        &self,
+        task: &ClaimTask,
+        pod: &PodInfo,
+    ) -> Result<Arc<ResourceClaim>, BindError> {
         let turn = self.turn(&task.uid);
         let mut last = turn.lock().await;
         let version = |c: &ResourceClaim| c.metadata.resource_version.clone().unwrap_or_default();
         let mut claim = task.claim.clone();
-        if let Some(left) = last.as_ref().filter(|l| is_newer(&version(l), &version(&claim))) {
+        if let Some(left) = last
+            .as_ref()
+            .filter(|l| is_newer(&version(l), &version(&claim)))
+        {
             claim = left.clone();
         }
         let mut pause = Pause::new();
@@ -59,7 +70,8 @@ impl ClaimWriter {
                 }
                 Step::Wrote(Err(error)) => error,
             };
-            if answered(&error) && code(&error) != 409 && code(&error) != 404 && code(&error) != 429 {
+            if answered(&error) && code(&error) != 409 && code(&error) != 404 && code(&error) != 429
+            {
                 return Err(failed(&format!("{doing} claim {}", task.key), &error));
             }
             // Lost the race, or the answer: what is there now decides what to do next.
@@ -88,24 +100,41 @@ impl ClaimWriter {
             return Err(deleted(&task.key));
         }
         let api = self.api(&task.key.namespace);
-        let preconditions = json!({"uid": &*task.uid, "resourceVersion": claim.metadata.resource_version});
+        let preconditions =
+            json!({"uid": &*task.uid, "resourceVersion": claim.metadata.resource_version});
         let mut status = serde_json::Map::new();
         match (allocation_of(claim), &task.allocation) {
             (Some(there), Some(ours)) if there.devices != ours.devices => {
-                return Err(BindError { message: format!("claim {} got allocated elsewhere in the meantime", task.key) });
+                return Err(BindError {
+                    message: format!("claim {} got allocated elsewhere in the meantime", task.key),
+                });
             }
             (Some(_), _) => {}
             (None, None) => {
-                return Err(BindError { message: format!("claim {} got deallocated elsewhere in the meantime", task.key) });
+                return Err(BindError {
+                    message: format!(
+                        "claim {} got deallocated elsewhere in the meantime",
+                        task.key
+                    ),
+                });
             }
             (None, Some(ours)) => {
                 let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
                 if !finalizers.iter().any(|f| f == FINALIZER) {
                     *doing = "add finalizer to";
                     let mut metadata = preconditions;
-                    metadata["finalizers"] = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect();
+                    metadata["finalizers"] = finalizers
+                        .into_iter()
+                        .chain([FINALIZER.to_owned()])
+                        .collect();
                     let patch = json!({"metadata": metadata});
-                    let wrote = api.patch(&task.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+                    let wrote = api
+                        .patch(
+                            &task.key.name,
+                            &PatchParams::default(),
+                            &Patch::Merge(&patch),
+                        )
+                        .await;
                     return Ok(Step::Wrote(wrote));
                 }
                 status.insert("allocation".to_owned(), self.allocation(ours));
@@ -114,20 +143,41 @@ impl ClaimWriter {
         if status.is_empty() && is_reserved_for(claim, &pod.uid) {
             return Ok(Step::Done);
         }
-        *doing = if status.is_empty() { "add reservation to" } else { "add allocation and reservation to" };
-        let consumers = claim.status.as_ref().and_then(|s| s.reserved_for.as_deref()).unwrap_or_default();
+        *doing = if status.is_empty() {
+            "add reservation to"
+        } else {
+            "add allocation and reservation to"
+        };
+        let consumers = claim
+            .status
+            .as_ref()
+            .and_then(|s| s.reserved_for.as_deref())
+            .unwrap_or_default();
         if !is_reserved_for(claim, &pod.uid) {
             let mut reserved = serde_json::to_value(consumers).unwrap_or_default();
             let own = json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid});
-            reserved.as_array_mut().into_iter().for_each(|r| r.push(own.clone()));
+            reserved
+                .as_array_mut()
+                .into_iter()
+                .for_each(|r| r.push(own.clone()));
             status.insert("reservedFor".to_owned(), reserved);
         }
         let patch = json!({"metadata": preconditions, "status": status});
-        let wrote = api.patch_subresource("status", &task.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let wrote = api
+            .patch_subresource(
+                "status",
+                &task.key.name,
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await;
         Ok(Step::Wrote(wrote))
     }
 
-    fn allocation(&self, allocation: &k8s_openapi::api::resource::v1::AllocationResult) -> serde_json::Value {
+    fn allocation(
+        &self,
+        allocation: &k8s_openapi::api::resource::v1::AllocationResult,
+    ) -> serde_json::Value {
         let mut value = serde_json::to_value(allocation).unwrap_or_default();
         if self.timestamps && value["allocationTimestamp"].is_null() {
             value["allocationTimestamp"] = now().into();
@@ -169,14 +219,25 @@ impl ClaimWriter {
     }
 
     /// Takes the allocation from a claim that nobody else uses; `None` when it changed meanwhile.
-    pub(super) async fn deallocate(&self, claim: &ResourceClaim) -> Result<Option<ResourceClaim>, kube::Error> {
+    pub(super) async fn deallocate(
+        &self,
+        claim: &ResourceClaim,
+    ) -> Result<Option<ResourceClaim>, kube::Error> {
         let key = key_of(claim);
         let patch = json!({
             "metadata": {"uid": uid_of(claim), "resourceVersion": claim.metadata.resource_version},
             "status": {"allocation": null, "reservedFor": null, "devices": null},
         });
         let api = self.api(&key.namespace);
-        match api.patch_subresource("status", &key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        match api
+            .patch_subresource(
+                "status",
+                &key.name,
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await
+        {
             Ok(claim) => Ok(Some(claim)),
             Err(error) if matches!(code(&error), 404 | 409) => Ok(None),
             Err(error) => Err(error),
@@ -188,15 +249,27 @@ impl ClaimWriter {
         let key = key_of(claim);
         let api = self.api(&key.namespace);
         let gone = |error: &kube::Error| code(error) == 404 || code(error) == 409;
-        let finalizers = claim.metadata.finalizers.iter().flatten().filter(|f| *f != FINALIZER).collect::<Vec<_>>();
+        let finalizers = claim
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .filter(|f| *f != FINALIZER)
+            .collect::<Vec<_>>();
         let patch = json!({"metadata": {"uid": uid_of(claim), "finalizers": finalizers}});
-        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        match api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+        {
             Ok(_) => {}
             Err(error) if gone(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
         let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: Some(uid_of(claim).to_owned()), resource_version: None }),
+            preconditions: Some(Preconditions {
+                uid: Some(uid_of(claim).to_owned()),
+                resource_version: None,
+            }),
             ..DeleteParams::default()
         };
         match api.delete(&key.name, &params).await {
@@ -207,14 +280,24 @@ impl ClaimWriter {
     }
 
     /// Takes the reservation for a pod back.
-    pub(super) async fn unreserve(&self, claim: &ResourceClaim, pod: &Uid) -> Result<ResourceClaim, kube::Error> {
+    pub(super) async fn unreserve(
+        &self,
+        claim: &ResourceClaim,
+        pod: &Uid,
+    ) -> Result<ResourceClaim, kube::Error> {
         let key = key_of(claim);
         let patch = json!({
             "metadata": {"uid": uid_of(claim)},
             "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
         });
         let api = self.api(&key.namespace);
-        api.patch_subresource("status", &key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await
+        api.patch_subresource(
+            "status",
+            &key.name,
+            &PatchParams::default(),
+            &Patch::Strategic(&patch),
+        )
+        .await
     }
 }
 
@@ -224,9 +307,13 @@ enum Step {
 }
 
 fn deleted(key: &Key) -> BindError {
-    BindError { message: format!("claim {key} got deleted in the meantime") }
+    BindError {
+        message: format!("claim {key} got deleted in the meantime"),
+    }
 }
 
 fn failed(what: &str, error: &kube::Error) -> BindError {
-    BindError { message: format!("{what}: {}", text(error)) }
+    BindError {
+        message: format!("{what}: {}", text(error)),
+    }
 }

@@ -51,12 +51,25 @@ impl Note {
     }
 
     pub(super) fn scheduled(pod: &PodInfo, node: &str) -> Self {
-        Self::about(pod, "Scheduled", "Binding", format!("Successfully assigned {} to {node}", pod.key))
+        Self::about(
+            pod,
+            "Scheduled",
+            "Binding",
+            format!("Successfully assigned {} to {node}", pod.key),
+        )
     }
 
     pub(super) fn failed_scheduling(rejected: &Rejected) -> Self {
-        let note = Self::about(&rejected.pod, "FailedScheduling", "Scheduling", rejected.message.clone());
-        Self { warning: true, ..note }
+        let note = Self::about(
+            &rejected.pod,
+            "FailedScheduling",
+            "Scheduling",
+            rejected.message.clone(),
+        );
+        Self {
+            warning: true,
+            ..note
+        }
     }
 
     pub(super) fn waits_for_conditions(pod: &PodInfo, node: &str) -> Self {
@@ -68,7 +81,11 @@ impl Note {
         let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
         let note = Self::about(victim, "Preempted", "Preempting", text);
         let controller = crate::pod::scheduler_name(&preemptor.pod).to_owned();
-        Self { controller, related: Some(reference(preemptor)), ..note }
+        Self {
+            controller,
+            related: Some(reference(preemptor)),
+            ..note
+        }
     }
 }
 
@@ -81,9 +98,18 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder and the task that writes its events until `shutdown`.
-    pub fn new(client: Client, shutdown: CancellationToken) -> (Self, impl Future<Output = ()> + Send) {
+    pub fn new(
+        client: Client,
+        shutdown: CancellationToken,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = channel(BACKLOG);
-        (Self { sender, dropped: Arc::default() }, write(client, receiver, shutdown))
+        (
+            Self {
+                sender,
+                dropped: Arc::default(),
+            },
+            write(client, receiver, shutdown),
+        )
     }
 
     /// Takes an event over, or drops it when too many wait.
@@ -121,11 +147,17 @@ async fn write(client: Client, mut notes: Receiver<Note>, shutdown: Cancellation
                 continue;
             }
         }
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else {
+            return;
+        };
         let client = client.clone();
         tokio::spawn(async move {
             if let Err(error) = write_one(&client, &note).await {
-                tracing::debug!(error = text(&error), reason = note.reason, "cannot write event");
+                tracing::debug!(
+                    error = text(&error),
+                    reason = note.reason,
+                    "cannot write event"
+                );
             }
             drop(permit);
         });
@@ -136,7 +168,11 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
     let namespace = note.regarding.namespace.as_deref().unwrap_or("default");
     let stamp = jiff::Timestamp::now();
     let name = note.regarding.name.as_deref().unwrap_or_default();
-    let unique = format!("{name}.{:x}{:04x}", stamp.as_nanosecond(), rand::random::<u16>());
+    let unique = format!(
+        "{name}.{:x}{:04x}",
+        stamp.as_nanosecond(),
+        rand::random::<u16>()
+    );
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -156,7 +192,10 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
         .header("content-type", "application/json")
         .body(body.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
-    client.request::<serde_json::Value>(request).await.map(|_| ())
+    client
+        .request::<serde_json::Value>(request)
+        .await
+        .map(|_| ())
 }
 
 fn truncated(text: &str, limit: usize) -> &str {

@@ -28,7 +28,10 @@ pub(super) struct Rejections {
 
 impl Rejections {
     pub(super) fn new(client: Client) -> Self {
-        Self { client, state: Arc::default() }
+        Self {
+            client,
+            state: Arc::default(),
+        }
     }
 
     /// Takes a condition over; an older one of the same pod that was not written yet is not needed any more.
@@ -53,9 +56,15 @@ impl Rejections {
             if state.busy.len() >= PARALLEL {
                 return;
             }
-            let Some(at) = state.order.iter().position(|uid| !state.busy.contains(uid)) else { return };
-            let Some(uid) = state.order.remove(at) else { return };
-            let Some(rejected) = state.next.remove(&uid) else { continue };
+            let Some(at) = state.order.iter().position(|uid| !state.busy.contains(uid)) else {
+                return;
+            };
+            let Some(uid) = state.order.remove(at) else {
+                return;
+            };
+            let Some(rejected) = state.next.remove(&uid) else {
+                continue;
+            };
             state.busy.insert(uid.clone());
             drop(state);
             let this = self.clone();
@@ -69,7 +78,12 @@ impl Rejections {
 
     async fn write(&self, rejected: &Rejected) {
         let pod = &rejected.pod;
-        let conditions = pod.pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        let conditions = pod
+            .pod
+            .status
+            .as_ref()
+            .and_then(|s| s.conditions.as_deref())
+            .unwrap_or_default();
         let old = conditions.iter().find(|c| c.type_ == "PodScheduled");
         let same = |c: &PodCondition| {
             c.status == "False"
@@ -88,7 +102,9 @@ impl Rejections {
         if unchanged && nominated.is_none() {
             return;
         }
-        let since = old.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.clone());
+        let since = old
+            .filter(|c| c.status == "False")
+            .and_then(|c| c.last_transition_time.clone());
         let mut condition = json!({
             "type": "PodScheduled",
             "status": "False",
