@@ -1,10 +1,125 @@
-//! `allot scheduler`.
+//! `allot scheduler`: the scheduler against any Kubernetes API server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use allot_controllers::leader::{self, Elector};
+use allot_model::features::Features;
+use allot_scheduler::Config;
+use allot_scheduler::config::{LeaderElection, parse};
+use anyhow::Context;
+use tokio_util::sync::CancellationToken;
+
+use super::component;
 
 /// Flags of `allot scheduler`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Kubeconfig of the API server; default: that of --config, $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// KubeSchedulerConfiguration file
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Work only while holding a Lease, so that several processes can stand by
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    leader_elect: Option<bool>,
+    /// Namespace of the Lease
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_namespace: Option<String>,
+    /// Name of the Lease
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_name: Option<String>,
+    /// Features to switch: Name=true|false
+    #[arg(long, value_name = "LIST")]
+    feature_gates: Vec<String>,
+    /// Address for /metrics and /healthz over HTTP, for example 127.0.0.1:10259; off by default
+    #[arg(long, value_name = "ADDR")]
+    metrics_bind_address: Option<SocketAddr>,
+}
 
 /// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot scheduler` is not part of this build yet")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    component::block_on(|shutdown| serve(args, shutdown))
+}
+
+async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut features = Features::default();
+    for gates in &args.feature_gates {
+        features.set(gates).context("--feature-gates")?;
+    }
+    let config = read_config(args.config.as_deref(), features)?;
+    let from_file = config
+        .client_connection
+        .kubeconfig
+        .clone()
+        .map(PathBuf::from);
+    let client = component::client(args.kubeconfig.or(from_file).as_deref()).await?;
+    let election = LeaderElection {
+        // One process on one machine is the normal case; upstream's default is for control planes of several.
+        enabled: args
+            .leader_elect
+            .unwrap_or(args.config.is_some() && config.leader_election.enabled),
+        name: args
+            .leader_elect_resource_name
+            .unwrap_or(config.leader_election.name.clone()),
+        namespace: args
+            .leader_elect_resource_namespace
+            .unwrap_or(config.leader_election.namespace.clone()),
+        ..config.leader_election.clone()
+    };
+    if !election.enabled {
+        allot_scheduler::run(client, config, shutdown).await?;
+        return Ok(());
+    }
+    lead(client, config, election, shutdown).await
+}
+
+/// Reads a KubeSchedulerConfiguration file.
+pub fn read_config(file: Option<&std::path::Path>, features: Features) -> anyhow::Result<Config> {
+    let Some(file) = file else {
+        return Ok(Config {
+            features,
+            ..Config::default()
+        });
+    };
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    parse(&text, features).with_context(|| file.display().to_string())
+}
+
+/// Schedules while holding the Lease; every request is fenced.
+async fn lead(
+    client: kube::Client,
+    config: Config,
+    election: LeaderElection,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let settings = leader::Settings {
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+        ..leader::Settings::new(&election.namespace, &election.name, &leader::identity())
+    };
+    let Some(leadership) = Elector::new(client.clone(), settings)
+        .acquire(&shutdown)
+        .await
+    else {
+        return Ok(());
+    };
+    let stop = shutdown.child_token();
+    let (lost, fenced) = (leadership.lost(), leadership.fence(client));
+    let work = allot_scheduler::run(fenced, config, stop.clone());
+    tokio::pin!(work);
+    tokio::select! {
+        result = &mut work => {
+            leadership.release().await;
+            Ok(result?)
+        }
+        () = lost.cancelled() => {
+            stop.cancel();
+            let _ = work.await;
+            anyhow::bail!("leadership was lost")
+        }
+    }
 }

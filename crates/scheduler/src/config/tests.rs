@@ -1,1 +1,128 @@
-//! Tests.
+use super::*;
+use allot_model::features::Features;
+
+const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+fn read(body: &str) -> Result<Config, ConfigError> {
+    parse(&format!("{HEAD}{body}"), Features::default())
+}
+
+fn check_error(body: &str, expected: &str) {
+    match read(body) {
+        Ok(_) => panic!("accepted: {body}"),
+        Err(error) => assert!(error.to_string().contains(expected), "{error} for {body}"),
+    }
+}
+
+#[test]
+fn empty_file_means_defaults() {
+    assert_eq!(read("").expect("valid"), Config::default());
+}
+
+#[test]
+fn the_file_of_the_conformance_set_up() {
+    let config = read(concat!(
+        "clientConnection: {qps: 1000, burst: 2000}\n",
+        "leaderElection: {leaderElect: false}\n",
+        "profiles:\n- schedulerName: default-scheduler\n  pluginConfig:\n",
+        "  - name: DynamicResources\n    args:\n      apiVersion: kubescheduler.config.k8s.io/v1\n",
+        "      kind: DynamicResourcesArgs\n      filterTimeout: 1m30s\n      bindingTimeout: 10s\n",
+    ))
+    .expect("valid");
+    assert_eq!(config.client_connection.qps, Some(1000.0));
+    assert!(!config.leader_election.enabled);
+    let args = &config.profiles[0].dynamic_resources;
+    assert_eq!(args.binding_timeout, Duration::from_secs(10));
+    assert_eq!(args.filter_timeout, Some(Duration::from_secs(90)));
+}
+
+#[test]
+fn filter_timeout_zero_is_none() {
+    let body = "profiles: [{pluginConfig: [{name: DynamicResources, args: {filterTimeout: 0s}}]}]";
+    assert_eq!(
+        read(body).expect("valid").profiles[0]
+            .dynamic_resources
+            .filter_timeout,
+        None
+    );
+}
+
+#[test]
+fn plugins_are_switched_and_weighed() {
+    let body = concat!(
+        "profiles:\n- schedulerName: a\n  plugins:\n",
+        "    multiPoint: {disabled: [{name: ImageLocality}], enabled: [{name: NodeAffinity, weight: 7}]}\n",
+        "    score: {disabled: [{name: TaintToleration}]}\n",
+        "    filter: {disabled: [{name: NodePorts}]}\n",
+        "    postFilter: {disabled: [{name: '*'}]}\n",
+    );
+    let profile = &read(body).expect("valid").profiles[0];
+    assert_eq!(profile.weight(Plugin::ImageLocality), 0);
+    assert_eq!(profile.weight(Plugin::NodeAffinity), 7);
+    assert_eq!(profile.weight(Plugin::TaintToleration), 0);
+    assert!(profile.filters.contains(Plugin::TaintToleration));
+    assert!(!profile.filters.contains(Plugin::NodePorts));
+    assert!(profile.post_filters.is_empty());
+}
+
+#[test]
+fn errors_name_the_field() {
+    check_error("profils: []", "profils");
+    check_error(
+        "profiles: [{schedulerName: a}, {schedulerName: a}]",
+        "profiles[1].schedulerName: Duplicate value: \"a\"",
+    );
+    check_error(
+        "profiles: [{plugins: {filter: {enabled: [{name: Foo}]}}}]",
+        "profiles[0].plugins.filter.enabled[0].name: plugin \"Foo\" does not exist",
+    );
+    check_error(
+        "profiles: [{plugins: {multiPoint: {enabled: [{name: VolumeBinding}]}}}]",
+        "exists in kube-scheduler, but not in allot",
+    );
+    check_error(
+        "profiles: [{pluginConfig: [{name: DynamicResources, args: {bindingTimeout: 500ms}}]}]",
+        "profiles[0].pluginConfig[0].args.bindingTimeout: Invalid value: 500ms: must be at least 1 second",
+    );
+    check_error(
+        "profiles: [{pluginConfig: [{name: DynamicResources, args: {filterTimeout: -1s}}]}]",
+        "must be zero or positive",
+    );
+    check_error(
+        "profiles: [{pluginConfig: [{name: DynamicResources, args: {timeout: 1s}}]}]",
+        "timeout",
+    );
+    check_error(
+        "percentageOfNodesToScore: 101",
+        "not in valid range [0-100]",
+    );
+    check_error(
+        "podInitialBackoffSeconds: 20",
+        "must be greater than or equal to PodInitialBackoffSeconds",
+    );
+}
+
+#[test]
+fn arguments_of_features_that_are_off_are_refused() {
+    let mut features = Features::default();
+    features
+        .set("DRASchedulerFilterTimeout=false")
+        .expect("can be switched");
+    let body = format!(
+        "{HEAD}profiles: [{{pluginConfig: [{{name: DynamicResources, args: {{filterTimeout: 1s}}}}]}}]"
+    );
+    let error = parse(&body, features).expect_err("must be refused");
+    assert!(
+        error
+            .to_string()
+            .contains("Forbidden: DRASchedulingFilterTimeout feature gate is disabled"),
+        "{error}"
+    );
+}
+
+#[test]
+fn other_kinds_are_refused() {
+    let error =
+        parse("apiVersion: v1\nkind: Pod\n", Features::default()).expect_err("must be refused");
+    assert!(matches!(error, ConfigError::Kind(..)), "{error}");
+}
