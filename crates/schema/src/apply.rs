@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Node, decode, fields::Set, merge, types::Struct};
+use crate::{Node, decode, fields::Set, types::Struct};
 
 mod conflict;
 mod managed;

@@ -257,7 +257,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Untyped => Shape::Untyped,
             Shape::Raw => Shape::Raw,
             Shape::Typed(Type::List(element), _) => element_shape(element),
-            Shape::Typed(Type::Raw | Type::SchemaOrArray, _) => Shape::Raw,
+            Shape::Typed(Type::Raw | Type::Json | Type::SchemaOrArray, _) => Shape::Raw,
             Shape::Typed(ty, go_type) => {
                 if let Some(text) = scalar::collection_text(ty, "array") {
                     context.save(|| text);
@@ -303,7 +303,9 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Typed(Type::Map(element), _) => {
                 visit_entries(context, map, element_shape(element), true)
             }
-            Shape::Typed(Type::Raw, _) => visit_entries(context, map, Shape::Raw, false),
+            Shape::Typed(Type::Raw | Type::Json, _) => {
+                visit_entries(context, map, Shape::Raw, false)
+            }
             Shape::Typed(Type::SchemaOrBool | Type::SchemaOrArray, _) => match shape::json_schema()
             {
                 Some(structure) => visit_struct(context, map, structure),

@@ -5,6 +5,7 @@
 pub mod apply;
 pub mod decode;
 pub mod defaults;
+pub mod definition;
 pub mod fields;
 pub mod merge;
 mod node;

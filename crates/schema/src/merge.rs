@@ -96,7 +96,7 @@ pub fn validate(value: &Value, node: Node<'_>, allow_duplicates: bool) -> Vec<Er
                 element::go_value(value)
             ))],
         },
-        Atom::Deduced => Vec::new(),
+        Atom::Deduced | Atom::Whole => Vec::new(),
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) enum Atom<'a> {
     Map(Map<'a>),
     /// Whatever the value is.
     Deduced,
+    /// Whatever the value is, as one.
+    Whole,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +98,8 @@ impl<'a> Node<'a> {
                 Type::Bool => Atom::Scalar(Scalar::Boolean),
                 Type::Int32 | Type::Int64 | Type::Double => Atom::Scalar(Scalar::Numeric),
                 Type::Quantity | Type::IntOrString => Atom::Scalar(Scalar::Untyped),
-                Type::Raw | Type::SchemaOrBool | Type::SchemaOrArray => Atom::Deduced,
+                Type::Raw => Atom::Whole,
+                Type::Json | Type::SchemaOrBool | Type::SchemaOrArray => Atom::Deduced,
                 Type::List(element) => Atom::List(List {
                     relation: match topology {
                         Topology::Unset | Topology::Atomic => Relation::Atomic,

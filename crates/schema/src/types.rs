@@ -85,8 +85,10 @@ pub enum Type {
     Quantity,
     /// An integer or a string.
     IntOrString,
-    /// Any JSON, kept as it is.
+    /// An object of another API, kept as it is and owned as a whole.
     Raw,
+    /// Any JSON, kept as it is.
+    Json,
     /// A boolean or a JSON schema (of a CRD).
     SchemaOrBool,
     /// A JSON schema or a list of them (of a CRD).

@@ -21,14 +21,14 @@ WELL_KNOWN = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "time",
     "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": "microtime",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Duration": "duration",
-    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "raw",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "json",
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "intstr",
     "io.k8s.apimachinery.pkg.runtime.RawExtension": "raw",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON": "raw",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON": "json",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray": "schemaorarray",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool": "schemaorbool",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray": "raw",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray": "json",
 }
 
 
@@ -161,7 +161,7 @@ def type_of(schema, package):
     if kind == "object":
         if "additionalProperties" in schema:
             return "{}" + type_of(schema["additionalProperties"], package)
-        return "raw"
+        return "json"
     if kind == "string":
         return {"byte": "bytes", "int-or-string": "intstr", "date-time": "time"}.get(form, "str")
     if kind == "integer":
@@ -170,7 +170,7 @@ def type_of(schema, package):
         return "f64"
     if kind == "boolean":
         return "bool"
-    return "raw"
+    return "json"
 
 
 def merge_attributes(schema):

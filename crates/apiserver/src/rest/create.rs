@@ -109,7 +109,6 @@ impl Call<'_> {
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
             "selfLink",
-            "managedFields",
         ] {
             metadata.remove(key);
         }

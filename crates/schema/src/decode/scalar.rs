@@ -38,7 +38,9 @@ pub(super) fn go_type(ty: &Type) -> String {
         Type::Int64 => "int64".to_owned(),
         Type::Double => "float64".to_owned(),
         Type::Bytes => "[]uint8".to_owned(),
-        Type::Raw | Type::SchemaOrBool | Type::SchemaOrArray => "interface {}".to_owned(),
+        Type::Raw | Type::Json | Type::SchemaOrBool | Type::SchemaOrArray => {
+            "interface {}".to_owned()
+        }
         Type::List(element) => format!("[]{}", element_type(element)),
         Type::Map(element) => format!("map[string]{}", element_type(element)),
         Type::Struct(id) => id.get().go_name().to_owned(),
@@ -90,12 +92,7 @@ pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
         (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(value),
         (Type::Int32, Value::Number(number)) => integer(number, i32::MIN.into(), i32::MAX.into()),
         (Type::Int64, Value::Number(number)) => integer(number, i64::MIN, i64::MAX),
-        (Type::Double | Type::Raw, _) if !value.is_string() || *ty == Type::Raw => {
-            match (ty, &value) {
-                (Type::Double, Value::Bool(_)) => Err(Error::Mismatch("bool".to_owned())),
-                _ => Ok(untyped(value)),
-            }
-        }
+        (Type::Raw | Type::Json, _) | (Type::Double, Value::Number(_)) => Ok(untyped(value)),
         (Type::SchemaOrBool, Value::Bool(_)) => Ok(value),
         (Type::SchemaOrBool, _) => Err(Error::Text("boolean or JSON schema expected".to_owned())),
         (Type::IntOrString, Value::String(_)) => Ok(value),

@@ -41,6 +41,7 @@ pub fn zero(ty: &Type) -> Value {
         | Type::Time
         | Type::MicroTime
         | Type::Raw
+        | Type::Json
         | Type::SchemaOrBool
         | Type::SchemaOrArray
         | Type::List(_)
@@ -116,7 +117,9 @@ fn missing(field: &Field) -> Option<Value> {
     }
     match &field.ty {
         // Raw JSON stands for pointers and interfaces as well, which are left out.
-        Type::Raw | Type::SchemaOrBool | Type::SchemaOrArray if field.omit_empty => None,
+        Type::Raw | Type::Json | Type::SchemaOrBool | Type::SchemaOrArray if field.omit_empty => {
+            None
+        }
         ty if is_struct(ty) => Some(zero(ty)),
         ty => (!field.omit_empty).then(|| zero(ty)),
     }

@@ -72,7 +72,7 @@ impl Walk {
     /// True where the value was compared as a whole.
     fn visit_atom(&mut self, old: Option<&Value>, new: Option<&Value>, atom: Atom<'_>) -> bool {
         match atom {
-            Atom::Scalar(_) | Atom::Deduced => self.leaf(old, new),
+            Atom::Scalar(_) | Atom::Deduced | Atom::Whole => self.leaf(old, new),
             Atom::List(list) => {
                 if matches!(list.relation, Relation::Atomic)
                     || (is_empty_list(old) && is_empty_list(new))

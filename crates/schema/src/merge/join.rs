@@ -19,7 +19,7 @@ fn join(live: Option<&Value>, config: Option<&Value>, node: Node<'_>) -> Option<
     let (atom, _) = atoms(node, live, config);
     let keep = || config.or(live).cloned();
     match atom {
-        Atom::Scalar(_) | Atom::Deduced => keep(),
+        Atom::Scalar(_) | Atom::Deduced | Atom::Whole => keep(),
         Atom::List(list) => {
             if matches!(list.relation, Relation::Atomic)
                 || (is_empty_list(live) && is_empty_list(config))

@@ -62,7 +62,7 @@ fn cut(value: &Value, set: &Set, node: Node<'_>) -> Option<Value> {
             }
             (!kept.is_empty() || touched).then_some(Value::Object(kept))
         }
-        (Atom::Scalar(_) | Atom::Deduced, value) => Some(value.clone()),
+        (Atom::Scalar(_) | Atom::Deduced | Atom::Whole, value) => Some(value.clone()),
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ pub fn field_set(value: &Value, node: Node<'_>) -> Set {
 
 fn collect(value: &Value, node: Node<'_>, path: &mut Vec<PathElement>, set: &mut Set) {
     match (resolve(node, Some(value)), value) {
-        (Atom::Scalar(_) | Atom::Deduced, _) => set.insert(path),
+        (Atom::Scalar(_) | Atom::Deduced | Atom::Whole, _) => set.insert(path),
         (Atom::List(list), value) => {
             if matches!(list.relation, Relation::Atomic) {
                 set.insert(path);
@@ -117,7 +117,7 @@ fn find_atomic(
     let atomic = match node.atom() {
         Atom::Map(map) => map.atomic,
         Atom::List(list) => matches!(list.relation, Relation::Atomic),
-        Atom::Scalar(_) | Atom::Deduced => return,
+        Atom::Scalar(_) | Atom::Deduced | Atom::Whole => return,
     };
     if atomic {
         if !is_leaf && !set.is_empty() {

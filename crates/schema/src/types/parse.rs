@@ -140,9 +140,10 @@ fn type_of(package: &'static str, text: &'static str) -> Type {
         "quantity" => Type::Quantity,
         "intstr" => Type::IntOrString,
         "raw" => Type::Raw,
+        "json" => Type::Json,
         "schemaorbool" => Type::SchemaOrBool,
         "schemaorarray" => Type::SchemaOrArray,
-        name => reference(package, name).map_or(Type::Raw, Type::Struct),
+        name => reference(package, name).map_or(Type::Json, Type::Struct),
     }
 }
 
