@@ -12,8 +12,20 @@ use crate::search::{Found, Search};
 /// Finds devices. Keeps memory between attempts; use one per thread.
 #[derive(Debug, Default)]
 pub struct Allocator {
+    policy: Policy,
     scratch: Scratch,
     steps: u64,
+}
+
+/// Which of several possible devices to take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// The first in the order of drivers, pools, slices and devices. That is what Kubernetes does, and drivers rely on it.
+    #[default]
+    FirstFit,
+    /// The one that leaves the least behind that others could need: devices that are shared already and have the least capacity to spare, partitions of what is partitioned
+    /// already, small devices. Pools with binding conditions still come last, and among equals the first is taken.
+    BestFit,
 }
 
 /// How an attempt ended.
@@ -101,6 +113,14 @@ impl Allocator {
         Self::default()
     }
 
+    /// An allocator that takes devices by a policy other than [`Policy::FirstFit`].
+    pub fn with_policy(policy: Policy) -> Self {
+        Self {
+            policy,
+            ..Self::default()
+        }
+    }
+
     /// Finds devices for all claims on a node, or says why there are none. Changes nothing in the cluster.
     pub fn allocate(
         &mut self,
@@ -126,7 +146,14 @@ impl Allocator {
         observer: &mut O,
     ) -> Outcome {
         self.steps = 0;
-        let mut attempt = match Attempt::new(cluster, node, claims, &mut self.scratch, observer) {
+        let mut attempt = match Attempt::new(
+            cluster,
+            node,
+            claims,
+            self.policy,
+            &mut self.scratch,
+            observer,
+        ) {
             Ok(attempt) => attempt,
             Err(error) => return Outcome::Failed(error),
         };

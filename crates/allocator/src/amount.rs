@@ -54,6 +54,17 @@ impl Amount {
         self.0 < 0
     }
 
+    /// As text, in plain decimal notation or with a binary suffix where that is exact.
+    pub(crate) fn shown(self) -> String {
+        if self.0 % NANO == 0 {
+            return binary_text(self.ceil());
+        }
+        let (whole, rest) = (self.0 / NANO, (self.0 % NANO).unsigned_abs());
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let text = format!("{sign}{}.{rest:09}", whole.unsigned_abs());
+        text.trim_end_matches('0').to_owned()
+    }
+
     /// The number of nano units.
     pub(crate) fn nanos(self) -> i128 {
         self.0

@@ -8,16 +8,19 @@ use crate::features::Features;
 use crate::node::Node;
 use crate::observer::{Observer, Place, Rejection};
 use crate::pool::{Pool, PoolInfo, ViewRef, ViewState};
-use crate::{Error, ErrorKind};
+use crate::taint::Taint;
+use crate::{Error, ErrorKind, Policy};
 
-/// A pool in an attempt.
+mod order;
+
+/// A pool in an attempt, or a part of it.
 pub(crate) struct PoolPart<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) view: ViewRef<'a>,
     /// The number of the first device; devices of an attempt are numbered over all pools in the order of trying.
     pub(crate) first: u32,
-    /// Where the pool's counters start in `Attempt::counters`.
-    first_counter: usize,
+    /// Where the pool's counters start in `Scratch::counters`.
+    pub(crate) first_counter: usize,
     /// Some counter was below zero before: no device that consumes counters can be used.
     overdrawn: bool,
 }
@@ -99,6 +102,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         cluster: &'a Cluster,
         node: &'a Node,
         claims: &'a Claims,
+        policy: Policy,
         scratch: &'a mut Scratch,
         observer: &'a mut O,
     ) -> Result<Self, Error> {
@@ -128,11 +132,8 @@ impl<'a, O: Observer> Attempt<'a, O> {
             });
         }
         parts.append(&mut binding);
-        let mut devices = 0;
         scratch.counters.clear();
         for part in &mut parts {
-            part.first = devices;
-            devices += part.len();
             if part.view.state == ViewState::Usable {
                 part.first_counter = scratch.counters.len();
                 let range = part.pool.info.counters_of(part.view.generation);
@@ -140,6 +141,14 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 part.overdrawn = available.iter().any(|a| a.is_negative());
                 scratch.counters.extend_from_slice(available);
             }
+        }
+        if policy == Policy::BestFit {
+            parts = order::best_fit(parts);
+        }
+        let mut devices = 0;
+        for part in &mut parts {
+            part.first = devices;
+            devices += part.len();
         }
         scratch.known.clear();
         scratch
@@ -411,12 +420,12 @@ impl<'a, O: Observer> Attempt<'a, O> {
             self.observer.rejected(id, place, Rejection::CountersOff);
             return Ok(false);
         }
-        let counted = !device.consumes.is_empty() && !(device.shareable && self.is_shared(place));
+        let counted = !device.consumes.is_empty() && !self.counters_paid(place);
         if counted && !self.counters_fit(place) {
             self.observer.rejected(id, place, Rejection::Counters);
             return Ok(false);
         }
-        if self.features.device_taints && self.blocking_taint(alternative, place) {
+        if self.features.device_taints && self.blocking_taint(alternative, place).is_some() {
             self.observer.rejected(id, place, Rejection::Taint);
             return Ok(false);
         }
@@ -478,21 +487,58 @@ impl<'a, O: Observer> Attempt<'a, O> {
         }
     }
 
-    pub(crate) fn blocking_taint(&self, alternative: &Alternative, place: &Place<'_>) -> bool {
+    /// The first taint that keeps the device from being used.
+    pub(crate) fn blocking_taint(
+        &self,
+        alternative: &Alternative,
+        place: &Place<'a>,
+    ) -> Option<&'a Taint> {
         let tolerations = alternative.tolerations.as_deref().unwrap_or_default();
         let extra = place.pool.info.extra_taints(place.slot);
-        place
-            .device
-            .taints
-            .iter()
-            .chain(extra)
-            .any(|taint| taint.prevents(tolerations))
+        let mut taints = place.device.taints.iter().chain(extra);
+        taints.find(|taint| taint.prevents(tolerations))
     }
 
     /// Whether the device has a share already, so that its counters are paid for.
-    fn is_shared(&self, place: &Place<'_>) -> bool {
-        place.pool.usage.is_shared(place.slot)
-            || self.scratch.picks.iter().any(|p| p.device == place.number)
+    pub(crate) fn counters_paid(&self, place: &Place<'_>) -> bool {
+        let picked = || self.scratch.picks.iter().any(|p| p.device == place.number);
+        place.device.shareable && (place.pool.usage.is_shared(place.slot) || picked())
+    }
+
+    /// The checks of [`Attempt::pick`] that do not depend on other picks. For all that this refuses, `pick` refuses too.
+    pub(crate) fn could_pick(&self, alternative: &Alternative, place: &Place<'a>) -> bool {
+        let device = place.device;
+        if !device.consumes.is_empty() {
+            let possible = self.features.partitionable_devices
+                && (self.counters_paid(place) || self.counters_fit(place));
+            if !possible {
+                return false;
+            }
+        }
+        if self.features.device_taints && self.blocking_taint(alternative, place).is_some() {
+            return false;
+        }
+        let described = &self.claims.claims[alternative.claim as usize].constraints;
+        alternative.constraints.iter().all(|constraint| {
+            let name = &described[*constraint as usize].attribute;
+            let attribute = device.attribute(&place.pool.info.driver, name);
+            attribute.is_some_and(|a| !self.features.list_type_attributes || a.values().is_some())
+        })
+    }
+
+    /// What is left of all counters.
+    pub(crate) fn counters_left(&self) -> &[Amount] {
+        &self.scratch.counters
+    }
+
+    /// What is left of the counters of one pool.
+    pub(crate) fn counters_of(&self, part: usize) -> &[Amount] {
+        let part = &self.parts[part];
+        if part.view.state != ViewState::Usable {
+            return &[];
+        }
+        let range = part.info().counters_of(part.view.generation);
+        &self.scratch.counters[part.first_counter..part.first_counter + range.len()]
     }
 
     pub(crate) fn counters_fit(&self, place: &Place<'_>) -> bool {

@@ -371,9 +371,4 @@ impl Cluster {
             visit(self.pools.get(*id as usize))?;
         }
     }
-
-    /// Every pool that is known, in no particular order.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = &Pool> {
-        self.pools.iter()
-    }
 }

@@ -227,8 +227,4 @@ impl Device {
             _ => None,
         })
     }
-
-    pub(crate) fn attributes(&self) -> &[(SmolStr, Attribute)] {
-        &self.attributes
-    }
 }

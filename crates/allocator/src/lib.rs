@@ -38,6 +38,7 @@ mod capacity;
 mod claims;
 mod cluster;
 mod device;
+pub mod explain;
 mod features;
 mod node;
 mod observer;
@@ -49,7 +50,7 @@ mod slice;
 mod taint;
 
 pub use allocation::{AllocatedDevice, Allocation};
-pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome};
+pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
 pub use claims::{Claims, Classes, MAX_RESULTS};
 pub use cluster::{Cluster, Held, HeldKind, Holder};
 pub use features::Features;

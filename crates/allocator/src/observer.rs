@@ -36,10 +36,26 @@ pub(crate) enum Rejection {
     Constraint(u32),
 }
 
+/// Why a part of the search was left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// The request with this first alternative has too few candidates.
+    Request(u32),
+    /// No choice of devices can satisfy a constraint.
+    Constraint { claim: u32, constraint: u32 },
+    /// The counters do not allow as many devices.
+    Counters,
+    /// There are too few devices for all requests together.
+    Devices,
+}
+
 /// Sees what a search does. All methods do nothing unless told otherwise, so that watching costs nothing when nobody does.
 pub(crate) trait Observer {
     /// The device was looked at for an alternative and not taken.
     fn rejected(&mut self, _alternative: u32, _place: &Place<'_>, _why: Rejection) {}
+
+    /// A part of the search, maybe all of it, cannot have a solution.
+    fn proven(&mut self, _proof: Proof) {}
 }
 
 /// Watches nothing.

@@ -1,13 +1,18 @@
 //! The search: depth first over claims, requests and devices, the first solution wins.
 //!
-//! The order is a contract (drivers choose names by it), so everything that makes the search faster may only leave out
-//! parts of the tree that hold no solution.
+//! The order is a contract (drivers choose names by it), so everything that makes the search
+//! faster may only leave out parts of the tree that hold no solution.
 
 use crate::attempt::Attempt;
 use crate::claims::{MAX_RESULTS, Mode};
 use crate::observer::{Observer, Rejection};
 use crate::pool::ViewState;
 use crate::{Error, Limits};
+
+mod bits;
+mod prune;
+
+use prune::{Pruner, Survey};
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,11 +39,33 @@ struct Position {
     start: Cursor,
 }
 
+impl Position {
+    fn start_of(claim: u32, request: u32) -> Self {
+        let start = Cursor { part: 0, index: 0 };
+        Self {
+            claim,
+            request,
+            alternative: None,
+            taken: 0,
+            start,
+        }
+    }
+}
+
 /// A device position: pool and index in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Cursor {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cursor {
     part: u32,
     index: u32,
+}
+
+impl Cursor {
+    fn behind(self) -> Self {
+        Self {
+            index: self.index + 1,
+            ..self
+        }
+    }
 }
 
 /// A decision that can be taken differently.
@@ -46,6 +73,8 @@ pub(crate) struct Cursor {
 struct Choice {
     position: Position,
     kind: Kind,
+    /// Where the devices that failed here start in `Search::failed`.
+    failed: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +83,8 @@ enum Kind {
     Device(Cursor),
     /// The next device of "all", for which there is no other choice.
     All,
-    /// An alternative of a list. `exceeded`: all that failed so far failed because there were too many devices.
+    /// An alternative of a list. `exceeded`: all that failed so far failed because there were too
+    /// many devices.
     List { exceeded: bool },
 }
 
@@ -62,7 +92,8 @@ enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failure {
     Nothing,
-    /// The devices of a claim would be more than a claim can have. That depends only on which alternatives of lists were chosen.
+    /// The devices of a claim would be more than a claim can have. That depends only on which
+    /// alternatives of lists were chosen.
     TooMany {
         claim: u32,
     },
@@ -74,9 +105,22 @@ enum Step {
     Failed(Failure),
 }
 
+/// What is known of the problem.
+enum Difficulty {
+    /// No dead end so far.
+    Easy,
+    /// Nothing can be left out.
+    Touchy,
+    Hard(Box<Pruner>),
+}
+
+/// The state of a search.
 pub(crate) struct Search<'s, 'a, O> {
     attempt: &'s mut Attempt<'a, O>,
     choices: Vec<Choice>,
+    /// Classes of devices that were tried in vain, for all choices one after the other.
+    failed: Vec<u32>,
+    difficulty: Difficulty,
     steps: u64,
     limits: &'s Limits<'s>,
 }
@@ -86,6 +130,8 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         Self {
             attempt,
             choices: Vec::with_capacity(8),
+            failed: Vec::new(),
+            difficulty: Difficulty::Easy,
             steps: 0,
             limits,
         }
@@ -96,13 +142,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
     }
 
     pub(crate) fn run(&mut self) -> Result<Found, Error> {
-        let mut next = Position {
-            claim: 0,
-            request: 0,
-            alternative: None,
-            taken: 0,
-            start: Cursor::default(),
-        };
+        let mut next = Position::start_of(0, 0);
         loop {
             self.steps += 1;
             if self.steps > self.limits.steps {
@@ -135,29 +175,16 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         let Some(claim) = claims.claims.get(at.claim as usize) else {
             return Ok(Step::Solution);
         };
-        let begin = |claim, request| {
-            Step::Next(Position {
-                claim,
-                request,
-                alternative: None,
-                taken: 0,
-                start: Cursor::default(),
-            })
-        };
         let Some(request) = claim.requests.get(at.request as usize) else {
-            return Ok(begin(at.claim + 1, 0));
+            return Ok(Step::Next(Position::start_of(at.claim + 1, 0)));
         };
         let id = match at.alternative {
             Some(id) => id,
             None if request.is_list => {
-                self.choices.push(Choice {
-                    position: at,
-                    kind: Kind::List { exceeded: true },
-                });
-                return Ok(Step::Next(Position {
-                    alternative: Some(request.alternatives.0),
-                    ..at
-                }));
+                let alternative = Some(request.alternatives.0);
+                let at = Position { alternative, ..at };
+                self.choose(at, Kind::List { exceeded: true });
+                return Ok(Step::Next(at));
             }
             None => request.alternatives.0,
         };
@@ -171,15 +198,10 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
             return Ok(Step::Failed(Failure::Nothing));
         }
         if at.taken >= count {
-            return Ok(begin(at.claim, at.request + 1));
+            return Ok(Step::Next(Position::start_of(at.claim, at.request + 1)));
         }
-        let picked = self
-            .attempt
-            .picks()
-            .iter()
-            .rev()
-            .take_while(|p| p.claim == at.claim)
-            .count() as i64;
+        let picks = self.attempt.picks().iter().rev();
+        let picked = picks.take_while(|p| p.claim == at.claim).count() as i64;
         if picked + count - at.taken > MAX_RESULTS {
             return Ok(Step::Failed(Failure::TooMany { claim: at.claim }));
         }
@@ -188,29 +210,42 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
             ..at
         };
         if mode == Mode::All {
-            let place = self
-                .attempt
-                .place_of(self.attempt.all(id)[at.taken as usize]);
+            let number = self.attempt.all(id)[at.taken as usize];
+            let place = self.attempt.place_of(number);
             if !self.attempt.pick(id, &place, true)? {
                 return Ok(Step::Failed(Failure::Nothing));
             }
-            self.choices.push(Choice {
-                position: at,
-                kind: Kind::All,
-            });
+            self.choose(at, Kind::All);
             return Ok(Step::Next(Position {
                 taken: at.taken + 1,
                 ..at
             }));
         }
-        self.next_device(at, at.start)
+        if let Difficulty::Hard(pruner) = &mut self.difficulty
+            && pruner.hopeless(self.attempt, &at)
+        {
+            return Ok(Step::Failed(Failure::Nothing));
+        }
+        self.next_device(at, at.start, self.failed.len())
     }
 
-    /// Takes the first device at or behind the cursor that can be taken.
-    fn next_device(&mut self, at: Position, mut cursor: Cursor) -> Result<Step, Error> {
+    fn choose(&mut self, position: Position, kind: Kind) {
+        self.choices.push(Choice {
+            position,
+            kind,
+            failed: self.failed.len(),
+        });
+    }
+
+    /// Takes the first device at or behind the cursor that can be taken. `failed` is where the
+    /// list of devices that failed at this position starts.
+    fn next_device(
+        &mut self,
+        at: Position,
+        mut cursor: Cursor,
+        failed: usize,
+    ) -> Result<Step, Error> {
         let id = at.alternative.unwrap_or_default();
-        let claims = self.attempt.claims;
-        let alternative = &claims.alternatives[id as usize];
         while let Some(part) = self.attempt.parts.get(cursor.part as usize) {
             if cursor.index >= part.len() || part.view.state != ViewState::Usable {
                 cursor = Cursor {
@@ -219,40 +254,57 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
                 };
                 continue;
             }
-            let place = self.attempt.place(cursor.part, cursor.index);
-            let picked = if self.attempt.in_use(alternative, &place) {
-                self.attempt.observer.rejected(id, &place, Rejection::InUse);
-                false
-            } else if !self.attempt.selectable(id, &place)? {
-                false
-            } else if self.attempt.features.consumable_capacity
-                && !self.attempt.capacity_fits(alternative, &place)
-            {
-                self.attempt
-                    .observer
-                    .rejected(id, &place, Rejection::Capacity);
-                false
-            } else {
-                self.attempt.pick(id, &place, false)?
-            };
-            let behind = Cursor {
-                part: cursor.part,
-                index: cursor.index + 1,
-            };
-            if picked {
+            if self.try_device(id, cursor, failed)? {
+                let kind = Kind::Device(cursor);
                 self.choices.push(Choice {
                     position: at,
-                    kind: Kind::Device(cursor),
+                    kind,
+                    failed,
                 });
                 return Ok(Step::Next(Position {
                     taken: at.taken + 1,
-                    start: behind,
+                    start: cursor.behind(),
                     ..at
                 }));
             }
-            cursor = behind;
+            cursor = cursor.behind();
+        }
+        self.failed.truncate(failed);
+        if let Difficulty::Hard(pruner) = &mut self.difficulty {
+            pruner.bury(self.attempt, &at);
         }
         Ok(Step::Failed(Failure::Nothing))
+    }
+
+    /// Picks a device if that is possible and not pointless.
+    fn try_device(&mut self, id: u32, cursor: Cursor, failed: usize) -> Result<bool, Error> {
+        let claims = self.attempt.claims;
+        let alternative = &claims.alternatives[id as usize];
+        let place = self.attempt.place(cursor.part, cursor.index);
+        if let Difficulty::Hard(pruner) = &self.difficulty {
+            // With admin access, devices that are alike can still differ in who else has them.
+            let twin_failed =
+                || !alternative.admin && self.failed[failed..].contains(&pruner.twin(place.number));
+            if !pruner.allows(id, place.number) || twin_failed() {
+                return Ok(false);
+            }
+        }
+        // The order of the checks is upstream's: selectors can fail, and then it matters.
+        if self.attempt.in_use(alternative, &place) {
+            self.attempt.observer.rejected(id, &place, Rejection::InUse);
+            return Ok(false);
+        }
+        if !self.attempt.selectable(id, &place)? {
+            return Ok(false);
+        }
+        if self.attempt.features.consumable_capacity
+            && !self.attempt.capacity_fits(alternative, &place)
+        {
+            let observer = &mut self.attempt.observer;
+            observer.rejected(id, &place, Rejection::Capacity);
+            return Ok(false);
+        }
+        self.attempt.pick(id, &place, false)
     }
 
     /// Takes a decision back and takes the next one, if there is any.
@@ -268,43 +320,55 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
                 self.attempt.unpick();
                 if failure != Failure::Nothing {
                     // Other devices for the same request do not make them fewer.
+                    self.failed.truncate(choice.failed);
                     return Ok(Step::Failed(failure));
                 }
-                self.next_device(
-                    at,
-                    Cursor {
-                        index: cursor.index + 1,
-                        ..cursor
-                    },
-                )
+                match &self.difficulty {
+                    Difficulty::Easy => return Ok(self.harden()),
+                    Difficulty::Touchy => {}
+                    Difficulty::Hard(pruner) => {
+                        let part = &self.attempt.parts[cursor.part as usize];
+                        self.failed.push(pruner.twin(part.first + cursor.index));
+                    }
+                }
+                self.next_device(at, cursor.behind(), choice.failed)
             }
             Kind::All => {
                 self.attempt.unpick();
                 Ok(Step::Failed(failure))
             }
             Kind::List { exceeded } => {
+                let claim = &self.attempt.claims.claims[at.claim as usize];
+                let (first, end) = claim.requests[at.request as usize].alternatives;
                 let exceeded = exceeded && failure != Failure::Nothing;
-                let request =
-                    &self.attempt.claims.claims[at.claim as usize].requests[at.request as usize];
-                let tried = at.alternative.unwrap_or(request.alternatives.0);
-                if tried + 1 >= request.alternatives.1 {
+                let next = at.alternative.unwrap_or(first) + 1;
+                if next >= end {
                     let too_many = Failure::TooMany { claim: at.claim };
-                    return Ok(Step::Failed(if exceeded {
-                        too_many
-                    } else {
-                        Failure::Nothing
-                    }));
+                    let failure = if exceeded { too_many } else { Failure::Nothing };
+                    return Ok(Step::Failed(failure));
                 }
                 let at = Position {
-                    alternative: Some(tried + 1),
+                    alternative: Some(next),
                     ..at
                 };
-                self.choices.push(Choice {
-                    position: at,
-                    kind: Kind::List { exceeded },
-                });
+                self.choose(at, Kind::List { exceeded });
                 Ok(Step::Next(at))
             }
         }
+    }
+
+    /// Called at the first dead end: finds out what can be known about the problem, and starts
+    /// again with that.
+    fn harden(&mut self) -> Step {
+        while !self.attempt.picks().is_empty() {
+            self.attempt.unpick();
+        }
+        self.choices.clear();
+        self.difficulty = match Pruner::survey(self.attempt) {
+            Survey::Hopeless => return Step::Failed(Failure::Nothing),
+            Survey::Touchy => Difficulty::Touchy,
+            Survey::Clear(pruner) => Difficulty::Hard(pruner),
+        };
+        Step::Next(Position::start_of(0, 0))
     }
 }

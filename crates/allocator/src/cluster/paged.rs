@@ -55,12 +55,6 @@ impl<T: Clone> Paged<T> {
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut T {
         Arc::make_mut(&mut Arc::make_mut(&mut self.pages[index / PAGE])[index % PAGE])
     }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.pages
-            .iter()
-            .flat_map(|page| page.iter().map(|value| &**value))
-    }
 }
 
 /// A hash map. A copy shares all shards; writing copies the one shard that is touched.

@@ -120,10 +120,6 @@ impl Usage {
     pub(crate) fn available(&self) -> &[Amount] {
         &self.available
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.devices.is_empty()
-    }
 }
 
 fn get(bits: &[u64], slot: u32) -> bool {

@@ -11,7 +11,6 @@ pub fn block_on<F>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Re
 where
     F: Future<Output = anyhow::Result<()>>,
 {
-    log_to_stderr();
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let shutdown = CancellationToken::new();
@@ -23,17 +22,6 @@ where
         });
         component(shutdown).await
     })
-}
-
-/// Structured logs on standard error; `RUST_LOG` says what, by default what a user should know.
-fn log_to_stderr() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // A second call in one process changes nothing.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .try_init();
 }
 
 /// Completes on SIGINT or SIGTERM, which are caught from now on.

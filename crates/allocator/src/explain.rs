@@ -1,0 +1,247 @@
+//! Why claims fit a node or do not.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::allocator::{Allocator, Limits, Outcome, Policy};
+use crate::attempt::{Attempt, Scratch};
+use crate::claims::{Alternative, Claims, ConstraintKind, Mode};
+use crate::cluster::Cluster;
+use crate::node::Node;
+use crate::observer::{Observer, Place, Proof};
+use crate::pool::ViewState;
+use crate::selector::SelectorCache;
+
+mod funnel;
+mod miss;
+
+pub use funnel::{InUse, NearMiss, Stage, StageKind};
+
+/// What there was for each request on a node, and what of it was left at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Name of the node.
+    pub node: String,
+    /// The claims fit.
+    pub fits: bool,
+    /// Everything in one line, for events and command lines.
+    pub line: String,
+    /// Every request of every claim; of a list, every alternative.
+    pub requests: Vec<RequestExplanation>,
+    /// Pools that cannot be used on this node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unusable_pools: Vec<UnusablePool>,
+}
+
+/// What there was for a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestExplanation {
+    /// `namespace/name` of the claim.
+    pub claim: String,
+    /// `request` or `request/subrequest`.
+    pub request: String,
+    /// How many devices it needs; for "all", how many there are.
+    pub needs: i64,
+    /// How many devices are left after each check, in order.
+    pub funnel: Vec<Stage>,
+    /// Devices that would do if others did not have them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub in_use: Vec<InUse>,
+    /// The device that comes closest, and what it lacks; when there are too few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<NearMiss>,
+}
+
+/// A pool that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnusablePool {
+    /// Name of the driver.
+    pub driver: String,
+    /// Name of the pool.
+    pub pool: String,
+    /// What is the matter.
+    pub reason: String,
+}
+
+impl RequestExplanation {
+    /// How many devices are left at the end.
+    pub fn left(&self) -> i64 {
+        self.funnel.last().map_or(0, |stage| stage.left)
+    }
+
+    fn short(&self) -> bool {
+        self.left() < self.needs.max(1)
+    }
+}
+
+/// Remembers why the search gave up on everything.
+#[derive(Debug, Default)]
+struct Trace {
+    proof: Option<Proof>,
+}
+
+impl Observer for Trace {
+    fn proven(&mut self, proof: Proof) {
+        self.proof.get_or_insert(proof);
+    }
+}
+
+impl Allocator {
+    /// As [`Allocator::allocate`], with the reasons. Much slower: it looks at every device for every request.
+    pub fn explain(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        limits: &Limits<'_>,
+    ) -> (Outcome, Explanation) {
+        let mut trace = Trace::default();
+        let outcome = self.observed(cluster, node, claims, limits, &mut trace);
+        let mut explanation = Explanation {
+            node: node.name().to_string(),
+            fits: matches!(outcome, Outcome::Allocated(_)),
+            line: String::new(),
+            requests: Vec::new(),
+            unusable_pools: Vec::new(),
+        };
+        let mut scratch = Scratch::default();
+        let mut nothing = ();
+        let attempt = Attempt::new(
+            cluster,
+            node,
+            claims,
+            Policy::FirstFit,
+            &mut scratch,
+            &mut nothing,
+        );
+        if let Ok(mut attempt) = attempt {
+            explanation.unusable_pools = unusable(&attempt);
+            let cache = SelectorCache::new();
+            for id in 0..claims.alternatives.len() as u32 {
+                explanation
+                    .requests
+                    .push(funnel::explain(&mut attempt, id, &cache));
+            }
+        }
+        explanation.line = line(claims, &outcome, &explanation, trace.proof);
+        (outcome, explanation)
+    }
+}
+
+fn unusable<O>(attempt: &Attempt<'_, O>) -> Vec<UnusablePool> {
+    let troubled = attempt.parts.iter().filter_map(|part| {
+        let reason = match &part.view.state {
+            ViewState::Usable => return None,
+            ViewState::Incomplete => "some of its slices are not published yet".to_owned(),
+            ViewState::Invalid(reason) => reason.clone(),
+        };
+        Some(UnusablePool {
+            driver: part.pool.info.driver.to_string(),
+            pool: part.pool.info.name.to_string(),
+            reason,
+        })
+    });
+    troubled.collect()
+}
+
+fn line(
+    claims: &Claims,
+    outcome: &Outcome,
+    explanation: &Explanation,
+    proof: Option<Proof>,
+) -> String {
+    let mut text = match outcome {
+        Outcome::Allocated(found) => {
+            let devices = found
+                .devices(claims)
+                .map(|d| format!("{}={}/{}", d.request, d.pool, d.device));
+            return format!("fits: {}", devices.collect::<Vec<_>>().join(", "));
+        }
+        Outcome::Interrupted => return "stopped before the answer was known".into(),
+        Outcome::GaveUp { steps } => {
+            return format!("gave up after {steps} steps, the answer is not known");
+        }
+        Outcome::Failed(error) if error.kind == crate::ErrorKind::Fatal => {
+            return error.text.clone();
+        }
+        Outcome::Failed(error) => format!("{error}; "),
+        Outcome::DoesNotFit => String::new(),
+    };
+    let list = blamed(claims, explanation);
+    if list.is_empty() {
+        text += &jointly(claims, proof);
+    }
+    for (index, request) in list.iter().enumerate() {
+        let separator = if index > 0 { "; or " } else { "" };
+        let _ = write!(text, "{separator}{}", funnel::sentence(request));
+    }
+    for pool in &explanation.unusable_pools {
+        let _ = write!(
+            text,
+            "; pool {}/{} cannot be used: {}",
+            pool.driver, pool.pool, pool.reason
+        );
+    }
+    text
+}
+
+/// The alternatives of the first request that cannot be met whatever the others get.
+fn blamed<'a>(claims: &Claims, explanation: &'a Explanation) -> &'a [RequestExplanation] {
+    let requests = claims.claims.iter().flat_map(|c| &c.requests);
+    let mut ranges = requests.map(|r| r.alternatives.0 as usize..r.alternatives.1 as usize);
+    ranges
+        .find_map(|range| {
+            let list = explanation.requests.get(range)?;
+            list.iter().all(RequestExplanation::short).then_some(list)
+        })
+        .unwrap_or_default()
+}
+
+/// Why requests that could each be met cannot be met together.
+fn jointly(claims: &Claims, proof: Option<Proof>) -> String {
+    match proof {
+        Some(Proof::Constraint { claim, constraint }) => {
+            let claim = &claims.claims[claim as usize];
+            let constraint = &claim.constraints[constraint as usize];
+            let what = match constraint.kind {
+                ConstraintKind::Match => "enough devices with the same",
+                ConstraintKind::Distinct => "enough devices with different",
+            };
+            format!(
+                "claim {}: there are not {what} {}",
+                claim.shown, constraint.attribute
+            )
+        }
+        Some(Proof::Counters) => "the shared counters do not allow as many devices".into(),
+        Some(Proof::Devices) => "there are not enough devices for all requests together".into(),
+        Some(Proof::Request(_)) | None => {
+            "no choice of devices suits all requests and constraints together".into()
+        }
+    }
+}
+
+/// The request that an alternative belongs to, in words.
+fn shown_request(claims: &Claims, alternative: &Alternative) -> (String, String) {
+    let claim = &claims.claims[alternative.claim as usize];
+    (claim.shown.to_string(), alternative.result_name.to_string())
+}
+
+/// How many devices an alternative needs, where that does not depend on the node.
+fn fixed_count(alternative: &Alternative) -> Option<i64> {
+    match alternative.mode {
+        Mode::Exact(count) => Some(count),
+        _ => None,
+    }
+}
+
+/// `pool/device`.
+fn shown_device(place: &Place<'_>) -> String {
+    format!("{}/{}", place.pool.info.name, place.device.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,430 @@
+//! The funnel of one request: how many devices each check leaves.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::{RequestExplanation, fixed_count, miss, shown_device, shown_request};
+use crate::attempt::Attempt;
+use crate::claims::{Alternative, ConstraintKind};
+use crate::observer::{Observer, Place};
+use crate::pool::ViewState;
+use crate::selector::SelectorCache;
+
+/// A check and what it leaves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stage {
+    /// The check.
+    pub kind: StageKind,
+    /// What exactly was checked: the selector, the constraint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Devices that passed this and all checks before.
+    pub left: i64,
+}
+
+/// The checks, in the order of the funnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StageKind {
+    /// Devices in usable pools that the node can reach.
+    Seen,
+    /// A selector of the class.
+    Class,
+    /// A selector of the request.
+    Selector,
+    /// The device itself is for this node.
+    Node,
+    /// Taints that are not tolerated.
+    Taints,
+    /// Nobody else has the device.
+    InUse,
+    /// Enough capacity is left.
+    Capacity,
+    /// Enough of the shared counters is left.
+    Counters,
+    /// The device has the attribute of a constraint, and this many agree or differ as it says.
+    Constraint,
+}
+
+/// A device that would do if nobody had it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InUse {
+    /// `pool/device`.
+    pub device: String,
+    /// The claims that have it.
+    pub by: Vec<String>,
+}
+
+/// A device that almost does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NearMiss {
+    /// `pool/device`.
+    pub device: String,
+    /// What it lacks.
+    pub reason: String,
+}
+
+/// What a device failed at: the index of the stage, how much is wrong, and the words for it.
+struct Failed {
+    stage: usize,
+    wrong: usize,
+    reason: String,
+}
+
+pub(super) fn explain<O: Observer>(
+    attempt: &mut Attempt<'_, O>,
+    id: u32,
+    cache: &SelectorCache,
+) -> RequestExplanation {
+    let claims = attempt.claims;
+    let alternative = &claims.alternatives[id as usize];
+    let mut stages = stages(attempt, alternative);
+    let mut passed = Vec::new();
+    let (mut in_use, mut nearest): (Vec<InUse>, Option<(Failed, String)>) = (Vec::new(), None);
+    for part in 0..attempt.parts.len() {
+        if attempt.parts[part].view.state != ViewState::Usable {
+            continue;
+        }
+        for index in 0..attempt.parts[part].len() {
+            let place = attempt.place(part as u32, index);
+            let failed = check(attempt, alternative, &place, &stages, cache);
+            let end = failed.as_ref().map_or(stages.len(), |f| f.stage);
+            stages[..end].iter_mut().for_each(|stage| stage.left += 1);
+            let Some(failed) = failed else {
+                passed.push(place);
+                continue;
+            };
+            if stages[failed.stage].kind == StageKind::InUse {
+                in_use.push(InUse {
+                    device: shown_device(&place),
+                    by: holders(&place),
+                });
+            }
+            let nearer = nearest.as_ref().is_none_or(|(best, _)| {
+                failed.stage > best.stage || failed.stage == best.stage && failed.wrong < best.wrong
+            });
+            if nearer {
+                nearest = Some((failed, shown_device(&place)));
+            }
+        }
+    }
+    let needs = fixed_count(alternative).unwrap_or_else(|| wanted_by_all(&stages));
+    constraints(attempt, alternative, &passed, &mut stages);
+    let (claim, request) = shown_request(claims, alternative);
+    let mut explanation = RequestExplanation {
+        claim,
+        request,
+        needs,
+        funnel: stages,
+        in_use,
+        nearest: None,
+    };
+    if explanation.short() {
+        explanation.nearest = nearest.map(|(failed, device)| NearMiss {
+            device,
+            reason: failed.reason,
+        });
+    }
+    explanation
+}
+
+/// "All" is everything that is selected, so that later checks must not lose any.
+fn wanted_by_all(stages: &[Stage]) -> i64 {
+    let selected = stages.iter().rev().find(|s| {
+        matches!(
+            s.kind,
+            StageKind::Seen | StageKind::Class | StageKind::Selector | StageKind::Node
+        )
+    });
+    selected.map_or(0, |s| s.left)
+}
+
+/// The checks for an alternative. What can never fail is left out.
+fn stages<O: Observer>(attempt: &Attempt<'_, O>, alternative: &Alternative) -> Vec<Stage> {
+    let stage = |kind, detail: Option<&str>| Stage {
+        kind,
+        detail: detail.map(str::to_owned),
+        left: 0,
+    };
+    let mut list = vec![stage(StageKind::Seen, None)];
+    let class = &alternative.class;
+    if class.selectors.is_empty() {
+        list.push(stage(StageKind::Class, Some(&class.name)));
+    }
+    list.extend(
+        class
+            .selectors
+            .iter()
+            .map(|s| stage(StageKind::Class, Some(&s.expression))),
+    );
+    list.extend(
+        alternative
+            .selectors
+            .iter()
+            .map(|s| stage(StageKind::Selector, Some(&s.expression))),
+    );
+    let slots = || {
+        let parts = attempt.parts.iter();
+        parts.flat_map(|p| {
+            p.view
+                .slots
+                .iter()
+                .map(|slot| (p.pool.info.slice(*slot), p.pool.info.device(*slot)))
+        })
+    };
+    if slots().any(|(slice, _)| slice.per_device) {
+        list.push(stage(StageKind::Node, None));
+    }
+    if attempt.features.device_taints {
+        list.push(stage(StageKind::Taints, None));
+    }
+    if !alternative.admin {
+        list.push(stage(StageKind::InUse, None));
+    }
+    if attempt.features.consumable_capacity
+        && (!alternative.capacity.is_empty() || slots().any(|(_, device)| device.shareable))
+    {
+        list.push(stage(StageKind::Capacity, None));
+    }
+    if slots().any(|(_, device)| !device.consumes.is_empty()) {
+        list.push(stage(StageKind::Counters, None));
+    }
+    list
+}
+
+/// The first stage that a device does not pass.
+fn check<O: Observer>(
+    attempt: &Attempt<'_, O>,
+    alternative: &Alternative,
+    place: &Place<'_>,
+    stages: &[Stage],
+    cache: &SelectorCache,
+) -> Option<Failed> {
+    let (device, driver) = (place.device, &place.pool.info.driver);
+    let features = &attempt.features;
+    let (mut class, mut own) = (
+        alternative.class.selectors.iter(),
+        alternative.selectors.iter(),
+    );
+    stages.iter().enumerate().find_map(|(stage, described)| {
+        let failed = |reason: String| {
+            Some(Failed {
+                stage,
+                wrong: 1,
+                reason,
+            })
+        };
+        match described.kind {
+            StageKind::Class | StageKind::Selector => {
+                let list = if described.kind == StageKind::Class {
+                    &mut class
+                } else {
+                    &mut own
+                };
+                let selector = list.next()?;
+                match selector.matches(&device.cel) {
+                    Ok(true) => None,
+                    Ok(false) => {
+                        let (wrong, reason) =
+                            miss::describe(features, cache, selector, driver, device);
+                        Some(Failed {
+                            stage,
+                            wrong,
+                            reason,
+                        })
+                    }
+                    Err(error) => failed(error),
+                }
+            }
+            StageKind::Node => match device.scope.matches(attempt.node) {
+                _ if !place.pool.info.slice(place.slot).per_device => None,
+                Ok(true) => None,
+                Ok(false) => failed("it is for other nodes".into()),
+                Err(error) => failed(error.to_owned()),
+            },
+            StageKind::Taints => attempt
+                .blocking_taint(alternative, place)
+                .and_then(|taint| failed(format!("taint {taint} is not tolerated"))),
+            StageKind::InUse if attempt.in_use(alternative, place) => {
+                failed(format!("in use by {}", holders(place).join(", ")))
+            }
+            StageKind::Capacity if !attempt.capacity_fits(alternative, place) => {
+                failed(lacking(alternative, place))
+            }
+            StageKind::Counters if !counters_fit(attempt, place) => {
+                failed(counters(attempt, place))
+            }
+            _ => None,
+        }
+    })
+}
+
+fn holders(place: &Place<'_>) -> Vec<String> {
+    let used = place.pool.usage.device(&place.device.name);
+    used.iter()
+        .flat_map(|u| &u.dedicated)
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// The capacity that is missing.
+fn lacking(alternative: &Alternative, place: &Place<'_>) -> String {
+    let device = place.device;
+    let unknown = alternative
+        .capacity
+        .iter()
+        .find(|(name, _)| device.capacity.iter().all(|c| c.name != *name));
+    if let Some((name, _)) = unknown {
+        return format!("it has no capacity {name}");
+    }
+    for capacity in &device.capacity {
+        let consumed = capacity.consumed(alternative.requested(&capacity.name));
+        let (name, value) = (&capacity.name, &capacity.value);
+        if capacity.refuses(consumed.amount()) {
+            return format!("its policy for {name} does not allow {}", consumed.text());
+        }
+        let used = place
+            .pool
+            .usage
+            .device(&device.name)
+            .map(|u| u.consumed(name))
+            .unwrap_or_default();
+        if used.plus(consumed.amount()) > value.amount {
+            let left = value.amount.minus(used).shown();
+            return format!(
+                "{name} {left} left of {}, request takes {}",
+                value.text,
+                consumed.text()
+            );
+        }
+    }
+    "not enough capacity".into()
+}
+
+fn counters_fit<O: Observer>(attempt: &Attempt<'_, O>, place: &Place<'_>) -> bool {
+    place.device.consumes.is_empty()
+        || attempt.features.partitionable_devices
+            && (attempt.counters_paid(place) || attempt.counters_fit(place))
+}
+
+/// The counter that is missing.
+fn counters<O: Observer>(attempt: &Attempt<'_, O>, place: &Place<'_>) -> String {
+    if !attempt.features.partitionable_devices {
+        return "it consumes counters, but the DRAPartitionableDevices feature is disabled".into();
+    }
+    let info = &place.pool.info;
+    let available = place.pool.usage.available();
+    for (counter, amount) in info.consumption(place.slot) {
+        let (described, left) = (
+            &info.counters()[*counter as usize],
+            available[*counter as usize],
+        );
+        if left < *amount {
+            return format!(
+                "counter {}/{}: {} left, it takes {}",
+                described.set,
+                described.name,
+                left.shown(),
+                amount.shown()
+            );
+        }
+    }
+    "a shared counter of its pool is overdrawn".into()
+}
+
+/// Adds a stage for each constraint: how many of the devices that passed can be used together.
+fn constraints<O: Observer>(
+    attempt: &Attempt<'_, O>,
+    alternative: &Alternative,
+    passed: &[Place<'_>],
+    stages: &mut Vec<Stage>,
+) {
+    let described = &attempt.claims.claims[alternative.claim as usize].constraints;
+    for constraint in alternative
+        .constraints
+        .iter()
+        .map(|c| &described[*c as usize])
+    {
+        let mut values: Vec<(&crate::device::Value, i64)> = Vec::new();
+        for place in passed {
+            let attribute = place
+                .device
+                .attribute(&place.pool.info.driver, &constraint.attribute);
+            for value in attribute.and_then(|a| a.values()).unwrap_or_default() {
+                match values.iter_mut().find(|(v, _)| *v == value) {
+                    Some((_, count)) => *count += 1,
+                    None => values.push((value, 1)),
+                }
+            }
+        }
+        let (kind, left) = match constraint.kind {
+            ConstraintKind::Match => (
+                "matchAttribute",
+                values.iter().map(|(_, n)| *n).max().unwrap_or(0),
+            ),
+            ConstraintKind::Distinct => ("distinctAttribute", values.len() as i64),
+        };
+        let before = stages.last().map_or(0, |s| s.left);
+        stages.push(Stage {
+            kind: StageKind::Constraint,
+            detail: Some(format!("{kind} {}", constraint.attribute)),
+            left: left.min(before),
+        });
+    }
+}
+
+/// A request that cannot be met, in a sentence.
+pub(super) fn sentence(request: &RequestExplanation) -> String {
+    let needs = request.needs.max(1);
+    let mut text = format!(
+        "claim {}, request {} needs {needs} device{}",
+        request.claim,
+        request.request,
+        plural(needs)
+    );
+    let mut before = 0;
+    for (index, stage) in request.funnel.iter().enumerate() {
+        if index == 0 {
+            let _ = match stage.left {
+                0 => write!(text, ", the node has none"),
+                seen => write!(text, ", {seen} seen"),
+            };
+        } else if stage.left < before {
+            let left = stage.left;
+            let detail = stage.detail.as_deref().unwrap_or_default();
+            let _ = match stage.kind {
+                StageKind::Class => write!(text, ", {left} in the class"),
+                StageKind::Selector => write!(text, ", {left} selected by `{}`", shorten(detail)),
+                StageKind::Node => write!(text, ", {left} for this node"),
+                StageKind::Taints => write!(text, ", {left} without a taint"),
+                StageKind::InUse => write!(text, ", {left} not in use"),
+                StageKind::Capacity => write!(text, ", {left} with enough capacity"),
+                StageKind::Counters => write!(text, ", {left} with enough counters"),
+                StageKind::Constraint => write!(text, ", {left} together under {detail}"),
+                StageKind::Seen => Ok(()),
+            };
+        }
+        before = stage.left;
+    }
+    if let Some(near) = &request.nearest {
+        let _ = write!(text, "; nearest is {}: {}", near.device, near.reason);
+    }
+    text
+}
+
+fn plural(count: i64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+/// The start of a long expression.
+fn shorten(text: &str) -> String {
+    const MOST: usize = 100;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST - 1).chain(['…']).collect()
+}

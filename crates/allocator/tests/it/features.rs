@@ -1,0 +1,1 @@
+//! One test per behaviour, with readable problems.
