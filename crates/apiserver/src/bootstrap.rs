@@ -16,7 +16,7 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
         });
         ensure(server, "namespaces", name, namespace).await?;
     }
-    Ok(())
+    crate::custom::lifecycle::start(server).await
 }
 
 /// Stores an object unless its key is taken.

@@ -1,24 +1,351 @@
 //! Custom resources: what a CustomResourceDefinition adds to the registry.
+//!
+//! A definition is compiled once per change into a [`CustomResource`]; the [`lifecycle`] task watches definitions and keeps the
+//! registry up to date.
 
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_model::validate::meta as meta_rules;
+use allot_schema::{Node, definition, structural, structural::Structural};
 use serde_json::Value;
 
-/// The definition behind a custom resource.
-#[derive(Debug, Clone, PartialEq)]
+use crate::registry::{Resource, Subresource, Version, collection_name};
+use crate::strategy::Part;
+
+mod column;
+pub mod json_path;
+pub mod lifecycle;
+mod scale;
+
+pub use scale::Scale;
+
+/// The definition behind a custom resource, compiled.
+#[derive(Debug)]
 pub struct CustomResource {
-    /// The CustomResourceDefinition object.
-    pub definition: Value,
+    group: String,
+    kind: String,
+    namespaced: bool,
+    versions: Vec<CustomVersion>,
+}
+
+/// One version of a custom resource.
+#[derive(Debug)]
+struct CustomVersion {
+    name: String,
+    schema: Structural,
+    status: bool,
+    scale: Option<Scale>,
+    columns: Vec<column::CustomColumn>,
+    selectable: Vec<String>,
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
 }
 
 impl CustomResource {
-    /// Fields that selectors may use, as in `spec.color`.
+    /// Compiles a definition.
+    pub fn new(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let versions = definition::versions(object)
+            .iter()
+            .map(|version| CustomVersion {
+                name: text(version, "name").to_owned(),
+                schema: Structural::from_json(&version["schema"]["openAPIV3Schema"]),
+                status: version["subresources"]["status"].is_object(),
+                scale: Scale::of(&version["subresources"]["scale"]),
+                columns: column::columns(&version["additionalPrinterColumns"]),
+                selectable: version["selectableFields"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned())
+                    .collect(),
+            })
+            .collect();
+        Self {
+            group: text(spec, "group").to_owned(),
+            kind: text(&spec["names"], "kind").to_owned(),
+            namespaced: text(spec, "scope") == "Namespaced",
+            versions,
+        }
+    }
+
+    fn version(&self, name: &str) -> Option<&CustomVersion> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
+    /// Fields that selectors may use, as in `spec.color`; those of any version, as one watch may see several.
     pub fn selectable_fields(&self) -> Vec<String> {
-        Vec::new()
+        let mut fields: Vec<String> = self
+            .versions
+            .iter()
+            .flat_map(|version| version.selectable.clone())
+            .collect();
+        fields.sort_unstable();
+        fields.dedup();
+        fields
+    }
+
+    /// The schema of a version, for merging.
+    pub fn node(&self, version: &str) -> Option<Node<'_>> {
+        self.version(version)
+            .map(|version| Node::Custom(&version.schema))
+    }
+
+    /// The columns of a table in a version.
+    pub fn columns(&self, version: &str) -> Vec<crate::table::Column> {
+        self.version(version)
+            .map(|version| column::headers(&version.columns))
+            .unwrap_or_default()
+    }
+
+    /// The cells of a row.
+    pub fn row(&self, version: &str, object: &Value) -> Vec<Value> {
+        self.version(version)
+            .map(|version| column::cells(&version.columns, object))
+            .unwrap_or_default()
+    }
+
+    /// What the scale subresource of a version reads and writes.
+    pub fn scale(&self, version: &str) -> Option<&Scale> {
+        self.version(version)?.scale.as_ref()
+    }
+
+    /// Drops what the version does not know; says what, as strict decoding does. Nothing is known of a version that does not exist.
+    pub fn prune(&self, version: &str, object: &mut Value) -> Vec<String> {
+        let unknown = match self.version(version) {
+            Some(version) => structural::prune(object, &version.schema),
+            None => structural::prune(object, &Structural::default()),
+        };
+        unknown
+            .into_iter()
+            .map(|field| format!("unknown field {field:?}"))
+            .collect()
+    }
+
+    /// Fills in defaults; nulls that are no values go.
+    pub fn default(&self, version: &str, object: &mut Value) {
+        if let Some(version) = self.version(version) {
+            structural::prune_nulls(object, &version.schema);
+            structural::default(object, &version.schema);
+        }
+    }
+
+    /// Errors of a new object (no `old`) or of a change through an endpoint.
+    pub fn validate(
+        &self,
+        version: &str,
+        object: &Value,
+        old: Option<&Value>,
+        part: Part,
+    ) -> ErrorList {
+        let type_errors = self.validate_type(version, object);
+        let Some(version) = self.version(version).filter(|_| type_errors.is_empty()) else {
+            return type_errors;
+        };
+        let path = Path::new("metadata");
+        let (schema, root) = (&version.schema, Path::root());
+        let mut errors = match old {
+            None => {
+                let name_rule = allot_apimachinery::names::dns1123_subdomain;
+                meta_rules::object_meta(&object["metadata"], self.namespaced, name_rule, &path)
+            }
+            Some(old) => {
+                meta_rules::object_meta_update(&object["metadata"], &old["metadata"], &path)
+            }
+        };
+        match (part, old) {
+            (Part::Status, Some(old)) => {
+                if let (Some(status), Some(schema)) =
+                    (object.get("status"), schema.properties.get("status"))
+                {
+                    errors.extend(structural::validate_update(
+                        status,
+                        &old["status"],
+                        schema,
+                        &Path::new("status"),
+                    ));
+                }
+            }
+            (_, Some(old)) => {
+                errors.extend(structural::validate_update(object, old, schema, &root))
+            }
+            (_, None) => errors.extend(structural::validate(object, schema, &root)),
+        }
+        if let Some(scale) = &version.scale {
+            errors.extend(scale.validate(object, part));
+        }
+        let lists = |object: &Value| structural::validate_lists(object, schema, &root);
+        if old.is_none_or(|old| lists(old).is_empty()) {
+            errors.extend(lists(object));
+        }
+        if schema.has_rules() && errors.iter().any(blocks_rules) {
+            let detail = "some validation rules were not checked because the object was invalid; \
+                          correct the existing errors to complete validation";
+            errors.push(Error::invalid(&Path::new("<nil>"), &Value::Null, detail));
+        }
+        errors
+    }
+
+    fn validate_type(&self, version: &str, object: &Value) -> ErrorList {
+        let mut errors = ErrorList::new();
+        let kind = text(object, "kind");
+        if kind != self.kind {
+            errors.push(Error::invalid(
+                &Path::new("kind"),
+                kind,
+                format!("must be {}", self.kind),
+            ));
+        }
+        let wanted = format!("{}/{version}", self.group);
+        let found = text(object, "apiVersion");
+        if found != wanted {
+            errors.push(Error::invalid(
+                &Path::new("apiVersion"),
+                found,
+                format!("must be {wanted}"),
+            ));
+        }
+        errors
+    }
+
+    /// The status endpoint of a version exists.
+    pub fn has_status(&self, version: &str) -> bool {
+        self.version(version).is_some_and(|version| version.status)
     }
 }
 
-impl CustomResource {
-    /// The schema of a version, for merging.
-    pub fn node(&self, _version: &str) -> Option<allot_schema::Node<'_>> {
-        Some(allot_schema::Node::Deduced)
+/// Rules are not run on an object that has such an error: they could meet what their types exclude.
+fn blocks_rules(error: &Error) -> bool {
+    use allot_apimachinery::field::ErrorType;
+    matches!(
+        error.kind,
+        ErrorType::NotSupported
+            | ErrorType::Required
+            | ErrorType::TooLong
+            | ErrorType::TooMany
+            | ErrorType::TypeInvalid
+    )
+}
+
+/// The row of the registry that a definition makes.
+pub fn resource(object: &Value) -> Resource {
+    let spec = &object["spec"];
+    let names = &object["status"]["acceptedNames"];
+    let group = text(spec, "group").to_owned();
+    let plural = text(names, "plural").to_owned();
+    let kind = text(names, "kind").to_owned();
+    let mut versions: Vec<&Value> = definition::versions(object).iter().collect();
+    versions.sort_by(|a, b| priority(text(b, "name")).cmp(&priority(text(a, "name"))));
+    let words = |list: &[&str]| {
+        list.iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let sub = |name: &str, group: &str, version: &str, kind: &str| Subresource {
+        name: name.to_owned(),
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind: kind.to_owned(),
+        verbs: words(&["get", "patch", "update"]),
+    };
+    let custom = CustomResource::new(object);
+    let mut subresources = Vec::new();
+    if custom.versions.iter().any(|version| version.status) {
+        subresources.push(sub("status", "", "", &kind));
+    }
+    if custom
+        .versions
+        .iter()
+        .any(|version| version.scale.is_some())
+    {
+        subresources.push(sub("scale", "autoscaling", "v1", "Scale"));
+    }
+    Resource {
+        collection: collection_name(&group, &plural),
+        storage_version: definition::storage_version(object).to_owned(),
+        versions: versions
+            .iter()
+            .map(|version| Version {
+                name: text(version, "name").to_owned(),
+                served: version["served"] == true,
+                deprecation: deprecation(&group, &kind, version, &versions),
+            })
+            .collect(),
+        list_kind: text(names, "listKind").to_owned(),
+        singular: text(names, "singular").to_owned(),
+        short_names: strings(&names["shortNames"]),
+        categories: strings(&names["categories"]),
+        namespaced: text(spec, "scope") == "Namespaced",
+        verbs: words(&[
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ]),
+        subresources,
+        custom: Some(std::sync::Arc::new(custom)),
+        group,
+        kind,
+        plural,
     }
 }
+
+/// The warning that requests through a version get.
+fn deprecation(group: &str, kind: &str, version: &Value, all: &[&Value]) -> String {
+    if version["deprecated"] != true {
+        return String::new();
+    }
+    if let Some(warning) = version["deprecationWarning"].as_str() {
+        return warning.to_owned();
+    }
+    let name = text(version, "name");
+    let better = all.iter().find(|other| {
+        other["served"] == true
+            && other["deprecated"] != true
+            && priority(text(other, "name")) > priority(name)
+    });
+    let advice = better
+        .map(|better| format!("; use {group}/{} {kind}", text(better, "name")))
+        .unwrap_or_default();
+    format!("{group}/{name} {kind} is deprecated{advice}")
+}
+
+/// The order of versions: stable before beta before alpha, then by number; other names come last, in reverse order of their letters.
+fn priority(name: &str) -> (u8, u64, u64, std::cmp::Reverse<String>) {
+    let parsed = name.strip_prefix('v').and_then(|rest| {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let major: u64 = rest[..digits].parse().ok()?;
+        let (stage, minor) = match &rest[digits..] {
+            "" => (3, 0),
+            rest => match (rest.strip_prefix("beta"), rest.strip_prefix("alpha")) {
+                (Some(minor), _) => (2, minor.parse().ok()?),
+                (_, Some(minor)) => (1, minor.parse().ok()?),
+                _ => return None,
+            },
+        };
+        Some((stage, major, minor))
+    });
+    match parsed {
+        Some((stage, major, minor)) => (stage, major, minor, std::cmp::Reverse(String::new())),
+        None => (0, 0, 0, std::cmp::Reverse(name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

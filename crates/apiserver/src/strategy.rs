@@ -3,7 +3,7 @@
 //! The generic write path calls these in upstream's order: default, admit, prepare, validate. Behind them are
 //! `allot_model` (resource.k8s.io), `allot_schema` (the other built-in kinds) and definitions (custom kinds).
 
-use allot_apimachinery::field::{ErrorList, Path};
+use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use allot_model::validate::meta as meta_rules;
 use serde_json::{Value, json};
@@ -30,9 +30,18 @@ pub fn default(resource: &Resource, version: &str, object: &mut Value) {
         allot_model::defaults::default(kind, version, object, jiff::Timestamp::now());
         return;
     }
-    if resource.custom.is_none() {
-        allot_schema::defaults::apply(&resource.group, version, &resource.kind, object);
+    match &resource.custom {
+        Some(custom) => custom.default(version, object),
+        None if is_definition(resource) => allot_schema::definition::default(object),
+        None => {
+            allot_schema::defaults::apply(&resource.group, version, &resource.kind, object);
+        }
     }
+}
+
+/// The resource defines other resources.
+fn is_definition(resource: &Resource) -> bool {
+    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
 }
 
 /// Kinds whose `metadata.generation` counts changes of the spec.
@@ -100,6 +109,14 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
             }
         }
         ("", "nodes") => {}
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            allot_schema::definition::initial_status(object);
+        }
+        _ if resource.custom.is_some() => {
+            if has_status && let Value::Object(map) = object {
+                map.remove("status");
+            }
+        }
         _ if has_status => match object["status"] {
             Value::Null => {}
             _ => object["status"] = json!({}),
@@ -175,6 +192,9 @@ pub fn prepare_for_update(
             *object = kept;
         }
     }
+    if part == Part::Main && is_definition(resource) {
+        allot_schema::definition::note_storage_version(object);
+    }
     if has_generation(resource) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
         let next = if part != Part::Status && spec_changed(resource, object, old) {
@@ -209,13 +229,31 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
     if let Some(kind) = dra_kind(resource) {
         return allot_model::validate::create(kind, object, &core.config.features);
     }
+    if let Some(custom) = &resource.custom {
+        return custom.validate(version_of(object), object, None, Part::Main);
+    }
     let path = Path::new("metadata");
-    meta_rules::object_meta(
+    let mut errors = meta_rules::object_meta(
         &object["metadata"],
         resource.namespaced,
         name_rule(resource),
         &path,
-    )
+    );
+    if is_definition(resource) {
+        let name = crate::object::meta(object, "name");
+        if name != allot_schema::definition::required_name(object) {
+            let detail = "must be spec.names.plural+\".\"+spec.group";
+            errors.push(Error::invalid(&path.child("name"), name, detail));
+        }
+        errors.extend(allot_schema::definition::validate(object));
+    }
+    errors
+}
+
+/// The version that an object says it is in.
+fn version_of(object: &Value) -> &str {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    api_version.rsplit('/').next().unwrap_or_default()
 }
 
 /// Errors of a changed object.
@@ -234,8 +272,14 @@ pub fn validate_update(
             }
         };
     }
+    if let Some(custom) = &resource.custom {
+        return custom.validate(version_of(object), object, Some(old), part);
+    }
     let path = Path::new("metadata");
     let mut errors = meta_rules::object_meta_update(&object["metadata"], &old["metadata"], &path);
+    if part == Part::Main && is_definition(resource) {
+        errors.extend(allot_schema::definition::validate_update(object, old));
+    }
     if part == Part::Main {
         errors.extend(meta_rules::object_meta(
             &object["metadata"],

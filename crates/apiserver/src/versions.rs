@@ -8,7 +8,7 @@ use crate::registry::Resource;
 
 /// All versions of the resource look the same apart from `apiVersion`, or this is the stored one.
 pub fn same_shape(resource: &Resource, version: &str) -> bool {
-    version == resource.storage_version || !converts(resource)
+    (version == resource.storage_version && resource.custom.is_none()) || !converts(resource)
 }
 
 /// Versions of this resource have different shapes.
@@ -16,7 +16,7 @@ fn converts(resource: &Resource) -> bool {
     matches!(
         resource.group.as_str(),
         "resource.k8s.io" | "autoscaling" | "events.k8s.io"
-    )
+    ) || resource.custom.is_some()
 }
 
 /// A stored object in a version.
@@ -48,7 +48,7 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
         .and_then(|it| it.rsplit('/').next())
         .unwrap_or_default()
         .to_owned();
-    if from == version {
+    if from == version && resource.custom.is_none() {
         return Ok(object);
     }
     if resource.group == "resource.k8s.io" && converts(resource) {
@@ -67,6 +67,10 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
     set_type(&mut object, resource, version);
+    if let Some(custom) = &resource.custom {
+        custom.prune(version, &mut object);
+        custom.default(version, &mut object);
+    }
     Ok(object)
 }
 

@@ -202,6 +202,20 @@ impl Structural {
     }
 }
 
+impl Structural {
+    /// There are CEL rules here or somewhere below.
+    pub fn has_rules(&self) -> bool {
+        let below = match &self.additional {
+            Additional::Schema(sub) => sub.has_rules(),
+            _ => false,
+        };
+        !self.rules.is_empty()
+            || below
+            || self.properties.values().any(Structural::has_rules)
+            || self.items.as_ref().is_some_and(|items| items.has_rules())
+    }
+}
+
 impl Rule {
     fn from_json(rule: &Value) -> Self {
         let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();

@@ -64,7 +64,7 @@ impl Call<'_> {
             let _ = version;
             kind.to_owned()
         };
-        let decoded = allot_schema::decode::decode_json(&text, schema).map_err(|error| {
+        let mut decoded = allot_schema::decode::decode_json(&text, schema).map_err(|error| {
             ApiError::bad_request(format!(
                 "{kind} in version \"{version}\" cannot be handled as a {}: {error}",
                 simple()
@@ -78,9 +78,27 @@ impl Call<'_> {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        if (!sent_kind.is_empty() && sent_kind != kind)
-            || (!sent_version.is_empty() && sent_version != api_version)
-        {
+        // Subresources of custom resources speak built-in kinds.
+        let custom = self.resource.custom.as_ref().filter(|_| schema.is_none());
+        let other_version = !sent_version.is_empty() && sent_version != api_version;
+        if let Some(custom) = custom {
+            let known = if other_version {
+                sent_version.as_str()
+            } else {
+                version
+            };
+            decoded
+                .strict
+                .extend(custom.prune(known, &mut decoded.value));
+            if other_version && self.field_validation == FieldValidation::Warn {
+                for warning in &decoded.strict {
+                    self.request.warnings.add(warning.clone());
+                }
+            }
+        }
+        // A custom resource of another kind is an invalid object, not another object.
+        let other_kind = !sent_kind.is_empty() && sent_kind != kind && custom.is_none();
+        if other_kind || other_version {
             return Err(self.wrong_kind(&sent_version, &sent_kind, &version_name));
         }
         let mode = match self.field_validation {
@@ -96,7 +114,9 @@ impl Call<'_> {
         for warning in warnings {
             self.request.warnings.add(warning);
         }
-        value["kind"] = kind.into();
+        if custom.is_none() || sent_kind.is_empty() {
+            value["kind"] = kind.into();
+        }
         value["apiVersion"] = api_version.into();
         Ok(value)
     }

@@ -100,6 +100,12 @@ impl Call<'_> {
             admission::mutate(self.core, &attributes, &mut Value::Null).await?;
             admission::validate(self.core, &attributes, &Value::Null).await?;
             let mut new = old.clone();
+            let definition = self
+                .resource
+                .is("apiextensions.k8s.io", "customresourcedefinitions");
+            if definition && meta(&new, "deletionTimestamp").is_empty() {
+                crate::custom::lifecycle::mark_deleted(&mut new);
+            }
             let gone = mark(&self.resource, &mut new, options);
             if options.dry_run {
                 return Ok(if gone {

@@ -247,16 +247,23 @@ fn names_version(patch: &Patch) -> bool {
 
 /// A patched object passes the same decoder as one in a body.
 fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
-    let Some(schema) = types::lookup(&call.resource.group, &call.version, &call.resource.kind)
-    else {
-        return Ok(value);
-    };
     let shown = value.to_string();
     let refused = |error: &dyn std::fmt::Display| {
         let error = Error::invalid(&Path::new("patch"), shown.as_str(), error.to_string());
         ApiError::from(Status::invalid(&GroupKind::default(), "", &vec![error]))
     };
-    let decoded = decode::decode_value(value, schema).map_err(|error| refused(&error))?;
+    let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
+    let decoded = match (&call.resource.custom, schema) {
+        (Some(custom), _) => {
+            let mut value = value;
+            let strict = custom.prune(&call.version, &mut value);
+            decode::Decoded { value, strict }
+        }
+        (None, Some(schema)) => {
+            decode::decode_value(value, schema).map_err(|error| refused(&error))?
+        }
+        (None, None) => return Ok(value),
+    };
     let mode = match call.field_validation {
         FieldValidation::Ignore => decode::Mode::Ignore,
         FieldValidation::Warn => decode::Mode::Warn,
@@ -266,6 +273,8 @@ fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
     for warning in warnings {
         call.request.warnings.add(warning);
     }
-    versions::set_type(&mut value, &call.resource, &call.version);
+    if call.resource.custom.is_none() {
+        versions::set_type(&mut value, &call.resource, &call.version);
+    }
     Ok(value)
 }

@@ -1,0 +1,294 @@
+//! From definitions to served resources, and their end.
+//!
+//! One task follows all definitions. It accepts names, writes conditions, puts established resources into the registry, and deletes the
+//! objects of definitions that are being deleted before it lets them go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use allot_schema::definition;
+use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
+use serde_json::{Value, json};
+
+use super::resource;
+use crate::error::Result;
+use crate::object::{self, meta, metadata_mut, strings};
+use crate::registry::{Resource, collection_name};
+use crate::server::{Core, Server};
+
+/// Where definitions are stored.
+const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
+
+/// Serves what is defined already and starts to follow the definitions.
+///
+/// # Errors
+/// Those of the store.
+pub async fn start(server: &Server) -> Result<()> {
+    let core = server.0.clone();
+    let mut state = State::default();
+    let from = core.backend.revision();
+    state.sync(&core).await?;
+    tokio::spawn(async move {
+        let mut from = from;
+        // A watch that fell behind is started anew; whatever was missed is seen in the list.
+        while let Ok(mut watcher) = core.backend.watch(COLLECTION, "", from) {
+            loop {
+                if let Err(error) = state.sync(&core).await {
+                    tracing::warn!(%error, "following custom resource definitions");
+                }
+                let ended = tokio::select! {
+                    () = core.shutdown.cancelled() => return,
+                    () = state.instances.changed(&core) => None,
+                    changes = watcher.changes() => Some(changes),
+                };
+                match ended {
+                    None | Some(Ok(_)) => {}
+                    Some(Err(StoreError::Closed)) => return,
+                    Some(Err(_)) => break,
+                }
+            }
+            from = core.backend.revision();
+        }
+    });
+    Ok(())
+}
+
+/// Marks a definition that a client deletes: its objects go first.
+pub fn mark_deleted(definition: &mut Value) {
+    let metadata = metadata_mut(definition);
+    let mut finalizers = strings(metadata.get("finalizers").unwrap_or(&Value::Null));
+    if !finalizers
+        .iter()
+        .any(|finalizer| finalizer == definition::CLEANUP_FINALIZER)
+    {
+        finalizers.push(definition::CLEANUP_FINALIZER.to_owned());
+    }
+    metadata.insert("finalizers".to_owned(), finalizers.into());
+    let message =
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    definition::set_condition(
+        definition,
+        "Terminating",
+        "True",
+        "InstanceDeletionPending",
+        message,
+        &object::now(),
+    );
+}
+
+#[derive(Default)]
+struct State {
+    /// What each definition compiled to, by key, with the definition's generation and status that it was made from.
+    compiled: HashMap<String, (Value, Arc<Resource>)>,
+    instances: Instances,
+}
+
+/// The collections of definitions that wait for their objects to go.
+#[derive(Default)]
+struct Instances(Vec<String>);
+
+impl Instances {
+    /// Waits until something changes in one of the collections.
+    async fn changed(&self, core: &Core) {
+        let from = core.backend.revision();
+        let mut waits = Vec::new();
+        for collection in &self.0 {
+            if let Ok(mut watcher) = core.backend.watch(collection, "", from) {
+                waits.push(Box::pin(async move {
+                    let _ = watcher.changes().await;
+                }));
+            }
+        }
+        if waits.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        futures::future::select_all(waits).await;
+    }
+}
+
+impl State {
+    /// Brings statuses and registry in line with the definitions that are stored.
+    async fn sync(&mut self, core: &Arc<Core>) -> Result<()> {
+        let page = core
+            .backend
+            .list(COLLECTION, ListOptions::default())
+            .await?;
+        let mut entries: Vec<(Arc<Entry>, Value)> = Vec::new();
+        for entry in page.entries {
+            if let Ok(value) = serde_json::from_slice(&entry.value) {
+                entries.push((entry, value));
+            }
+        }
+        self.instances.0.clear();
+        for index in 0..entries.len() {
+            let (entry, value) = &entries[index];
+            if value["metadata"]["deletionTimestamp"].is_string() {
+                self.finish(core, entry, value).await?;
+                continue;
+            }
+            let mut new = value.clone();
+            let others = entries
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != index)
+                .map(|(_, (_, value))| value);
+            if new["spec"]["names"] != new["status"]["acceptedNames"]
+                || !definition::is_true(&new, "Established")
+            {
+                definition::accept_names(&mut new, others, &object::now());
+            }
+            if new != *value {
+                let write = Write::put(
+                    COLLECTION,
+                    &*entry.key,
+                    Expect::Revision(entry.revision),
+                    object::draft(&new),
+                );
+                match core.backend.commit(write).await {
+                    Ok(written) => entries[index] = (written, new),
+                    // Somebody changed it in between; the watch tells us.
+                    Err(StoreError::Conflict(_) | StoreError::NotFound) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        self.publish(
+            core,
+            entries
+                .iter()
+                .map(|(entry, value)| (entry.key.to_string(), value)),
+        );
+        Ok(())
+    }
+
+    /// Puts the established resources into the registry and takes the others out.
+    fn publish<'a>(&mut self, core: &Core, definitions: impl Iterator<Item = (String, &'a Value)>) {
+        let mut current = HashMap::new();
+        for (key, value) in
+            definitions.filter(|(_, value)| definition::is_true(value, "Established"))
+        {
+            let basis = json!([value["spec"], value["status"]["acceptedNames"]]);
+            let made = match self.compiled.remove(&key) {
+                Some((before, made)) if before == basis => made,
+                _ => Arc::new(resource(value)),
+            };
+            current.insert(key, (basis, made));
+        }
+        self.compiled = current;
+        core.registry.rcu(|registry| {
+            let mut registry = (**registry).clone();
+            let gone: Vec<(String, String)> = registry
+                .iter()
+                .filter(|resource| resource.custom.is_some())
+                .map(|resource| (resource.group.clone(), resource.plural.clone()))
+                .collect();
+            for (group, plural) in gone {
+                registry.remove(&group, &plural);
+            }
+            for (_, made) in self.compiled.values() {
+                registry.insert((**made).clone());
+            }
+            registry
+        });
+    }
+
+    /// Deletes the objects of a definition that is being deleted, then the definition.
+    async fn finish(&mut self, core: &Arc<Core>, entry: &Entry, value: &Value) -> Result<()> {
+        let finalizers = strings(&value["metadata"]["finalizers"]);
+        if !finalizers
+            .iter()
+            .any(|finalizer| finalizer == definition::CLEANUP_FINALIZER)
+        {
+            return Ok(());
+        }
+        let names = &value["status"]["acceptedNames"];
+        let plural = names["plural"].as_str().unwrap_or_default();
+        let collection =
+            collection_name(value["spec"]["group"].as_str().unwrap_or_default(), plural);
+        if !plural.is_empty() && delete_all(core, &collection).await? > 0 {
+            self.instances.0.push(collection.to_string());
+            return Ok(());
+        }
+        let mut new = value.clone();
+        let message = "removed all instances";
+        definition::set_condition(
+            &mut new,
+            "Terminating",
+            "False",
+            "InstanceDeletionCompleted",
+            message,
+            &object::now(),
+        );
+        let rest: Vec<String> = finalizers
+            .into_iter()
+            .filter(|finalizer| finalizer != definition::CLEANUP_FINALIZER)
+            .collect();
+        let last = rest.is_empty();
+        let metadata = metadata_mut(&mut new);
+        if last {
+            metadata.remove("finalizers");
+        } else {
+            metadata.insert("finalizers".to_owned(), rest.into());
+        }
+        let draft = object::draft(&new);
+        let write = if last {
+            Write::delete(COLLECTION, &*entry.key, entry.revision, draft)
+        } else {
+            Write::put(
+                COLLECTION,
+                &*entry.key,
+                Expect::Revision(entry.revision),
+                draft,
+            )
+        };
+        match core.backend.commit(write).await {
+            Ok(_) | Err(StoreError::Conflict(_) | StoreError::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Deletes all objects of a collection; those with finalizers are marked. Answers how many are left.
+async fn delete_all(core: &Core, collection: &str) -> Result<usize> {
+    let page = core
+        .backend
+        .list(collection, ListOptions::default())
+        .await?;
+    let mut left = 0;
+    for entry in page.entries {
+        let Ok(mut value) = serde_json::from_slice::<Value>(&entry.value) else {
+            continue;
+        };
+        let held = value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| !list.is_empty());
+        let write = if held {
+            left += 1;
+            if !meta(&value, "deletionTimestamp").is_empty() {
+                continue;
+            }
+            let metadata = metadata_mut(&mut value);
+            metadata.insert("deletionTimestamp".to_owned(), object::now().into());
+            metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+            Write::put(
+                collection,
+                &*entry.key,
+                Expect::Revision(entry.revision),
+                object::draft(&value),
+            )
+        } else {
+            Write::delete(
+                collection,
+                &*entry.key,
+                entry.revision,
+                object::draft(&value),
+            )
+        };
+        match core.backend.commit(write).await {
+            Ok(_) | Err(StoreError::NotFound) => {}
+            Err(StoreError::Conflict(_)) => left += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(left)
+}

@@ -1,0 +1,137 @@
+//! The scale subresource of custom resources.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use serde_json::{Map, Value, json};
+
+use super::text;
+use crate::strategy::Part;
+
+/// Where the numbers of a scale are in an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scale {
+    spec_replicas: String,
+    status_replicas: String,
+    label_selector: Option<String>,
+}
+
+impl Scale {
+    /// Reads `subresources.scale`.
+    pub(super) fn of(declared: &Value) -> Option<Self> {
+        declared.is_object().then(|| Self {
+            spec_replicas: text(declared, "specReplicasPath").to_owned(),
+            status_replicas: text(declared, "statusReplicasPath").to_owned(),
+            label_selector: declared["labelSelectorPath"].as_str().map(str::to_owned),
+        })
+    }
+
+    /// The scale of an object; none where it does not say how many replicas it wants.
+    pub fn read(&self, object: &Value) -> Option<Value> {
+        let replicas = at(object, &self.spec_replicas)?.as_i64()?;
+        let count = at(object, &self.status_replicas)
+            .and_then(Value::as_i64)
+            .unwrap_or_default();
+        let mut status = json!({"replicas": count});
+        let selector = self
+            .label_selector
+            .as_deref()
+            .and_then(|path| at(object, path)?.as_str());
+        if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
+            status["selector"] = selector.into();
+        }
+        let mut metadata = Map::new();
+        for key in [
+            "name",
+            "namespace",
+            "uid",
+            "resourceVersion",
+            "creationTimestamp",
+        ] {
+            if let Some(value) = object["metadata"].get(key) {
+                metadata.insert(key.to_owned(), value.clone());
+            }
+        }
+        Some(json!({
+            "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+            "spec": if replicas == 0 { json!({}) } else { json!({"replicas": replicas}) }, "status": status,
+        }))
+    }
+
+    /// Writes the wanted number into an object.
+    pub fn write(&self, object: &mut Value, replicas: i64) {
+        let mut place = object;
+        for key in self.spec_replicas.trim_start_matches('.').split('.') {
+            if !place.is_object() {
+                *place = json!({});
+            }
+            place = &mut place[key];
+        }
+        *place = replicas.into();
+    }
+
+    /// Errors in the fields that the scale reads.
+    pub(super) fn validate(&self, object: &Value, part: Part) -> ErrorList {
+        let mut errors = ErrorList::new();
+        if part != Part::Status {
+            check_count(object, &self.spec_replicas, &mut errors);
+        }
+        check_count(object, &self.status_replicas, &mut errors);
+        if let Some(path) = &self.label_selector
+            && let Some(value) = at(object, path)
+            && !value.is_string()
+        {
+            errors.push(Error::invalid(
+                &Path::new(path),
+                "",
+                accessor(path, value, "string"),
+            ));
+        }
+        errors
+    }
+}
+
+fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.trim_start_matches('.')
+        .split('.')
+        .try_fold(object, |value, key| value.get(key))
+}
+
+fn check_count(object: &Value, path: &str, errors: &mut ErrorList) {
+    let field = Path::new(path);
+    match at(object, path) {
+        None => {}
+        Some(value) => match value.as_i64() {
+            None => errors.push(Error::invalid(&field, 0, accessor(path, value, "int64"))),
+            Some(count) if count < 0 => errors.push(Error::invalid(
+                &field,
+                count,
+                "should be a non-negative integer",
+            )),
+            Some(count) if count > i64::from(i32::MAX) => {
+                errors.push(Error::invalid(
+                    &field,
+                    count,
+                    format!("should be less than or equal to {}", i32::MAX),
+                ));
+            }
+            Some(_) => {}
+        },
+    }
+}
+
+/// How upstream says that a field is not what it reads it as.
+fn accessor(path: &str, value: &Value, wanted: &str) -> String {
+    let (shown, found) = match value {
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+        Value::Bool(value) => (value.to_string(), "bool"),
+        Value::Number(number) => (number.to_string(), "float64"),
+        Value::String(text) => (text.clone(), "string"),
+        Value::Array(_) => (value.to_string(), "[]interface {}"),
+        Value::Object(_) => (value.to_string(), "map[string]interface {}"),
+    };
+    let path = if path.starts_with('.') {
+        path.to_owned()
+    } else {
+        format!(".{path}")
+    };
+    format!("{path} accessor error: {shown} is of the type {found}, expected {wanted}")
+}
