@@ -35,6 +35,7 @@ pub mod defaults;
 pub mod features;
 mod kind;
 pub mod limits;
+pub mod quota;
 pub mod selectable;
 mod shape;
 pub mod strategy;

@@ -1,0 +1,286 @@
+//! What objects count for in a ResourceQuota, and whether one more fits.
+//!
+//! Used by admission (before an object is stored) and by the quota controller (over all objects), so that both count
+//! alike. Rules are upstream's evaluators: pods by their requests and limits, claims by devices per class, services,
+//! volume claims, and `count/<resource>.<group>` for everything else.
+
+use std::collections::BTreeMap;
+
+use allot_apimachinery::quantity::Quantity;
+use serde_json::Value;
+
+use crate::limits::ALLOCATION_RESULTS;
+use crate::view::View;
+
+mod pods;
+#[cfg(test)]
+mod tests;
+
+pub use pods::{in_scopes, requests};
+
+/// Amounts by resource name, as in a quota's `hard` and `used`.
+pub type Usage = BTreeMap<String, Quantity>;
+
+/// Suffix of the resource that limits the devices of a class.
+const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
+/// Prefix of the implicit extended resource of a class.
+const IMPLICIT: &str = "requests.deviceclass.resource.kubernetes.io/";
+/// Marks the claim that the scheduler makes for extended resources.
+const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// Core resources that can be limited by their plain name.
+const PLAIN_COUNTS: [&str; 6] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+];
+
+fn add(usage: &mut Usage, name: impl Into<String>, amount: Quantity) {
+    let entry = usage.entry(name.into()).or_default();
+    if let Some(sum) = entry.checked_add(&amount) {
+        *entry = sum;
+    }
+}
+
+/// Adds one usage to another.
+pub fn merge(total: &mut Usage, more: &Usage) {
+    for (name, amount) in more {
+        add(total, name.as_str(), amount.clone());
+    }
+}
+
+/// What an object counts for. `extended` tells the extended resource name of a device class.
+pub fn usage(
+    group: &str,
+    resource: &str,
+    object: &Value,
+    extended: &dyn Fn(&str) -> Option<String>,
+) -> Usage {
+    let mut usage = Usage::new();
+    let counted = if group.is_empty() {
+        format!("count/{resource}")
+    } else {
+        format!("count/{resource}.{group}")
+    };
+    add(&mut usage, counted, 1.into());
+    match (group, resource) {
+        ("", "pods") => pods::usage(object, &mut usage),
+        ("", "services") => service(object, &mut usage),
+        ("", "persistentvolumeclaims") => volume_claim(object, &mut usage),
+        ("resource.k8s.io", "resourceclaims") => claim(object, extended, &mut usage),
+        _ => {}
+    }
+    if group.is_empty() && PLAIN_COUNTS.contains(&resource) {
+        add(&mut usage, resource, 1.into());
+    }
+    usage
+}
+
+fn service(object: &Value, usage: &mut Usage) {
+    let spec = object.at("spec");
+    let ports = spec.list("ports").len();
+    let node_ports = match spec.text("type") {
+        "NodePort" => ports,
+        "LoadBalancer" => {
+            add(usage, "services.loadbalancers", 1.into());
+            let allocated = spec
+                .opt_bool("allocateLoadBalancerNodePorts")
+                .unwrap_or(true);
+            if allocated {
+                ports
+            } else {
+                spec.list("ports")
+                    .iter()
+                    .filter(|p| p.int("nodePort") != 0)
+                    .count()
+            }
+        }
+        _ => 0,
+    };
+    if node_ports > 0 {
+        add(
+            usage,
+            "services.nodeports",
+            i64::try_from(node_ports).unwrap_or(i64::MAX).into(),
+        );
+    }
+}
+
+fn volume_claim(object: &Value, usage: &mut Usage) {
+    let spec = object.at("spec");
+    let class = spec.text("storageClassName");
+    let prefix = (!class.is_empty()).then(|| format!("{class}.storageclass.storage.k8s.io"));
+    if let Some(prefix) = &prefix {
+        add(usage, format!("{prefix}/persistentvolumeclaims"), 1.into());
+    }
+    if let Ok(storage) = Quantity::from_json(spec.at("resources").at("requests").at("storage"))
+        && !storage.is_zero()
+    {
+        if let Some(prefix) = &prefix {
+            add(usage, format!("{prefix}/requests.storage"), storage.clone());
+        }
+        add(usage, "requests.storage", storage);
+    }
+}
+
+/// Devices of one request or alternative: its class and how many.
+fn devices(request: &Value) -> (&str, i64) {
+    let count = match request.text("allocationMode") {
+        // As many as a claim can have at all.
+        "All" => i64::try_from(ALLOCATION_RESULTS).unwrap_or(i64::MAX),
+        _ => request.int("count").max(1),
+    };
+    (request.text("deviceClassName"), count)
+}
+
+fn claim(object: &Value, extended: &dyn Fn(&str) -> Option<String>, usage: &mut Usage) {
+    let mut per_class: BTreeMap<&str, i64> = BTreeMap::new();
+    for request in object.at("spec").at("devices").list("requests") {
+        let mut worst: BTreeMap<&str, i64> = BTreeMap::new();
+        if request.has("exactly") {
+            let (class, count) = devices(request.at("exactly"));
+            worst.insert(class, count);
+        }
+        // One of the alternatives will be taken: per class the largest counts.
+        for alternative in request.list("firstAvailable") {
+            let (class, count) = devices(alternative);
+            let entry = worst.entry(class).or_default();
+            *entry = count.max(*entry);
+        }
+        for (class, count) in worst {
+            *per_class.entry(class).or_default() += count;
+        }
+    }
+    // The pod that the scheduler's claim belongs to is charged for its extended resources already.
+    let special = object.at("metadata").at("annotations").text(EXTENDED_CLAIM) == "true";
+    for (class, count) in per_class {
+        add(usage, format!("{class}{DEVICES}"), count.into());
+        if !special {
+            add(usage, format!("{IMPLICIT}{class}"), count.into());
+            if let Some(name) = extended(class) {
+                add(usage, format!("requests.{name}"), count.into());
+            }
+        }
+    }
+}
+
+/// The resources (group and name) whose objects count for a name in `hard`.
+pub fn constrained(name: &str) -> Vec<(String, String)> {
+    let core = |resource: &str| vec![(String::new(), resource.to_owned())];
+    let claims = || ("resource.k8s.io".to_owned(), "resourceclaims".to_owned());
+    if let Some(counted) = name.strip_prefix("count/") {
+        let (resource, group) = counted.split_once('.').unwrap_or((counted, ""));
+        return vec![(group.to_owned(), resource.to_owned())];
+    }
+    if name.ends_with(DEVICES) {
+        return vec![claims()];
+    }
+    if name == "requests.storage" || name.contains(".storageclass.storage.k8s.io/") {
+        return core("persistentvolumeclaims");
+    }
+    if PLAIN_COUNTS.contains(&name) {
+        return core(name);
+    }
+    if name.starts_with("services.") {
+        return core("services");
+    }
+    let mut both = core("pods");
+    if name.starts_with("requests.") && name.contains('/') {
+        both.push(claims());
+    }
+    both
+}
+
+/// Why a write is refused; the text follows `is forbidden: `.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exceeded(pub String);
+
+/// Names of `hard` in the form of upstream's messages.
+fn listed(amounts: &BTreeMap<&str, String>) -> String {
+    amounts
+        .iter()
+        .map(|(name, amount)| format!("{name}={amount}"))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// Whether `delta` (what the write adds) fits into a quota. Returns the new `status.used` if the quota limits any
+/// of it, nothing if it does not matter for this quota.
+///
+/// # Errors
+/// What is exceeded, in upstream's words.
+pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
+    let status = quota.at("status");
+    let hard = if status.has("hard") {
+        status.at("hard")
+    } else {
+        quota.at("spec").at("hard")
+    };
+    let Some(hard) = hard.as_object() else {
+        return Ok(None);
+    };
+    let mut used: Usage = Usage::new();
+    for (name, amount) in status.at("used").as_object().into_iter().flatten() {
+        used.insert(
+            name.clone(),
+            Quantity::from_json(amount).unwrap_or_default(),
+        );
+    }
+    let mut touched = false;
+    let (mut requested, mut before, mut limited) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for (name, limit) in hard {
+        let Some(more) = delta.get(name).filter(|d| !d.is_zero()) else {
+            continue;
+        };
+        touched = true;
+        let limit = Quantity::from_json(limit).unwrap_or_default();
+        let now = used.get(name).cloned().unwrap_or_default();
+        let sum = now.checked_add(more).unwrap_or_else(|| more.clone());
+        // What makes room is always welcome.
+        if more.signum() > 0 && sum > limit {
+            requested.insert(name.as_str(), more.to_string());
+            before.insert(name.as_str(), now.to_string());
+            limited.insert(name.as_str(), limit.to_string());
+        }
+        used.insert(name.clone(), sum);
+    }
+    if !requested.is_empty() {
+        return Err(Exceeded(format!(
+            "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+            quota.at("metadata").text("name"),
+            listed(&requested),
+            listed(&before),
+            listed(&limited),
+        )));
+    }
+    Ok(touched.then_some(used))
+}
+
+/// Compute resources that a pod has to state because a quota limits them: `failed quota: …` otherwise.
+///
+/// # Errors
+/// The names that are missing, in upstream's words.
+pub fn must_specify(quota: &Value, pod: &Value) -> Result<(), Exceeded> {
+    let hard = quota.at("spec").at("hard");
+    let stated = pods::stated(pod);
+    let mut missing: Vec<&str> = hard
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| pods::must_be_stated(name) && !stated.contains(*name))
+        .collect();
+    missing.sort_unstable();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let name = quota.at("metadata").text("name");
+    Err(Exceeded(format!(
+        "failed quota: {name}: must specify {}",
+        missing.join(",")
+    )))
+}

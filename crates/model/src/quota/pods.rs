@@ -1,0 +1,198 @@
+//! What a pod counts for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use allot_apimachinery::quantity::Quantity;
+use serde_json::Value;
+
+use super::{Usage, add};
+use crate::view::View;
+
+type Amounts = BTreeMap<String, Quantity>;
+
+fn amounts(list: &Value) -> Amounts {
+    list.as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, amount)| Some((name.clone(), Quantity::from_json(amount).ok()?)))
+        .collect()
+}
+
+fn plus(total: &mut Amounts, more: &Amounts) {
+    for (name, amount) in more {
+        let entry = total.entry(name.clone()).or_default();
+        if let Some(sum) = entry.checked_add(amount) {
+            *entry = sum;
+        }
+    }
+}
+
+fn at_least(total: &mut Amounts, other: &Amounts) {
+    for (name, amount) in other {
+        let entry = total.entry(name.clone()).or_default();
+        if *amount > *entry {
+            *entry = amount.clone();
+        }
+    }
+}
+
+/// What a pod needs of `field` (`requests` or `limits`): all containers together, or an init container that needs
+/// more on top of the sidecars before it, plus overhead; pod-level amounts replace the sums.
+pub fn requests(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
+    let spec = pod.at("spec");
+    let mut total = Amounts::new();
+    for container in spec.list("containers") {
+        plus(&mut total, &amounts(container.at("resources").at(field)));
+    }
+    let mut sidecars = Amounts::new();
+    let mut init = Amounts::new();
+    for container in spec.list("initContainers") {
+        let mut own = amounts(container.at("resources").at(field));
+        if container.text("restartPolicy") == "Always" {
+            plus(&mut total, &own);
+            plus(&mut sidecars, &own);
+            at_least(&mut init, &sidecars);
+        } else {
+            plus(&mut own, &sidecars);
+            at_least(&mut init, &own);
+        }
+    }
+    at_least(&mut total, &init);
+    for (name, amount) in amounts(spec.at("resources").at(field)) {
+        total.insert(name, amount);
+    }
+    let overhead = amounts(spec.at("overhead"));
+    if field == "requests" {
+        plus(&mut total, &overhead);
+    } else {
+        let limited: Amounts = overhead
+            .into_iter()
+            .filter(|(n, _)| total.contains_key(n))
+            .collect();
+        plus(&mut total, &limited);
+    }
+    total
+}
+
+fn is_terminal(pod: &Value) -> bool {
+    matches!(pod.at("status").text("phase"), "Succeeded" | "Failed")
+}
+
+/// Adds what a pod counts for. Finished pods count as objects only.
+pub(super) fn usage(pod: &Value, usage: &mut Usage) {
+    if is_terminal(pod) {
+        return;
+    }
+    add(usage, "pods", 1.into());
+    for (name, amount) in requests(pod, "requests") {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage")
+            || name.starts_with("hugepages-")
+        {
+            add(usage, name.as_str(), amount.clone());
+        }
+        add(usage, format!("requests.{name}"), amount);
+    }
+    for (name, amount) in requests(pod, "limits") {
+        if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+            add(usage, format!("limits.{name}"), amount);
+        }
+    }
+}
+
+/// Whether every pod has to state the resource when a quota limits it.
+pub(super) fn must_be_stated(name: &str) -> bool {
+    matches!(
+        name,
+        "cpu" | "memory" | "requests.cpu" | "requests.memory" | "limits.cpu" | "limits.memory"
+    )
+}
+
+/// The resources that all containers of a pod state.
+pub(super) fn stated(pod: &Value) -> BTreeSet<String> {
+    let spec = pod.at("spec");
+    let mut stated = BTreeSet::new();
+    for (field, prefix) in [("requests", "requests."), ("limits", "limits.")] {
+        for name in ["cpu", "memory"] {
+            let whole = spec.at("resources").at(field).has(name);
+            let mut containers = spec
+                .list("containers")
+                .iter()
+                .chain(spec.list("initContainers"));
+            if whole || containers.all(|c| c.at("resources").at(field).has(name)) {
+                stated.insert(format!("{prefix}{name}"));
+                if field == "requests" {
+                    stated.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    stated
+}
+
+fn is_best_effort(pod: &Value) -> bool {
+    let compute = |list: BTreeMap<String, Quantity>| {
+        list.iter()
+            .any(|(n, q)| matches!(n.as_str(), "cpu" | "memory") && !q.is_zero())
+    };
+    !compute(requests(pod, "requests")) && !compute(requests(pod, "limits"))
+}
+
+fn crosses_namespaces(pod: &Value) -> bool {
+    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+        let rules = pod.at("spec").at("affinity").at(kind);
+        let required = rules
+            .list("requiredDuringSchedulingIgnoredDuringExecution")
+            .iter();
+        let preferred = rules
+            .list("preferredDuringSchedulingIgnoredDuringExecution")
+            .iter();
+        required
+            .chain(preferred.map(|p| p.at("podAffinityTerm")))
+            .any(|term| !term.list("namespaces").is_empty() || term.has("namespaceSelector"))
+    })
+}
+
+fn has_scope(pod: &Value, scope: &str) -> bool {
+    let terminating = pod
+        .at("spec")
+        .at("activeDeadlineSeconds")
+        .as_i64()
+        .is_some_and(|s| s >= 0);
+    match scope {
+        "Terminating" => terminating,
+        "NotTerminating" => !terminating,
+        "BestEffort" => is_best_effort(pod),
+        "NotBestEffort" => !is_best_effort(pod),
+        "PriorityClass" => !pod.at("spec").text("priorityClassName").is_empty(),
+        "CrossNamespacePodAffinity" => crosses_namespaces(pod),
+        _ => false,
+    }
+}
+
+/// Whether a quota's scopes take the object in. Scopes are about pods; a quota with scopes counts nothing else.
+pub fn in_scopes(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
+    let spec = quota.at("spec");
+    let scopes = spec.list("scopes");
+    let terms = spec.at("scopeSelector").list("matchExpressions");
+    if scopes.is_empty() && terms.is_empty() {
+        return true;
+    }
+    if !group.is_empty() || resource != "pods" {
+        return false;
+    }
+    scopes
+        .iter()
+        .all(|s| s.as_str().is_some_and(|s| has_scope(object, s)))
+        && terms.iter().all(|term| {
+            let scope = term.text("scopeName");
+            let class = object.at("spec").text("priorityClassName");
+            let listed = term.list("values").iter().any(|v| v == class);
+            match term.text("operator") {
+                "In" => scope == "PriorityClass" && !class.is_empty() && listed,
+                "NotIn" => scope == "PriorityClass" && !listed,
+                "Exists" => has_scope(object, scope),
+                "DoesNotExist" => !has_scope(object, scope),
+                _ => false,
+            }
+        })
+}

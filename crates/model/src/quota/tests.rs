@@ -1,0 +1,173 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn none(_: &str) -> Option<String> {
+    None
+}
+
+fn shown(usage: &Usage) -> Vec<String> {
+    usage.iter().map(|(n, q)| format!("{n}={q}")).collect()
+}
+
+fn claim_with(requests: Value) -> Value {
+    json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}})
+}
+
+#[test]
+fn claims_count_devices_per_class() {
+    let claim = claim_with(json!([
+        {"name": "a", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 3}},
+        {"name": "b", "exactly": {"deviceClassName": "nic", "allocationMode": "All"}},
+        {"name": "c", "firstAvailable": [
+            {"name": "x", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
+            {"name": "y", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 4},
+            {"name": "z", "deviceClassName": "mig", "allocationMode": "ExactCount", "count": 1},
+        ]},
+    ]));
+    let extended = |class: &str| (class == "nic").then(|| "example.com/nic".to_owned());
+    let usage = usage("resource.k8s.io", "resourceclaims", &claim, &extended);
+    assert_eq!(
+        shown(&usage),
+        [
+            "count/resourceclaims.resource.k8s.io=1",
+            "gpu.deviceclass.resource.k8s.io/devices=7",
+            "mig.deviceclass.resource.k8s.io/devices=1",
+            "nic.deviceclass.resource.k8s.io/devices=32",
+            "requests.deviceclass.resource.kubernetes.io/gpu=7",
+            "requests.deviceclass.resource.kubernetes.io/mig=1",
+            "requests.deviceclass.resource.kubernetes.io/nic=32",
+            "requests.example.com/nic=32",
+        ]
+    );
+}
+
+#[test]
+fn the_claim_for_extended_resources_is_not_charged_twice() {
+    let mut claim =
+        claim_with(json!([{"name": "a", "exactly": {"deviceClassName": "gpu", "count": 1}}]));
+    claim["metadata"]["annotations"] =
+        json!({"resource.kubernetes.io/extended-resource-claim": "true"});
+    let usage = usage("resource.k8s.io", "resourceclaims", &claim, &none);
+    assert_eq!(
+        shown(&usage),
+        [
+            "count/resourceclaims.resource.k8s.io=1",
+            "gpu.deviceclass.resource.k8s.io/devices=1"
+        ]
+    );
+}
+
+#[test]
+fn pods_count_by_their_effective_requests() {
+    let pod = json!({"spec": {
+        "containers": [
+            {"resources": {"requests": {"cpu": "100m", "memory": "1Gi", "example.com/gpu": "1"}, "limits": {"cpu": "1"}}},
+            {"resources": {"requests": {"cpu": "200m"}}},
+        ],
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}},
+            {"resources": {"requests": {"cpu": "500m"}}},
+        ],
+        "overhead": {"cpu": "10m"},
+    }});
+    let usage = usage("", "pods", &pod, &none);
+    assert_eq!(
+        shown(&usage),
+        [
+            "count/pods=1",
+            "cpu=560m",
+            "limits.cpu=1010m",
+            "memory=1Gi",
+            "pods=1",
+            "requests.cpu=560m",
+            "requests.example.com/gpu=1",
+            "requests.memory=1Gi",
+        ]
+    );
+    let mut done = pod;
+    done["status"] = json!({"phase": "Succeeded"});
+    assert_eq!(
+        shown(&super::usage("", "pods", &done, &none)),
+        ["count/pods=1"]
+    );
+}
+
+#[test]
+fn admission_refuses_in_upstreams_words() {
+    let quota = json!({
+        "metadata": {"name": "q"},
+        "spec": {"hard": {"gpu.deviceclass.resource.k8s.io/devices": "3"}},
+        "status": {
+            "hard": {"gpu.deviceclass.resource.k8s.io/devices": "3"},
+            "used": {"gpu.deviceclass.resource.k8s.io/devices": "2"},
+        },
+    });
+    let delta = |n: i64| {
+        Usage::from([(
+            "gpu.deviceclass.resource.k8s.io/devices".to_owned(),
+            n.into(),
+        )])
+    };
+    let used = admit(&quota, &delta(1)).unwrap().unwrap();
+    assert_eq!(shown(&used), ["gpu.deviceclass.resource.k8s.io/devices=3"]);
+    assert_eq!(
+        admit(&quota, &delta(2)).unwrap_err().0,
+        "exceeded quota: q, requested: gpu.deviceclass.resource.k8s.io/devices=2, \
+         used: gpu.deviceclass.resource.k8s.io/devices=2, limited: gpu.deviceclass.resource.k8s.io/devices=3"
+    );
+    let other = Usage::from([("pods".to_owned(), 1.into())]);
+    assert_eq!(admit(&quota, &other), Ok(None));
+}
+
+#[test]
+fn scopes_select_pods() {
+    let quota = json!({"spec": {"scopes": ["BestEffort", "NotTerminating"]}});
+    let pod = json!({"spec": {"containers": [{}]}});
+    let busy = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}});
+    assert!(in_scopes(&quota, "", "pods", &pod));
+    assert!(!in_scopes(&quota, "", "pods", &busy));
+    assert!(!in_scopes(&quota, "", "configmaps", &json!({})));
+}
+
+#[test]
+fn names_in_hard_tell_which_objects_count() {
+    let check = |name: &str, wanted: &[(&str, &str)]| {
+        let found = constrained(name);
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(g, r)| (g.as_str(), r.as_str()))
+            .collect();
+        assert_eq!(found, wanted, "{name}");
+    };
+    check("count/deployments.apps", &[("apps", "deployments")]);
+    check(
+        "count/resourceclaims.resource.k8s.io",
+        &[("resource.k8s.io", "resourceclaims")],
+    );
+    check(
+        "gpu.deviceclass.resource.k8s.io/devices",
+        &[("resource.k8s.io", "resourceclaims")],
+    );
+    check(
+        "requests.example.com/gpu",
+        &[("", "pods"), ("resource.k8s.io", "resourceclaims")],
+    );
+    check("requests.cpu", &[("", "pods")]);
+    check("requests.storage", &[("", "persistentvolumeclaims")]);
+    check(
+        "gold.storageclass.storage.k8s.io/requests.storage",
+        &[("", "persistentvolumeclaims")],
+    );
+    check("services.nodeports", &[("", "services")]);
+}
+
+#[test]
+fn a_limited_resource_has_to_be_stated() {
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"limits.cpu": "4", "requests.memory": "1Gi"}}});
+    let pod = json!({"spec": {"containers": [{"resources": {"requests": {"memory": "1"}}}]}});
+    assert_eq!(
+        must_specify(&quota, &pod).unwrap_err().0,
+        "failed quota: q: must specify limits.cpu"
+    );
+}
