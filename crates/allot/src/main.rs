@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cmd;
+mod logging;
 
 use std::process::ExitCode;
 
@@ -12,6 +13,8 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "allot", version, max_term_width = 100)]
 pub struct Cli {
+    #[command(flatten)]
+    log: logging::Args,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,8 +47,25 @@ enum Command {
     Completion(cmd::completion::Args),
 }
 
+impl Command {
+    /// What is logged when the user asked for nothing: a long running component informs, a command
+    /// that answers on standard output only warns.
+    fn log_level(&self) -> &'static str {
+        match self {
+            Command::Apiserver(_)
+            | Command::Scheduler(_)
+            | Command::Controllers(_)
+            | Command::Node(_)
+            | Command::Driver(_) => "info",
+            _ => "warn",
+        }
+    }
+}
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    logging::init(&cli.log, cli.command.log_level());
+    let result = match cli.command {
         Command::Up(args) => cmd::up::run(args),
         Command::Demo(args) => cmd::demo::run(args),
         Command::Apiserver(args) => cmd::apiserver::run(args),

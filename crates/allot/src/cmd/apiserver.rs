@@ -10,6 +10,7 @@ use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::pki::{Authority, Identity, write_private};
 use allot_apiserver::registry::RuntimeConfig;
 use allot_apiserver::{Server, serve};
+use allot_model::features::{Features, Release};
 use allot_store::{Backend, Embedded};
 use anyhow::{Context, bail};
 use base64::Engine;
@@ -21,16 +22,16 @@ use tokio_util::sync::CancellationToken;
 pub struct Args {
     /// Directory of the store, certificates and keys
     #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    pub data_dir: Option<PathBuf>,
     /// Keep everything in memory
     #[arg(long)]
-    in_memory: bool,
+    pub in_memory: bool,
     /// Address to serve on; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
-    listen: SocketAddr,
+    pub listen: SocketAddr,
     /// Where to write a kubeconfig of an administrator
     #[arg(long, value_name = "FILE")]
-    kubeconfig_out: Option<PathBuf>,
+    pub kubeconfig_out: Option<PathBuf>,
     /// File of static tokens: token,user,uid,"group1,group2" on each line
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
@@ -69,56 +70,52 @@ pub struct Args {
     anonymous_auth: bool,
 }
 
-/// Runs the command until it is done or told to stop.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let result = runtime.block_on(run_async(args));
-    // Streams that ignore the end of the server must not hold up the process.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
-    result
-}
-
-async fn run_async(args: Args) -> anyhow::Result<()> {
-    let shutdown = CancellationToken::new();
-    let running = start(&args, shutdown.clone()).await?;
-    eprintln!(
-        "serving {} kubeconfig {}",
-        running.url,
-        running.kubeconfig.display()
-    );
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
-        signal().await;
-        stop.cancel();
-    });
-    running.task.await??;
-    Ok(())
-}
-
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+impl Args {
+    /// The feature gates: the defaults of the emulated version, changed by `--feature-gates`.
+    pub fn features(&self) -> anyhow::Result<Features> {
+        let release = Release::all()
+            .find(|release| release.to_string() == self.emulated_version)
+            .with_context(|| {
+                let version = &self.emulated_version;
+                format!("--emulated-version: {version:?} is not known")
+            })?;
+        let mut features = Features::of(release);
+        for gate in &self.feature_gates {
+            features.set(gate).context("--feature-gates")?;
+        }
+        Ok(features)
     }
 }
 
-/// A server that accepts connections.
-struct Running {
-    url: String,
-    kubeconfig: PathBuf,
-    task: tokio::task::JoinHandle<std::io::Result<()>>,
+/// Runs the command until it is done or told to stop.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    super::component::block_on(async move |shutdown| {
+        let running = start(&args, shutdown).await?;
+        eprintln!(
+            "serving {} kubeconfig {}",
+            running.url,
+            running.kubeconfig.display()
+        );
+        Ok(running.task.await??)
+    })
 }
 
-async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<Running> {
+/// A server that accepts connections.
+pub struct Running {
+    /// Where it serves.
+    pub url: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// The server, for clients in this process.
+    pub server: Server,
+    /// Signs certificates that the server trusts.
+    pub authority: Authority,
+    /// Ends when the server has drained.
+    pub task: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+/// Opens the store, makes what is missing in the data directory, and serves until `shutdown`.
+pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<Running> {
     let data_dir = data_dir(args)?;
     let backend: Arc<dyn Backend> = if args.in_memory {
         Arc::new(Embedded::in_memory(allot_store::Options::default()))
@@ -167,10 +164,12 @@ async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<Runni
         .unwrap_or_else(|| data_dir.join("kubeconfig"));
     write_kubeconfig(&kubeconfig, &url, authority.certificate(), &admin, &token)?;
     let tls = serve::tls(&serving, Some(authority.certificate()))?;
-    let task = tokio::spawn(serve::serve(server, listener, tls, shutdown));
+    let task = tokio::spawn(serve::serve(server.clone(), listener, tls, shutdown));
     Ok(Running {
         url,
         kubeconfig,
+        server,
+        authority,
         task,
     })
 }
@@ -208,24 +207,10 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             other => bail!("--authorization-mode: {other:?} is not one of Node, RBAC, AlwaysAllow"),
         })
         .collect::<anyhow::Result<_>>()?;
-    let release = allot_model::features::Release::all()
-        .find(|release| release.to_string() == args.emulated_version)
-        .with_context(|| {
-            format!(
-                "--emulated-version: {:?} is not known",
-                args.emulated_version
-            )
-        })?;
-    let mut features = allot_model::features::Features::of(release);
-    for gate in &args.feature_gates {
-        features
-            .set(gate)
-            .with_context(|| "--feature-gates".to_owned())?;
-    }
     Ok(Config {
         tokens,
         authorization,
-        features,
+        features: args.features()?,
         anonymous: args.anonymous_auth,
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
@@ -235,7 +220,6 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         ..Config::default()
     })
 }
-
 /// Reads kube-apiserver's token file.
 fn read_tokens(file: &Path) -> anyhow::Result<BTreeMap<String, User>> {
     let text = std::fs::read_to_string(file)

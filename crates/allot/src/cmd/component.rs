@@ -12,7 +12,7 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         let stopped = shutdown.clone();
         let signals = stop_signals()?;
@@ -21,7 +21,10 @@ where
             stopped.cancel();
         });
         component(shutdown).await
-    })
+    });
+    // Streams that ignore the end of a component must not hold up the process.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    result
 }
 
 /// Completes on SIGINT or SIGTERM, which are caught from now on.
