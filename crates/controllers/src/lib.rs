@@ -21,12 +21,14 @@
 pub mod config;
 pub mod kit;
 pub mod leader;
+pub mod liveness;
 
 mod accounts;
 mod claims;
 mod cronjob;
 mod daemonset;
 mod deployment;
+mod disruption;
 mod error;
 mod gc;
 mod inventory;
@@ -35,6 +37,7 @@ mod namespace;
 mod nodes;
 mod podgc;
 mod pool_status;
+mod quota;
 mod registry;
 mod replicaset;
 mod statefulset;

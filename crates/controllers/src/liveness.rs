@@ -1,0 +1,174 @@
+//! Slice liveness: devices whose driver or node is gone are not given out.
+//!
+//! Kubernetes keeps a ResourceSlice when its driver dies: the scheduler goes on to bind pods to
+//! devices that nobody can prepare. This controller taints such devices (NoSchedule, key
+//! [`TAINT`]) after a delay and removes the taint when the driver is back. A driver is gone when
+//! - the node of the slice does not exist or is not ready, or
+//! - the node has a CSINode-like record of its drivers (annotation [`DRIVERS`], kept by our node
+//!   agent) and the driver is not in it.
+//!
+//! The taint is set in the slice itself, where every scheduler sees it; the pool's generation does
+//! not change, because the devices do not. Drivers that rewrite their slice remove it, which is
+//! right: they are back.
+
+mod plan;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde_json::json;
+
+use crate::Error;
+use crate::kit::api::{self, Part};
+use crate::kit::clock::{Clock, rfc3339, until};
+use crate::kit::context::Context;
+use crate::kit::events::{Level, Recorder, reference};
+use crate::kit::informer::{Informer, Key, key_of};
+use crate::kit::meta;
+use crate::kit::queue::{Next, Queue};
+use crate::kit::whole::Whole;
+use crate::registry::Task;
+
+#[cfg(test)]
+mod tests;
+
+/// Key of the taint on devices that nobody serves.
+pub const TAINT: &str = "allot.dev/driver-gone";
+/// Annotation of a Node: the drivers that are registered there, separated by commas. Our node
+/// agent keeps it; a node without it tells nothing about drivers.
+pub const DRIVERS: &str = "allot.dev/registered-drivers";
+
+const BY_NODE: &str = "node";
+
+type Slice = Whole<ResourceSlice>;
+
+struct Liveness {
+    client: Client,
+    clock: Clock,
+    events: Recorder,
+    slices: Informer<Slice>,
+    nodes: Informer<Node>,
+    /// Since when a slice's driver is gone.
+    gone: Mutex<FxHashMap<Key, Timestamp>>,
+    delay: jiff::SignedDuration,
+    queue: Queue<Key>,
+}
+
+fn node_of(slice: &Slice) -> Vec<String> {
+    plan::nodes(slice).into_iter().collect()
+}
+
+/// Sets the controller up.
+pub(crate) fn build(context: &Context) -> Task {
+    let this = Arc::new(Liveness {
+        client: context.client.clone(),
+        clock: context.clock.clone(),
+        events: context.events.component("slice-liveness-controller"),
+        slices: context.informer::<Slice>(),
+        nodes: context.informer::<Node>(),
+        gone: Mutex::default(),
+        delay: jiff::SignedDuration::try_from(context.config.slice_liveness_delay)
+            .unwrap_or_default(),
+        queue: context.queue("slice_liveness"),
+    });
+    this.slices.index(BY_NODE, node_of);
+    let weak = Arc::downgrade(&this);
+    this.slices.on(move |change| {
+        let Some(this) = weak.upgrade() else { return };
+        let key = key_of(&**change.object());
+        if change.is_delete() {
+            this.gone.lock().remove(&key);
+        } else {
+            this.queue.add(key);
+        }
+    });
+    let weak = Arc::downgrade(&this);
+    this.nodes.on(move |change| {
+        let Some(this) = weak.upgrade() else { return };
+        let node = change.object();
+        let state = |n: &Node| {
+            (
+                plan::is_ready(n),
+                meta::annotation(n, DRIVERS).map(str::to_owned),
+            )
+        };
+        if change.old().is_some_and(|old| state(old) == state(node)) {
+            return;
+        }
+        for slice in this.slices.by_index(BY_NODE, meta::name(&**node)) {
+            this.queue.add(key_of(&*slice));
+        }
+    });
+    let queue = this.queue.clone();
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |key| {
+            let this = this.clone();
+            async move { this.sync(&key).await }
+        },
+    ))
+}
+
+impl Liveness {
+    async fn sync(&self, key: &str) -> Result<Next, Error> {
+        let Some(slice) = self.slices.get(key) else {
+            return Ok(Next::Done);
+        };
+        let now = self.clock.now();
+        let tainted: BTreeSet<usize> = plan::tainted(&slice);
+        let dead = plan::dead_devices(&slice, |node| self.nodes.get(node));
+        if dead.is_empty() {
+            self.gone.lock().remove(key);
+            if tainted.is_empty() {
+                return Ok(Next::Done);
+            }
+        } else {
+            let since = *self.gone.lock().entry(key.to_owned()).or_insert(now);
+            let due = since + self.delay;
+            // Devices that are back are released at once; others wait for the delay.
+            if due > now && tainted.is_subset(&dead) {
+                return Ok(Next::After(until(now, due)));
+            }
+        }
+        if dead == tainted {
+            return Ok(Next::Done);
+        }
+        let devices = plan::with_taints(slice.at("/spec/devices"), &dead, &rfc3339(now));
+        let body = json!({
+            "metadata": api::unchanged(&*slice),
+            "spec": {"devices": devices},
+        });
+        let slices: Api<Slice> = Api::all(self.client.clone());
+        match api::patch(&slices, key, Part::Main, &body).await {
+            Ok(new) => self.slices.assume(new),
+            Err(error) if error.is_not_found() => return Ok(Next::Done),
+            Err(error) => return Err(error),
+        }
+        let (reason, message) = if dead.is_empty() {
+            ("DriverBack", "devices can be allocated again".to_owned())
+        } else {
+            (
+                "DriverGone",
+                format!(
+                    "{} devices are not allocated: driver or node is gone",
+                    dead.len()
+                ),
+            )
+        };
+        let level = if dead.is_empty() {
+            Level::Normal
+        } else {
+            Level::Warning
+        };
+        self.events
+            .event(reference(&**slice), level, reason, message);
+        Ok(Next::Done)
+    }
+}

@@ -1,0 +1,106 @@
+//! Which devices of a slice nobody serves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use serde_json::{Value, json};
+
+use super::{DRIVERS, TAINT};
+use crate::kit::meta;
+
+#[cfg(test)]
+mod tests;
+
+/// The nodes that a slice or its devices belong to by name. Devices that several nodes can reach
+/// do not depend on one node, and are not judged.
+pub(super) fn nodes(slice: &ResourceSlice) -> BTreeSet<String> {
+    let devices = slice.spec.devices.iter().flatten();
+    slice
+        .spec
+        .node_name
+        .iter()
+        .chain(devices.filter_map(|d| d.node_name.as_ref()))
+        .filter(|n| !n.is_empty())
+        .cloned()
+        .collect()
+}
+
+pub(super) fn is_ready(node: &Node) -> bool {
+    let conditions = node
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    // A node that has not said anything yet gets the benefit of the doubt.
+    conditions
+        .filter(|c| c.type_ == "Ready")
+        .all(|c| c.status == "True")
+}
+
+fn serves(node: Option<&Arc<Node>>, driver: &str) -> bool {
+    node.is_some_and(|node| {
+        is_ready(node)
+            && meta::annotation(&**node, DRIVERS)
+                .is_none_or(|drivers| drivers.split(',').any(|d| d.trim() == driver))
+    })
+}
+
+/// The indexes of the devices that nobody serves.
+pub(super) fn dead_devices(
+    slice: &ResourceSlice,
+    node: impl Fn(&str) -> Option<Arc<Node>>,
+) -> BTreeSet<usize> {
+    let driver = &slice.spec.driver;
+    let own = slice.spec.node_name.as_deref().filter(|n| !n.is_empty());
+    let own_dead = own.is_some_and(|n| !serves(node(n).as_ref(), driver));
+    slice
+        .spec
+        .devices
+        .iter()
+        .flatten()
+        .enumerate()
+        .filter(|(_, device)| {
+            let its = device.node_name.as_deref().filter(|n| !n.is_empty());
+            own_dead || its.is_some_and(|n| !serves(node(n).as_ref(), driver))
+        })
+        .map(|(index, _)| index)
+        .collect()
+}
+
+/// The indexes of the devices that have our taint.
+pub(super) fn tainted(slice: &ResourceSlice) -> BTreeSet<usize> {
+    slice
+        .spec
+        .devices
+        .iter()
+        .flatten()
+        .enumerate()
+        .filter(|(_, d)| d.taints.iter().flatten().any(|t| t.key == TAINT))
+        .map(|(index, _)| index)
+        .collect()
+}
+
+/// The devices (as JSON) with our taint on exactly these.
+pub(super) fn with_taints(devices: &Value, dead: &BTreeSet<usize>, now: &str) -> Value {
+    let mut devices = devices.clone();
+    for (index, device) in devices.as_array_mut().into_iter().flatten().enumerate() {
+        let mut taints = device["taints"].as_array().cloned().unwrap_or_default();
+        let has = taints.iter().any(|t| t["key"] == TAINT);
+        match (dead.contains(&index), has) {
+            (true, false) => {
+                taints.push(json!({"key": TAINT, "effect": "NoSchedule", "timeAdded": now}))
+            }
+            (false, true) => taints.retain(|t| t["key"] != TAINT),
+            _ => continue,
+        }
+        if let Some(device) = device.as_object_mut() {
+            if taints.is_empty() {
+                device.remove("taints");
+            } else {
+                device.insert("taints".to_owned(), json!(taints));
+            }
+        }
+    }
+    devices
+}

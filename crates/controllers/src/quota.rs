@@ -1,0 +1,241 @@
+//! Status of ResourceQuotas: what the objects of a namespace use of them.
+//!
+//! Admission adds to `used` before an object is stored; this controller recounts from what is
+//! stored, so that deletions make room and mistakes do not last. Counting rules:
+//! [`allot_model::quota`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_apimachinery::quantity::Quantity;
+use allot_model::quota::{self, Usage};
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::resource::v1::DeviceClass;
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::inventory::{Inventory, Kind, MetaObject};
+use crate::kit::api::{self, Part};
+use crate::kit::context::Context;
+use crate::kit::informer::{Change, Informer, Key, key_of};
+use crate::kit::meta;
+use crate::kit::queue::{Next, Queue};
+use crate::kit::whole::Whole;
+use crate::registry::Task;
+
+#[cfg(test)]
+mod tests;
+
+/// Everything is recounted after that time, as in upstream.
+const RESYNC: Duration = Duration::from_secs(300);
+/// A burst of creations in a namespace is counted once per this time.
+const SETTLE: Duration = Duration::from_millis(50);
+const BY_NAMESPACE: &str = "namespace";
+
+type Object = Whole<ResourceQuota>;
+
+struct Quotas {
+    client: Client,
+    inventory: Inventory,
+    quotas: Informer<Object>,
+    classes: Informer<DeviceClass>,
+    queue: Queue<Key>,
+}
+
+fn namespace_of(quota: &Object) -> Vec<String> {
+    vec![meta::namespace(quota).to_owned()]
+}
+
+/// Sets the controller up.
+pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
+    let this = Arc::new(Quotas {
+        client: context.client.clone(),
+        inventory: inventory.clone(),
+        quotas: context.informer::<Object>(),
+        classes: context.informer::<DeviceClass>(),
+        queue: context.queue("resource_quota_controller"),
+    });
+    this.quotas.index(BY_NAMESPACE, namespace_of);
+    let queue = this.queue.clone();
+    this.quotas.on(move |change| {
+        let new = change.object();
+        let same = change.old().is_some_and(|old| {
+            old.at("/spec") == new.at("/spec") && old.at("/status/hard") == new.at("/status/hard")
+        });
+        if !same && !change.is_delete() {
+            queue.add(key_of(&**new));
+        }
+    });
+    let weak = Arc::downgrade(&this);
+    inventory.on(move |kind, change| {
+        if let Some(this) = weak.upgrade() {
+            this.changed(kind, change);
+        }
+    });
+    let queue = this.queue.clone();
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |key| {
+            let this = this.clone();
+            async move { this.sync(&key).await }
+        },
+    ))
+}
+
+/// The limits of a quota by the resource whose objects count for them.
+fn by_resource(quota: &Object) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let mut found: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for name in quota
+        .spec
+        .iter()
+        .flat_map(|s| s.hard.iter().flatten())
+        .map(|(n, _)| n)
+    {
+        for resource in quota::constrained(name) {
+            found.entry(resource).or_default().insert(name.clone());
+        }
+    }
+    found
+}
+
+impl Quotas {
+    fn changed(&self, kind: &Kind, change: &Change<MetaObject>) {
+        if self.quotas.is_empty() || !kind.namespaced || kind.resource.kind == "ResourceQuota" {
+            return;
+        }
+        let id = (kind.resource.group.clone(), kind.resource.plural.clone());
+        // Updates matter only where more than the number of objects counts.
+        let weighed = matches!(
+            kind.resource.kind.as_str(),
+            "Pod" | "ResourceClaim" | "Service" | "PersistentVolumeClaim"
+        );
+        if change.old().is_some() && !weighed {
+            return;
+        }
+        for quota in self
+            .quotas
+            .by_index(BY_NAMESPACE, meta::namespace(&**change.object()))
+        {
+            if by_resource(&quota).contains_key(&id) {
+                let delay = if change.is_delete() {
+                    Duration::ZERO
+                } else {
+                    SETTLE
+                };
+                self.queue.add_after(key_of(&*quota), delay);
+            }
+        }
+    }
+
+    async fn sync(&self, key: &str) -> Result<Next, Error> {
+        let Some(quota) = self.quotas.get(key) else {
+            return Ok(Next::Done);
+        };
+        let namespace = meta::namespace(&*quota);
+        // What the count is compared with is read before the objects are, so that a reservation
+        // that admission makes meanwhile is a conflict and not lost.
+        let api: Api<Object> = Api::namespaced(self.client.clone(), namespace);
+        let Some(live) = api.get_opt(meta::name(&*quota)).await? else {
+            return Ok(Next::Done);
+        };
+        let mut used = Usage::new();
+        for ((group, resource), names) in by_resource(&live) {
+            let more = self
+                .count(&live, namespace, &group, &resource, &names)
+                .await?;
+            quota::merge(&mut used, &more);
+        }
+        let hard = live.at("/spec/hard");
+        let mut new = serde_json::Map::new();
+        for (name, _) in hard.as_object().into_iter().flatten() {
+            let amount = used.get(name).cloned().unwrap_or_default();
+            new.insert(name.clone(), json!(amount.to_string()));
+        }
+        let same = live.at("/status/hard") == hard && same_amounts(live.at("/status/used"), &new);
+        if !same {
+            // Names that are not limited any more go.
+            for (name, _) in live.at("/status/used").as_object().into_iter().flatten() {
+                new.entry(name.clone()).or_insert(Value::Null);
+            }
+            let mut limits = hard.clone();
+            for (name, _) in live.at("/status/hard").as_object().into_iter().flatten() {
+                if hard.get(name).is_none() {
+                    limits[name.as_str()] = Value::Null;
+                }
+            }
+            let body = json!({
+                "metadata": api::unchanged(&live),
+                "status": {"hard": limits, "used": new},
+            });
+            match api::patch(&api, meta::name(&*quota), Part::Status, &body).await {
+                Ok(updated) => self.quotas.assume(updated),
+                Err(error) if error.is_not_found() => return Ok(Next::Done),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Next::After(RESYNC))
+    }
+
+    /// What all objects of a resource count for under the given names.
+    async fn count(
+        &self,
+        quota: &Object,
+        namespace: &str,
+        group: &str,
+        resource: &str,
+        names: &BTreeSet<String>,
+    ) -> Result<Usage, Error> {
+        let mut total = Usage::new();
+        let kinds = self.inventory.kinds();
+        let Some(kind) = kinds
+            .iter()
+            .find(|k| k.resource.group == group && k.resource.plural == resource)
+        else {
+            return Ok(total);
+        };
+        let plain = format!("count/{}", kind.group_resource());
+        if names.iter().all(|n| *n == plain)
+            && quota.at("/spec/scopes").is_null()
+            && quota.at("/spec/scopeSelector").is_null()
+        {
+            // Only the number matters: no need for the objects.
+            let objects = kind
+                .api(&self.client, namespace)
+                .list(&Default::default())
+                .await?;
+            let count = i64::try_from(objects.items.len()).unwrap_or(i64::MAX);
+            total.insert(plain, Quantity::from(count));
+            return Ok(total);
+        }
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
+        let extended = |class: &str| self.classes.get(class)?.spec.extended_resource_name.clone();
+        let quota = json!({"spec": quota.at("/spec")});
+        for object in api.list(&Default::default()).await?.items {
+            let object = json!(object);
+            if quota::in_scopes(&quota, group, resource, &object) {
+                let mut usage = quota::usage(group, resource, &object, &extended);
+                usage.retain(|name, _| names.contains(name));
+                quota::merge(&mut total, &usage);
+            }
+        }
+        Ok(total)
+    }
+}
+
+/// Whether amounts are equal in value; `1000m` is `1`.
+fn same_amounts(old: &Value, new: &serde_json::Map<String, Value>) -> bool {
+    let Some(old) = old.as_object() else {
+        return new.is_empty();
+    };
+    old.len() == new.len()
+        && new.iter().all(|(name, amount)| {
+            let parse = |v: &Value| Quantity::from_json(v).ok();
+            old.get(name)
+                .is_some_and(|o| parse(o).is_some() && parse(o) == parse(amount))
+        })
+}
