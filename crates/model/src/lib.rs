@@ -30,11 +30,14 @@
 
 pub mod admin;
 pub mod authorize;
+pub mod availability;
 pub mod convert;
 pub mod defaults;
 pub mod features;
 mod kind;
 pub mod limits;
+pub mod lint;
+pub mod migrate;
 pub mod quota;
 pub mod selectable;
 mod shape;

@@ -245,6 +245,45 @@ fn unknown_members<'a>(
         })
 }
 
+/// The paths of members that the structure does not have.
+pub(crate) fn unknown_fields(ty: Ty, value: &Value) -> Vec<String> {
+    let mut fields = Vec::new();
+    collect_unknown(ty, value, "", &mut fields);
+    fields
+}
+
+fn collect_unknown(ty: Ty, value: &Value, path: &str, fields: &mut Vec<String>) {
+    match ty {
+        Ty::Struct(shape) => {
+            for (key, member) in value.as_object().into_iter().flatten() {
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                match shape.fields.iter().find(|field| field.json == key.as_str()) {
+                    Some(field) => collect_unknown(field.ty, member, &path, fields),
+                    // Not part of the tables, since they are no fields of their own in Go.
+                    None if matches!(path.as_str(), "apiVersion" | "kind") => {}
+                    None => fields.push(path),
+                }
+            }
+        }
+        Ty::List(item) => {
+            for (index, entry) in slice(value).iter().enumerate() {
+                collect_unknown(*item, entry, &format!("{path}[{index}]"), fields);
+            }
+        }
+        Ty::Map(item) => {
+            for (key, entry) in value.as_object().into_iter().flatten() {
+                collect_unknown(*item, entry, &format!("{path}[{key}]"), fields);
+            }
+        }
+        Ty::Meta => collect_unknown(Ty::Struct(&tables::OBJECT_META), value, path, fields),
+        Ty::Text | Ty::Int | Ty::Bool | Ty::Quantity | Ty::Time | Ty::Raw => {}
+    }
+}
+
 /// Quotes a value the way upstream prints an internal struct in an error message: JSON with Go's field names, in
 /// the order of their declaration, nothing left out.
 pub(crate) fn quote(ty: Ty, value: &Value) -> String {

@@ -1,0 +1,270 @@
+//! What a cluster of some release will do to a manifest: which fields it drops, what it refuses.
+
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::availability::{self, Served};
+use crate::features::{Feature, Features, Release, Stage};
+use crate::kind::{GROUP, Kind, Version};
+use crate::shape::{self, tables};
+use crate::view::{View, set};
+use crate::{admin, convert, defaults, strategy, validate};
+
+/// What happens to the part of a manifest that a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// The API server refuses the object.
+    Refused,
+    /// The API server takes the object without the field.
+    Dropped,
+    /// It works, but something has to be known.
+    Warning,
+}
+
+/// One thing that a cluster does to a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What happens.
+    pub effect: Effect,
+    /// The field, as the API server names it.
+    pub field: String,
+    /// Why.
+    pub text: String,
+}
+
+/// Looks at one document for a cluster of `release` with default feature gates. `now` stands for the time of creation.
+pub fn lint(document: &Value, release: Release, now: Timestamp) -> Vec<Finding> {
+    let mut findings = Findings {
+        release,
+        list: Vec::new(),
+    };
+    let (group, version) = document
+        .text("apiVersion")
+        .split_once('/')
+        .unwrap_or(("", document.text("apiVersion")));
+    if group == GROUP {
+        findings.object(document, version, now);
+    } else {
+        findings.pod(document);
+    }
+    findings.list
+}
+
+struct Findings {
+    release: Release,
+    list: Vec<Finding>,
+}
+
+impl Findings {
+    fn add(&mut self, effect: Effect, field: impl Into<String>, text: impl Into<String>) {
+        self.list.push(Finding {
+            effect,
+            field: field.into(),
+            text: text.into(),
+        });
+    }
+
+    /// Claims of pods had another form up to 1.30.
+    fn pod(&mut self, document: &Value) {
+        let wrapped = self.release.minor() <= 30;
+        for pointer in [
+            "/spec",
+            "/spec/template/spec",
+            "/spec/jobTemplate/spec/template/spec",
+            "/template/spec",
+        ] {
+            let claims = document
+                .pointer(pointer)
+                .map_or(&[][..], |spec| spec.list("resourceClaims"));
+            let path = pointer.trim_start_matches('/').replace('/', ".");
+            for (index, claim) in claims.iter().enumerate() {
+                let path = format!("{path}.resourceClaims[{index}]");
+                if !wrapped && claim.has("source") {
+                    self.add(
+                        Effect::Dropped,
+                        format!("{path}.source"),
+                        "from 1.31 on its members stand in the claim itself",
+                    );
+                }
+                for key in ["resourceClaimName", "resourceClaimTemplateName"] {
+                    if wrapped && claim.has(key) {
+                        self.add(
+                            Effect::Dropped,
+                            format!("{path}.{key}"),
+                            "up to 1.30 it stands inside `source`",
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn object(&mut self, document: &Value, version: &str, now: Timestamp) {
+        let kind = document.text("kind");
+        let release = self.release;
+        match availability::served(release, version, kind) {
+            Served::Never => {
+                let has = availability::versions(release, kind);
+                let known = match has.first() {
+                    Some(newest) => format!("it has {kind} in {newest}"),
+                    None => format!("it has no {kind}"),
+                };
+                return self.add(
+                    Effect::Refused,
+                    "apiVersion",
+                    format!("{release} does not know {kind} in {version}; {known}"),
+                );
+            }
+            Served::OnRequest => {
+                let text = format!(
+                    "not served unless the API server runs with --runtime-config={GROUP}/{version}=true"
+                );
+                self.add(Effect::Warning, "apiVersion", text);
+            }
+            Served::ByDefault => {}
+        }
+        let (Some(kind), Ok(version)) = (Kind::from_name(kind), version.parse::<Version>()) else {
+            return;
+        };
+        if !kind.versions().contains(&version) {
+            return;
+        }
+        let mut object = document.clone();
+        complete(kind, &mut object);
+        defaults::default(kind, version, &mut object, now);
+        let Ok(object) = convert::convert(kind, version, kind.hub(), object) else {
+            return self.add(Effect::Refused, "", "not an object");
+        };
+        let start = self.list.len();
+        for field in shape::unknown_fields(tables::of(kind), &object) {
+            self.add(
+                Effect::Dropped,
+                field,
+                "not a known field; kubectl refuses it",
+            );
+        }
+        let kept = self.features(kind, &object);
+        self.rules(kind, &kept);
+        if version == Version::V1Beta1 {
+            self.list[start..]
+                .iter_mut()
+                .for_each(|finding| finding.field = in_v1beta1(&finding.field));
+        }
+    }
+
+    /// Fields of features that are off; the result is what the API server keeps.
+    fn features(&mut self, kind: Kind, object: &Value) -> Value {
+        let features = Features::of(self.release);
+        let mut kept = object.clone();
+        for feature in Feature::ALL
+            .iter()
+            .copied()
+            .filter(|feature| !features.enabled(*feature))
+        {
+            let mut without = kept.clone();
+            // Everything else is on, so that each loss has one reason.
+            let all = Feature::ALL.iter().fold(Features::default(), |all, other| {
+                all.with(*other, *other != feature)
+            });
+            strategy::drop_disabled_fields(kind, &mut without, None, &all);
+            let mut lost = Vec::new();
+            removed(&kept, &without, "", &mut lost);
+            for field in lost {
+                let text = match feature.spec(self.release).map(|spec| spec.stage) {
+                    Some(Stage::Alpha) => format!(
+                        "needs the feature {feature}, which is alpha and off in {}",
+                        self.release
+                    ),
+                    Some(Stage::Beta) => format!(
+                        "needs the feature {feature}, which is off in {}",
+                        self.release
+                    ),
+                    _ => format!(
+                        "{} does not know the field ({feature}); kubectl refuses it",
+                        self.release
+                    ),
+                };
+                self.add(Effect::Dropped, field, text);
+            }
+            kept = without;
+        }
+        kept
+    }
+
+    fn rules(&mut self, kind: Kind, object: &Value) {
+        let features = Features::of(self.release);
+        for error in validate::create(kind, object, &features) {
+            self.add(Effect::Refused, error.field.clone(), error.body());
+        }
+        for place in admin::requested(kind, object) {
+            let text = format!(
+                "only works in a namespace with the label {}=true",
+                admin::ADMIN_ACCESS_LABEL
+            );
+            self.add(Effect::Warning, place.as_str(), text);
+        }
+        for warning in validate::warnings(kind, object) {
+            let (field, text) = warning.split_once(": ").unwrap_or(("", &warning));
+            self.add(Effect::Warning, field, text);
+        }
+    }
+}
+
+/// Adds what a manifest may leave to kubectl and the API server.
+fn complete(kind: Kind, object: &mut Value) {
+    if !object.has("metadata") {
+        set(object, "metadata", json!({}));
+    }
+    let Some(metadata) = object.get_mut("metadata") else {
+        return;
+    };
+    if kind.namespaced() && metadata.text("namespace").is_empty() {
+        set(metadata, "namespace", "default");
+    }
+    let prefix = metadata.text("generateName").to_owned();
+    if metadata.text("name").is_empty() && !prefix.is_empty() {
+        set(metadata, "name", format!("{prefix}x"));
+    }
+}
+
+/// The members of `before` that are not in `after`.
+fn removed(before: &Value, after: &Value, path: &str, lost: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            for (key, member) in before {
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                match after.get(key) {
+                    Some(other) => removed(member, other, &path, lost),
+                    None => lost.push(path),
+                }
+            }
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            for (index, (member, other)) in before.iter().zip(after).enumerate() {
+                removed(member, other, &format!("{path}[{index}]"), lost);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The path of a field in v1beta1, where requests are flat and devices are not.
+fn in_v1beta1(field: &str) -> String {
+    let field = field.replace(".exactly.", ".");
+    let Some(rest) = field.strip_prefix("spec.devices[") else {
+        return field;
+    };
+    match rest.split_once("].") {
+        Some((index, member)) if member != "name" => {
+            format!("spec.devices[{index}].basic.{member}")
+        }
+        _ => field,
+    }
+}

@@ -1,0 +1,30 @@
+//! Pods: up to 1.30 the origin of a claim stood inside `source`.
+
+use serde_json::Value;
+
+use crate::view::{items_mut, object};
+
+/// Moves the members of `source` up in the claims of a pod, or of the pod template inside another kind.
+pub(super) fn flatten_claims(object: &mut Value) {
+    const SPECS: [&str; 4] = [
+        "/spec",
+        "/spec/template/spec",
+        "/spec/jobTemplate/spec/template/spec",
+        "/template/spec",
+    ];
+    for pointer in SPECS {
+        let Some(spec) = object.pointer_mut(pointer) else {
+            continue;
+        };
+        items_mut(spec, "resourceClaims").for_each(flatten);
+    }
+}
+
+fn flatten(claim: &mut Value) {
+    let Some(map) = object(claim) else { return };
+    if let Some(Value::Object(source)) = map.remove("source") {
+        for (key, member) in source {
+            map.entry(key).or_insert(member);
+        }
+    }
+}
