@@ -39,6 +39,10 @@ enum Command {
     Allocate(cmd::allocate::Args),
     /// Compile a CEL device selector and evaluate it on devices
     Cel(cmd::cel::Args),
+    /// Turn manifests of older releases into resource.k8s.io/v1
+    Convert(cmd::convert::Args),
+    /// Tell which fields a cluster's release drops or refuses
+    Lint(cmd::lint::Args),
     /// Check, dump or compact a store file
     Store(cmd::store::Args),
     /// Measure an API server or a scheduler
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
         Command::Driver(args) => cmd::driver::run(args),
         Command::Allocate(args) => cmd::allocate::run(args),
         Command::Cel(args) => cmd::cel::run(args),
+        Command::Convert(args) => cmd::convert::run(args),
+        Command::Lint(args) => cmd::lint::run(args),
         Command::Store(args) => cmd::store::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Completion(args) => cmd::completion::run(args),

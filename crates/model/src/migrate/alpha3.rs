@@ -80,14 +80,15 @@ impl<'a> Context<'a> {
         } else {
             ("/spec", &["spec", "controller"])
         };
-        if let Some(spec) = value.pointer_mut(pointer) {
-            if spec.has("controller") {
-                remove(spec, "controller");
-                self.note(
-                    path,
-                    "allocation by a driver's controller is gone; the scheduler allocates",
-                );
-            }
+        if let Some(spec) = value
+            .pointer_mut(pointer)
+            .filter(|spec| spec.has("controller"))
+        {
+            remove(spec, "controller");
+            self.note(
+                path,
+                "allocation by a driver's controller is gone; the scheduler allocates",
+            );
         }
         if document.has("status") {
             remove(&mut value, "status");

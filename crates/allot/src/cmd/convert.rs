@@ -1,0 +1,98 @@
+//! `allot convert`: manifests of older releases in a newer version.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use allot_model::migrate::migrate;
+use allot_model::{GROUP, Kind, Version, convert};
+use serde_json::Value;
+
+use super::manifests;
+
+/// Flags of `allot convert`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The new manifests go to standard output. What has no counterpart is told on
+standard error, one line each with the place and the reason; the exit status is
+then 1.
+
+  allot convert -f old/ > new.yaml
+  kubectl get resourceslices -o yaml | allot convert -f old/ --slices -")]
+pub struct Args {
+    /// File or folder with manifests; - is standard input. May be repeated
+    #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
+    file: Vec<PathBuf>,
+    /// The version to convert to
+    #[arg(long, value_name = "VERSION", default_value = "resource.k8s.io/v1")]
+    to: String,
+    /// ResourceSlices that the drivers publish now, to find the new names of attributes
+    #[arg(long, value_name = "FILE")]
+    slices: Vec<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let to = target(&args.to)?;
+    let documents = manifests::read(&args.file)?;
+    let objects: Vec<Value> = documents
+        .iter()
+        .map(|document| document.object.clone())
+        .collect();
+    let slices = read_slices(&args.slices)?;
+    let migration = migrate(&objects, &slices, to);
+
+    let mut out = std::io::stdout().lock();
+    for (index, object) in migration.objects.iter().enumerate() {
+        let text = serde_saphyr::to_string(object)?;
+        write!(out, "{}{}", if index > 0 { "---\n" } else { "" }, text)?;
+        if !text.ends_with('\n') {
+            writeln!(out)?;
+        }
+    }
+    out.flush()?;
+    for note in &migration.notes {
+        let document = &documents[note.document];
+        let (file, line) = (document.file.display(), document.line(&note.path));
+        eprintln!(
+            "{file}:{line}: {}: {}: {}",
+            manifests::title(&document.object),
+            note.path.join("."),
+            note.text
+        );
+    }
+    match migration.notes.len() {
+        0 => Ok(()),
+        1 => anyhow::bail!("one thing could not be carried over"),
+        count => anyhow::bail!("{count} things could not be carried over"),
+    }
+}
+
+fn target(text: &str) -> anyhow::Result<Version> {
+    match text.parse() {
+        Ok(version @ (Version::V1 | Version::V1Beta2 | Version::V1Beta1)) => Ok(version),
+        _ => anyhow::bail!(
+            "cannot convert to {text:?}; choose {GROUP}/v1, {GROUP}/v1beta2 or {GROUP}/v1beta1"
+        ),
+    }
+}
+
+/// Slices in v1 form, whatever version they were given in.
+fn read_slices(paths: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
+    let documents = manifests::read(paths)?;
+    let objects = documents.into_iter().map(|document| document.object);
+    let slices = objects.filter(|object| object["kind"] == Kind::ResourceSlice.name());
+    slices
+        .map(|slice| {
+            let version = slice["apiVersion"]
+                .as_str()
+                .unwrap_or_default()
+                .parse::<Version>()?;
+            Ok(convert::convert(
+                Kind::ResourceSlice,
+                version,
+                Version::V1,
+                slice,
+            )?)
+        })
+        .collect()
+}

@@ -1,0 +1,71 @@
+use super::*;
+
+const TEXT: &str = "\
+# a comment
+apiVersion: v1
+kind: A
+---
+
+kind: B
+spec:
+  list:
+  - name: x
+    value: 1
+  - name: y
+    value: 2
+  other:
+    name: z
+--- 
+# nothing
+";
+
+fn documents() -> Vec<Document> {
+    let mut documents = Vec::new();
+    parse(Path::new("f.yaml"), TEXT, &mut documents).unwrap();
+    documents
+}
+
+#[test]
+fn documents_are_separated() {
+    let titles: Vec<_> = documents()
+        .iter()
+        .map(|document| title(&document.object))
+        .collect();
+    assert_eq!(titles, ["A", "B"]);
+}
+
+#[test]
+fn fields_have_lines() {
+    let documents = documents();
+    let line = |path: &str| documents[1].line(&split_path(path));
+    assert_eq!(line("kind"), 6);
+    assert_eq!(line("spec.list[0].value"), 10);
+    assert_eq!(line("spec.list[1].name"), 11);
+    assert_eq!(line("spec.list[1].value"), 12);
+    assert_eq!(line("spec.other.name"), 14);
+    assert_eq!(line("spec.list[1].gone"), 11);
+    assert_eq!(line("gone"), 6);
+    assert_eq!(documents[0].line(&split_path("kind")), 3);
+}
+
+#[test]
+fn lists_are_taken_apart() {
+    let mut documents = Vec::new();
+    let text =
+        r#"{"kind": "List", "items": [{"kind": "A", "metadata": {"name": "x"}}, {"kind": "B"}]}"#;
+    parse(Path::new("f.json"), text, &mut documents).unwrap();
+    let titles: Vec<_> = documents
+        .iter()
+        .map(|document| title(&document.object))
+        .collect();
+    assert_eq!(titles, ["A x", "B"]);
+}
+
+#[test]
+fn what_is_no_yaml_is_named() {
+    let error = parse(Path::new("f.yaml"), "a: b\n---\nc: [\n", &mut Vec::new()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "f.yaml: the document that begins in line 3 is no YAML"
+    );
+}
