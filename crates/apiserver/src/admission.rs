@@ -2,6 +2,8 @@
 //!
 //! One chain, in upstream's order. Every plugin is a function of the write; webhooks get their place here.
 
+mod quota;
+
 use allot_apimachinery::Status;
 use serde_json::Value;
 
@@ -57,8 +59,7 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
 /// # Errors
 /// The first refusal.
 pub async fn validate(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
-    let _ = (core, attributes, object);
-    Ok(())
+    quota::check(core, attributes, object).await
 }
 
 /// Namespaces that always exist.

@@ -33,6 +33,8 @@ mod tests;
 const RESYNC: Duration = Duration::from_secs(300);
 /// A burst of creations in a namespace is counted once per this time.
 const SETTLE: Duration = Duration::from_millis(50);
+/// What admission has added is checked against what is stored after that time.
+const RECOUNT: Duration = Duration::from_secs(1);
 const BY_NAMESPACE: &str = "namespace";
 
 type Object = Whole<ResourceQuota>;
@@ -65,8 +67,17 @@ pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
         let same = change.old().is_some_and(|old| {
             old.at("/spec") == new.at("/spec") && old.at("/status/hard") == new.at("/status/hard")
         });
-        if !same && !change.is_delete() {
+        if change.is_delete() {
+            return;
+        }
+        if !same {
             queue.add(key_of(&**new));
+        } else if change
+            .old()
+            .is_some_and(|old| old.at("/status/used") != new.at("/status/used"))
+        {
+            // Admission has counted a write; whether it was stored in the end shows soon.
+            queue.add_after(key_of(&**new), RECOUNT);
         }
     });
     let weak = Arc::downgrade(&this);

@@ -1,0 +1,138 @@
+//! Resource quotas: a write that would use more than a namespace may use is refused.
+//!
+//! What an object counts for and when it is too much is in [`allot_model::quota`]. The amounts in use are kept in
+//! the quota's `status.used` and raised here, one compare-and-swap per quota, before the object is stored; the quota
+//! controller recounts from what is stored.
+
+use allot_apimachinery::Status;
+use allot_model::quota::{self, Usage};
+use allot_store::{Error as StoreError, Expect, ListOptions, Write};
+use serde_json::{Value, json};
+
+use super::{Attributes, Operation};
+use crate::error::Result;
+use crate::object;
+use crate::server::Core;
+
+const QUOTAS: &str = "resourcequotas";
+const CLASSES: &str = "resource.k8s.io/deviceclasses";
+/// Attempts when quotas change at the same time; upstream gives up after three.
+const ATTEMPTS: usize = 16;
+
+/// Kinds whose updates can use more than before.
+fn counts_updates(attributes: &Attributes<'_>) -> bool {
+    let resource = attributes.resource;
+    resource.is("", "services")
+        || resource.is("", "persistentvolumeclaims")
+        || resource.is("resource.k8s.io", "resourceclaims")
+}
+
+/// Refuses the write if a quota of its namespace is exceeded, else adds it to what is used.
+///
+/// # Errors
+/// 403 with the quota's name and numbers.
+pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
+    let relevant = match attributes.operation {
+        Operation::Create => attributes.subresource.is_empty(),
+        Operation::Update => attributes.subresource.is_empty() && counts_updates(attributes),
+        Operation::Delete | Operation::Connect => false,
+    };
+    if !relevant || attributes.namespace.is_empty() || attributes.resource.is("", QUOTAS) {
+        return Ok(());
+    }
+    let prefix = format!("{}/", attributes.namespace);
+    for _ in 0..ATTEMPTS {
+        let options = ListOptions {
+            prefix: &prefix,
+            ..ListOptions::default()
+        };
+        let page = core.backend.list(QUOTAS, options).await?;
+        if page.entries.is_empty() {
+            return Ok(());
+        }
+        let delta = delta(core, attributes, object).await?;
+        let mut writes = Vec::new();
+        for entry in &page.entries {
+            let mut quota: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            if let Some(used) = judge(&quota, attributes, object, &delta)? {
+                quota["status"]["used"] = json!(used);
+                writes.push((entry.key.clone(), entry.revision, quota));
+            }
+        }
+        if attributes.dry_run || commit(core, writes).await? {
+            return Ok(());
+        }
+    }
+    Err(Status::failure(409, "Conflict", "quotas change too fast, try again").into())
+}
+
+/// What the write adds.
+async fn delta(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<Usage> {
+    let (group, resource) = (&attributes.resource.group, &attributes.resource.plural);
+    let mut extended = std::collections::BTreeMap::new();
+    if attributes.resource.is("resource.k8s.io", "resourceclaims") {
+        for entry in core
+            .backend
+            .list(CLASSES, ListOptions::default())
+            .await?
+            .entries
+        {
+            let class: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            if let Some(name) = class["spec"]["extendedResourceName"].as_str() {
+                extended.insert(entry.key.to_string(), name.to_owned());
+            }
+        }
+    }
+    let names = |class: &str| extended.get(class).cloned();
+    let mut delta = quota::usage(group, resource, object, &names);
+    if let Some(old) = attributes.old {
+        for (name, before) in quota::usage(group, resource, old, &names) {
+            let entry = delta.entry(name).or_default();
+            if let Some(rest) = entry.checked_sub(&before) {
+                *entry = rest;
+            }
+        }
+    }
+    Ok(delta)
+}
+
+fn judge(
+    quota: &Value,
+    attributes: &Attributes<'_>,
+    object: &Value,
+    delta: &Usage,
+) -> Result<Option<Usage>> {
+    let resource = attributes.resource;
+    if !quota::in_scopes(quota, &resource.group, &resource.plural, object) {
+        return Ok(None);
+    }
+    let name = object["metadata"]["name"]
+        .as_str()
+        .unwrap_or(attributes.name);
+    let refuse = |exceeded: quota::Exceeded| {
+        Status::forbidden(&resource.group_resource(), name, &exceeded.0)
+    };
+    if resource.is("", "pods") {
+        quota::must_specify(quota, object).map_err(refuse)?;
+    }
+    Ok(quota::admit(quota, delta).map_err(refuse)?)
+}
+
+/// Writes the new amounts; says whether nobody was faster. What was written before somebody was stays, and is
+/// counted again with the next attempt: the recount corrects it, and until then less is allowed, never more.
+async fn commit(core: &Core, writes: Vec<(std::sync::Arc<str>, u64, Value)>) -> Result<bool> {
+    for (key, revision, quota) in writes {
+        let write = Write::put(
+            QUOTAS,
+            key,
+            Expect::Revision(revision),
+            object::draft(&quota),
+        );
+        match core.backend.commit(write).await {
+            Ok(_) => {}
+            Err(StoreError::Conflict(_) | StoreError::NotFound) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
