@@ -1,8 +1,19 @@
 //! Device selectors: the CEL environment of DRA (variable `device`) and the devices they are evaluated on.
 
 mod attributes;
+mod environment;
 
 pub use attributes::{Attribute, Builder, Device};
+
+use std::sync::Arc;
+
+use environment::environment;
+
+use crate::{
+    program::{Limits, Program},
+    types::Type,
+    value::{Map, Value},
+};
 
 /// Which optional parts of the environment exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,18 +52,38 @@ pub struct CompileError(pub(crate) String);
 #[error("{0}")]
 pub struct EvalError(pub(crate) String);
 
-/// A compiled selector. Cheap to evaluate, expensive to make: compile once per expression.
+/// A compiled selector. Cheap to evaluate and to clone, expensive to make: compile once per expression.
 #[derive(Debug, Clone)]
 pub struct Selector {
+    program: Arc<Program>,
+    output: Type,
     max_cost: u64,
     options: Options,
 }
 
 /// Compiles a selector. Fails with upstream's text when it does not parse or check, or gives neither a bool nor an
 /// attribute. The length and cost limits of the API are not applied here: see [`MAX_LENGTH`] and [`Selector::max_cost`].
-pub fn compile(_expression: &str, options: &Options) -> Result<Selector, CompileError> {
+pub fn compile(expression: &str, options: &Options) -> Result<Selector, CompileError> {
+    let env = environment(options);
+    let checked = env
+        .compile(expression)
+        .map_err(|error| CompileError(format!("compilation failed: {error}")))?;
+    let output = checked.output().clone();
+    let unknown = output == Type::Any || (options.list_type_attributes && output == Type::Dyn);
+    if output != Type::Bool && !unknown {
+        let text = format!(
+            "must evaluate to bool or the unknown type, not {}",
+            output.runtime_name()
+        );
+        return Err(CompileError(text));
+    }
+    let program = Program::new(&checked)
+        .map_err(|error| CompileError(format!("program instantiation failed: {error}")))?;
+    let max_cost = checked.cost(env).max;
     Ok(Selector {
-        max_cost: 0,
+        program: Arc::new(program),
+        output,
+        max_cost,
         options: *options,
     })
 }
@@ -63,18 +94,61 @@ impl Selector {
         self.max_cost
     }
 
+    /// Type of the expression: bool, or dyn or any where it may be an attribute.
+    pub fn output(&self) -> &Type {
+        &self.output
+    }
+
     /// Whether the device is selected.
     pub fn matches(&self, device: &Device) -> Result<bool, EvalError> {
-        self.matches_with_cost(device).0
+        self.evaluate(device, None).0
     }
 
     /// As [`Self::matches`], with the cost that the evaluation had.
     pub fn matches_with_cost(&self, device: &Device) -> (Result<bool, EvalError>, u64) {
+        self.evaluate(device, None)
+    }
+
+    /// As [`Self::matches_with_cost`]; in long loops `interrupted` is asked now and then, and when it answers true the
+    /// evaluation fails with `operation interrupted`.
+    pub fn evaluate(
+        &self,
+        device: &Device,
+        interrupted: Option<&dyn Fn() -> bool>,
+    ) -> (Result<bool, EvalError>, u64) {
         if let Some(problem) = device.problem(self.options.list_type_attributes) {
             return (Err(EvalError(problem)), 0);
         }
-        (Err(EvalError("evaluation is not there yet".to_owned())), 0)
+        let variables = [Value::Map(Map::Source(device))];
+        let limits = Limits {
+            cost: self.options.cost_limit,
+            interrupted,
+        };
+        let outcome = self.program.evaluate(&variables, &limits);
+        let result = match outcome.result {
+            Ok(Value::Bool(selected)) => Ok(selected),
+            Ok(other) => Err(EvalError(not_bool(&other))),
+            Err(error) => Err(EvalError(error.to_string())),
+        };
+        (result, outcome.cost)
     }
+}
+
+#[cold]
+fn not_bool(value: &Value<'_>) -> String {
+    let reason = match value {
+        Value::Int(_) => "unsupported type conversion from 'int' to bool".to_owned(),
+        Value::Version(_) => "type conversion error from 'Semver' to 'bool'".to_owned(),
+        Value::List(_) => "type conversion error from list to 'bool'".to_owned(),
+        other => format!(
+            "type conversion error from '{}' to 'bool'",
+            other.type_name()
+        ),
+    };
+    format!(
+        "CEL result of type {} could not be converted to bool: {reason}",
+        value.type_name()
+    )
 }
 
 #[cfg(test)]

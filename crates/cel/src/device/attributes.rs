@@ -4,7 +4,7 @@ use allot_apimachinery::Quantity;
 use serde_json::Value as Json;
 use smol_str::SmolStr;
 
-use crate::semver::Version;
+use crate::{semver::Version, value::Key};
 
 /// Value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
@@ -181,18 +181,18 @@ impl Device {
 
     /// The attribute `id` of `domain`.
     pub fn attribute(&self, domain: &str, id: &str) -> Option<&Attribute> {
-        self.attributes.get(&Key::new(domain), &Key::new(id))
+        self.attributes.get(Key::new(domain), Key::new(id))
     }
 
     /// The attribute with this qualified name (`domain/id`, or `id` in the domain of the driver).
     pub fn attribute_by_name(&self, name: &str) -> Option<&Attribute> {
-        let name = Name::new(name, &self.driver);
-        self.attributes.get(&name.domain, &name.id)
+        let (domain, id) = name.split_once('/').unwrap_or((&self.driver, name));
+        self.attribute(domain, id)
     }
 
     /// The capacity `id` of `domain`.
     pub fn capacity(&self, domain: &str, id: &str) -> Option<&Quantity> {
-        self.capacity.get(&Key::new(domain), &Key::new(id))
+        self.capacity.get(Key::new(domain), Key::new(id))
     }
 
     /// All attributes as (domain, id, value), sorted.
@@ -270,17 +270,17 @@ fn read_attribute(attribute: &Json) -> Result<Option<Attribute>, String> {
         .transpose()
 }
 
-/// A string with its hash, so that lookups with a constant key compare one number per entry.
+/// A name with its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct KeyText {
     hash: u64,
     text: SmolStr,
 }
 
-impl Key {
-    pub(crate) fn new(text: &str) -> Self {
+impl KeyText {
+    fn new(text: &str) -> Self {
         Self {
-            hash: hash(text),
+            hash: Key::new(text).hash(),
             text: text.into(),
         }
     }
@@ -288,33 +288,25 @@ impl Key {
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
-}
 
-/// FNV-1a over eight bytes at a time; only speed and determinism matter, equality is always checked.
-fn hash(text: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ text.len() as u64;
-    for chunk in text.as_bytes().chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash ^ u64::from_le_bytes(word))
-            .wrapping_mul(0x0000_0100_0000_01b3)
-            .rotate_left(29);
+    #[inline]
+    fn is(&self, key: Key<'_>) -> bool {
+        self.hash == key.hash() && self.text.as_str() == key.text()
     }
-    hash
 }
 
 #[derive(Debug, Clone)]
 struct Name {
-    domain: Key,
-    id: Key,
+    domain: KeyText,
+    id: KeyText,
 }
 
 impl Name {
     fn new(name: &str, driver: &str) -> Self {
         let (domain, id) = name.split_once('/').unwrap_or((driver, name));
         Self {
-            domain: Key::new(domain),
-            id: Key::new(id),
+            domain: KeyText::new(domain),
+            id: KeyText::new(id),
         }
     }
 }
@@ -322,8 +314,8 @@ impl Name {
 /// Entries of one domain.
 #[derive(Debug, Clone)]
 pub(crate) struct Domain<T> {
-    key: Key,
-    entries: Box<[(Key, T)]>,
+    key: KeyText,
+    entries: Box<[(KeyText, T)]>,
 }
 
 /// A map of maps, few entries each, sorted by text.
@@ -346,7 +338,7 @@ impl<T> Table<T> {
         entries.sort_by(|(a, _), (b, _)| {
             (a.domain.as_str(), a.id.as_str()).cmp(&(b.domain.as_str(), b.id.as_str()))
         });
-        let mut domains: Vec<(Key, Vec<(Key, T)>)> = Vec::new();
+        let mut domains: Vec<(KeyText, Vec<(KeyText, T)>)> = Vec::new();
         for (name, value) in entries {
             if domains.last().is_none_or(|(key, _)| *key != name.domain) {
                 domains.push((name.domain, Vec::new()));
@@ -358,7 +350,7 @@ impl<T> Table<T> {
                 entries.push((name.id, value));
             }
         }
-        let domain = |(key, entries): (Key, Vec<(Key, T)>)| Domain {
+        let domain = |(key, entries): (KeyText, Vec<(KeyText, T)>)| Domain {
             key,
             entries: entries.into(),
         };
@@ -367,15 +359,15 @@ impl<T> Table<T> {
         }
     }
 
-    pub(crate) fn domain(&self, key: &Key) -> Option<&Domain<T>> {
-        self.domains.iter().find(|domain| domain.key == *key)
+    pub(crate) fn domain(&self, key: Key<'_>) -> Option<&Domain<T>> {
+        self.domains.iter().find(|domain| domain.key.is(key))
     }
 
     pub(crate) fn domains(&self) -> &[Domain<T>] {
         &self.domains
     }
 
-    fn get(&self, domain: &Key, id: &Key) -> Option<&T> {
+    fn get(&self, domain: Key<'_>, id: Key<'_>) -> Option<&T> {
         self.domain(domain)?.get(id)
     }
 
@@ -394,14 +386,14 @@ impl<T> Domain<T> {
         self.key.as_str()
     }
 
-    pub(crate) fn get(&self, id: &Key) -> Option<&T> {
+    pub(crate) fn get(&self, id: Key<'_>) -> Option<&T> {
         self.entries
             .iter()
-            .find(|(key, _)| key == id)
+            .find(|(key, _)| key.is(id))
             .map(|(_, value)| value)
     }
 
-    pub(crate) fn entries(&self) -> &[(Key, T)] {
+    pub(crate) fn entries(&self) -> &[(KeyText, T)] {
         &self.entries
     }
 }

@@ -1,0 +1,458 @@
+//! Static costs of calls.
+
+use std::sync::Arc;
+
+use super::{Cost, Entries, Estimator, Node, PER_CHAR, PER_REGEX_CHAR, Size};
+use crate::{
+    ast::{Expr, ExprKind, Literal},
+    types::Type,
+};
+
+/// Longest regular expression behind a named format.
+const FORMAT_REGEX: f64 = 128.0;
+/// Longest text of a named format.
+const FORMAT_SIZE: u64 = 64;
+/// Bytes of an IP address.
+const IP_BYTES: Size = Size { min: 4, max: 16 };
+
+/// Cost of a call and size of its result.
+struct Estimate {
+    cost: Cost,
+    size: Option<Size>,
+}
+
+impl Estimate {
+    fn cost(cost: Cost) -> Self {
+        Self { cost, size: None }
+    }
+
+    fn sized(cost: Cost, size: Size) -> Self {
+        Self {
+            cost,
+            size: Some(size),
+        }
+    }
+}
+
+impl Estimator<'_> {
+    pub(super) fn call(
+        &mut self,
+        expr: &Expr,
+        function: &str,
+        target: Option<&Expr>,
+        args: &[Expr],
+    ) -> Cost {
+        if function == "dyn"
+            && let [arg] = args
+        {
+            let cost = self.cost(arg);
+            self.copy_sizes(expr, arg);
+            return Cost::fixed(1) + cost;
+        }
+        let mut arg_costs = Vec::with_capacity(args.len());
+        let mut nodes = Vec::with_capacity(args.len());
+        for arg in args {
+            arg_costs.push(self.cost(arg));
+            nodes.push(self.node(arg));
+        }
+        let overloads: Vec<Arc<str>> = self.facts.overloads(expr.id).to_vec();
+        if overloads.is_empty() {
+            return Cost::ZERO;
+        }
+        let mut sum = Cost::ZERO;
+        let target = target.map(|target| {
+            sum = sum + self.cost(target);
+            self.node(target)
+        });
+        let mut cost = Cost {
+            min: u64::MAX,
+            max: 0,
+        };
+        let mut size: Option<Size> = None;
+        for overload in &overloads {
+            let estimate = self.overload(
+                expr,
+                function,
+                overload,
+                target.as_ref(),
+                &nodes,
+                &arg_costs,
+            );
+            cost = cost.union(estimate.cost);
+            if let Some(own) = estimate.size {
+                size = Some(size.map_or(own, |size| size.union(own)));
+            }
+            let step = match &**overload {
+                "index_list" => Some("@items"),
+                "index_map" => Some("@values"),
+                _ => None,
+            };
+            if let (Some(step), Some(first)) = (step, args.first()) {
+                size = self.entries_of(first).map(|entries| entries.value);
+                let mut path = self.path(first);
+                path.push(step.into());
+                self.paths.insert(expr.id, path);
+            }
+            if size.is_none() {
+                size = self.size(expr);
+            }
+        }
+        self.set_size(expr.id, size);
+        sum + cost
+    }
+
+    fn overload(
+        &mut self,
+        expr: &Expr,
+        function: &str,
+        overload: &str,
+        target: Option<&Node<'_>>,
+        args: &[Node<'_>],
+        arg_costs: &[Cost],
+    ) -> Estimate {
+        let sum = arg_costs.iter().fold(Cost::ZERO, |sum, cost| sum + *cost);
+        if let Some(estimate) = self.kubernetes(function, overload, target, args) {
+            return Estimate {
+                cost: estimate.cost + sum,
+                size: estimate.size,
+            };
+        }
+        let plain = Estimate::cost(Cost::fixed(1) + sum);
+        let size = |node: &Node<'_>| node.size.unwrap_or(Size::UNKNOWN);
+        match (overload, args) {
+            ("logical_and" | "logical_or", _) => {
+                let (Some(left), Some(right)) = (arg_costs.first(), arg_costs.get(1)) else {
+                    return plain;
+                };
+                Estimate::cost(Cost {
+                    min: left.min,
+                    max: (*left + *right).max,
+                })
+            }
+            ("conditional", [_, then, otherwise]) => {
+                let result = size(then).union(size(otherwise));
+                self.join_entries(expr, then, otherwise);
+                Estimate::sized(arg_costs[0] + arg_costs[1].union(arg_costs[2]), result)
+            }
+            ("add_string" | "add_bytes" | "add_list", [left, right]) => {
+                let result = size(left) + size(right);
+                self.join_entries(expr, left, right);
+                let own = if overload == "add_list" {
+                    Cost::fixed(1)
+                } else {
+                    result.times_factor(PER_CHAR)
+                };
+                Estimate::sized(own + sum, result)
+            }
+            ("string_format", _) => match target {
+                Some(target) => Estimate::cost(size(target).times_factor(PER_CHAR) + sum),
+                None => plain,
+            },
+            ("string_to_bytes", [arg]) => {
+                let own = size(arg);
+                let result = Size {
+                    min: own.min,
+                    max: own.max.wrapping_mul(4),
+                };
+                Estimate::sized(own.times_factor(PER_CHAR) + sum, result)
+            }
+            ("bytes_to_string", [arg]) => {
+                let own = size(arg);
+                Estimate::sized(
+                    own.times_factor(PER_CHAR) + sum,
+                    Size {
+                        min: own.min / 4,
+                        max: own.max,
+                    },
+                )
+            }
+            ("strings_quote", [arg]) => {
+                let own = size(arg);
+                let result = Size {
+                    min: own.min.wrapping_add(2),
+                    max: own.max.wrapping_mul(2).wrapping_add(2),
+                };
+                Estimate::sized(own.times_factor(PER_CHAR) + sum, result)
+            }
+            ("starts_with_string" | "ends_with_string", [arg]) => {
+                Estimate::cost(size(arg).times_factor(PER_CHAR) + sum)
+            }
+            ("in_list", [_, list]) => Estimate::cost(size(list).times_factor(1.0) + sum),
+            ("matches_string", [pattern]) => match target {
+                Some(target) => {
+                    let text = (size(target) + Size::fixed(1)).times_factor(PER_CHAR);
+                    Estimate::cost(text.times(size(pattern).times_factor(PER_REGEX_CHAR)) + sum)
+                }
+                None => plain,
+            },
+            ("contains_string", [part]) => match target {
+                Some(target) => {
+                    let text = size(target).times_factor(PER_CHAR);
+                    Estimate::cost(text.times(size(part).times_factor(PER_CHAR)) + sum)
+                }
+                None => plain,
+            },
+            (
+                "less_string"
+                | "greater_string"
+                | "less_equals_string"
+                | "greater_equals_string"
+                | "less_bytes"
+                | "greater_bytes"
+                | "less_equals_bytes"
+                | "greater_equals_bytes"
+                | "equals"
+                | "not_equals",
+                [left, right],
+            ) => {
+                let most = size(left).max.min(size(right).max);
+                let range = Cost {
+                    min: u64::from(most > 0),
+                    max: most,
+                };
+                Estimate::cost(range.times_factor(PER_CHAR) + sum)
+            }
+            _ => plain,
+        }
+    }
+
+    /// The entries of a result that is made of two operands.
+    fn join_entries(&mut self, expr: &Expr, left: &Node<'_>, right: &Node<'_>) {
+        let entries = |node: &Node<'_>| -> Option<Entries> { self.entries_of(node.expr?) };
+        if let (Some(left), Some(right)) = (entries(left), entries(right)) {
+            self.entries.insert(expr.id, left.union(right));
+        }
+    }
+
+    /// Size as the Kubernetes tables look at it.
+    fn node_size(&self, node: &Node<'_>) -> Size {
+        let declared = || {
+            node.path
+                .as_deref()
+                .and_then(|path| self.declared_size(path))
+        };
+        node.size.or_else(declared).unwrap_or(Size::UNKNOWN)
+    }
+
+    /// The elements of a list.
+    fn elements<'e>(node: &Node<'e>) -> Option<Node<'e>> {
+        let ty = match &node.ty {
+            Type::List(element) => (**element).clone(),
+            Type::Map(key, _) => (**key).clone(),
+            Type::Opaque(_, params) => params.first()?.clone(),
+            Type::Type(Some(inner)) => (**inner).clone(),
+            _ => return None,
+        };
+        let path = node.path.clone().map(|mut path| {
+            path.push("@items".into());
+            path
+        });
+        Some(Node {
+            path,
+            ty,
+            expr: None,
+            size: None,
+        })
+    }
+
+    /// Costs of the functions of the Kubernetes libraries.
+    fn kubernetes(
+        &self,
+        function: &str,
+        overload: &str,
+        target: Option<&Node<'_>>,
+        args: &[Node<'_>],
+    ) -> Option<Estimate> {
+        let one = Estimate::cost(Cost::fixed(1));
+        let first = args.first().map(|arg| self.node_size(arg));
+        Some(match function {
+            "check" => Estimate::cost(Cost::fixed(350_000)),
+            "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace"
+            | "name" | "allowed" | "reason" | "error" | "errored" => one,
+            "fieldSelector" | "labelSelector" if args.len() == 1 => {
+                let length = first?;
+                let requirements = length
+                    .times_factor(0.5)
+                    .times_factor((super::LIST + super::STRUCT) as f64);
+                Estimate::cost(
+                    Cost::fixed(super::LIST) + length.times_factor(PER_CHAR) + requirements,
+                )
+            }
+            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
+                self.list_walk(target?)
+            }
+            "url" | "jsonpatch.escapeKey" if args.len() == 1 => {
+                Estimate::sized(first?.times_factor(PER_CHAR), first?)
+            }
+            "lowerAscii" | "upperAscii" | "substring" | "trim" => {
+                let size = self.node_size(target?);
+                Estimate::sized(size.times_factor(PER_CHAR), size)
+            }
+            "replace" if args.len() >= 2 => {
+                let (text, from, to) = (self.node_size(target?), first?, self.node_size(&args[1]));
+                Estimate::sized(text.times_factor(2.0 * PER_CHAR), replaced(text, from, to))
+            }
+            "split" => {
+                let size = self.node_size(target?);
+                let limit = args.get(1).and_then(|arg| match &arg.expr?.kind {
+                    ExprKind::Literal(Literal::Int(limit)) => Some(*limit as u64),
+                    _ => None,
+                });
+                let parts = Size {
+                    min: 0,
+                    max: limit.unwrap_or(size.max),
+                };
+                Estimate::sized(size.times_factor(2.0 * PER_CHAR), parts)
+            }
+            "join" => self.join(target?, first),
+            "find" | "findAll" if !args.is_empty() => {
+                let size = self.node_size(target?);
+                let text = (size + Size::fixed(1)).times_factor(PER_CHAR);
+                let cost = text.times(first?.times_factor(PER_REGEX_CHAR));
+                Estimate::sized(
+                    cost,
+                    Size {
+                        min: 0,
+                        max: size.max,
+                    },
+                )
+            }
+            "ip" if overload == "cidr_ip" => one,
+            "cidr" | "isIP" | "isCIDR" | "ip" | "quantity" | "isQuantity" | "semver"
+            | "isSemver" => Estimate::cost(first?.times_factor(PER_CHAR)),
+            "ip.isCanonical" => Estimate::cost(first?.times_factor(2.0 * PER_CHAR)),
+            "masked"
+            | "prefixLength"
+            | "family"
+            | "isUnspecified"
+            | "isLoopback"
+            | "isLinkLocalMulticast"
+            | "isLinkLocalUnicast"
+            | "isGlobalUnicast" => one,
+            "containsIP" => {
+                let own = (IP_BYTES + IP_BYTES).times_factor(PER_CHAR);
+                Estimate::cost(own + parsed(overload == "cidr_contains_ip_string", first?))
+            }
+            "containsCIDR" => {
+                let own =
+                    (IP_BYTES + IP_BYTES).times_factor(PER_CHAR) + IP_BYTES.times_factor(PER_CHAR);
+                let parse = parsed(overload == "cidr_contains_cidr_string", first?);
+                Estimate::cost(own + Cost::fixed(1) + parse)
+            }
+            "validate" => Estimate::cost(
+                first?
+                    .times_factor(PER_CHAR)
+                    .times_factor(FORMAT_REGEX * PER_REGEX_CHAR),
+            ),
+            "format.named" | "sign" | "asInteger" | "isInteger" | "asApproximateFloat"
+            | "isGreaterThan" | "isLessThan" | "compareTo" | "add" | "sub" | "major" | "minor"
+            | "patch" | "getScheme" | "getHostname" | "getHost" | "getPort" | "getEscapedPath"
+            | "getQuery" => one,
+            "includes" => {
+                target?;
+                Estimate::cost(
+                    Size {
+                        min: 0,
+                        max: crate::library::INCLUDES_MAX as u64,
+                    }
+                    .as_cost(),
+                )
+            }
+            "_==_" => return equality(args),
+            _ => return None,
+        })
+    }
+
+    fn list_walk(&self, target: &Node<'_>) -> Estimate {
+        let size = self.node_size(target);
+        match Self::elements(target) {
+            Some(element) => {
+                let mut each = Cost::fixed(1);
+                if matches!(element.ty, Type::String | Type::Bytes) {
+                    each = each + self.node_size(&element).times_factor(PER_CHAR);
+                }
+                Estimate::cost(size.times_cost(each))
+            }
+            None => Estimate::cost(size.times_factor(PER_CHAR)),
+        }
+    }
+
+    fn join(&self, target: &Node<'_>, separator: Option<Size>) -> Estimate {
+        let count = self.node_size(target);
+        let mut size = Size::fixed(0);
+        if let Some(element) = Self::elements(target) {
+            size = count.times(self.node_size(&element));
+        }
+        if let Some(separator) = separator {
+            let gaps = Size {
+                min: count.min.saturating_sub(1),
+                max: count.max.saturating_sub(1),
+            };
+            size = size + separator.times(gaps);
+        }
+        Estimate::sized(size.times_factor(PER_CHAR), size)
+    }
+}
+
+/// Cost of reading a text argument, where the overload has one.
+fn parsed(is_text: bool, size: Size) -> Cost {
+    if is_text {
+        size.times_factor(PER_CHAR)
+    } else {
+        Cost::ZERO
+    }
+}
+
+/// Cost of comparing values of the Kubernetes types.
+fn equality(args: &[Node<'_>]) -> Option<Estimate> {
+    let [left, right] = args else {
+        return None;
+    };
+    if left.ty != right.ty {
+        return None;
+    }
+    let name = match &left.ty {
+        Type::Opaque(name, _) | Type::Object(name) => &**name,
+        _ => return None,
+    };
+    match name {
+        "net.IP" | "net.CIDR" | "kubernetes.Quantity" | "kubernetes.Semver" => {
+            Some(Estimate::cost(Cost::fixed(1)))
+        }
+        _ if name.starts_with("kubernetes.authorization.") => Some(Estimate::cost(Cost::fixed(1))),
+        "kubernetes.NamedFormat" => Some(Estimate::cost(
+            Cost {
+                min: 1,
+                max: FORMAT_SIZE,
+            }
+            .times_factor(PER_CHAR),
+        )),
+        "kubernetes.URL" => {
+            let max = right.size.map_or(1, |size| size.max);
+            Some(Estimate::cost(Cost { min: 1, max }.times_factor(PER_CHAR)))
+        }
+        _ => None,
+    }
+}
+
+/// Size of `text` with `from` replaced by `to`.
+fn replaced(text: Size, from: Size, to: Size) -> Size {
+    let (mut count, mut kept) = (Size::fixed(0), Size::fixed(0));
+    if from.min == 0 {
+        count.max = text.max.saturating_add(1);
+        kept.max = text.max;
+    } else if to.max <= from.min {
+        kept.max = text.max;
+    } else {
+        count.max = (text.max as f64 / from.min as f64).ceil() as u64;
+    }
+    if from.max == 0 {
+        count.min = text.min.saturating_add(1);
+        kept.min = text.min;
+    } else if from.max <= to.min {
+        kept.min = text.min;
+    } else {
+        count.min = (text.min as f64 / from.max as f64).ceil() as u64;
+    }
+    count.times(to) + kept
+}

@@ -1,0 +1,187 @@
+//! What an expression may refer to: variables, object types, functions, and how large the values of variables can be.
+//!
+//! [`Env::kubernetes`] is the environment that Kubernetes 1.36 uses everywhere; add the variables of your rules to it:
+//!
+//! ```
+//! use allot_cel::{env::{DeclType, Env}, program::{Limits, Program}, value::Value};
+//!
+//! let spec = DeclType::object("Spec", [("replicas", DeclType::int()), ("name", DeclType::string(20))]);
+//! let env = Env::kubernetes().with_object(&spec).with_variable("self", spec);
+//! let ast = env.compile("self.replicas < 5 && self.name.startsWith('a')").map_err(|error| error.to_string())?;
+//! assert_eq!(ast.output().to_string(), "bool");
+//! assert_eq!(ast.cost(&env).max, 6);
+//!
+//! let program = Program::new(&ast).map_err(|error| error.to_string())?;
+//! let object = serde_json::json!({"replicas": 3, "name": "abc"});
+//! let variables = [env.variable_type("self").unwrap().value(&object)];
+//! let outcome = program.evaluate(&variables, &Limits::default());
+//! assert!(matches!(outcome.result, Ok(Value::Bool(true))));
+//! # Ok::<(), String>(())
+//! ```
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+use crate::types::Type;
+
+mod decl_type;
+
+pub use decl_type::{DeclType, Shape};
+
+/// One signature of a function.
+#[derive(Debug, Clone)]
+pub(crate) struct Overload {
+    pub(crate) id: Arc<str>,
+    pub(crate) member: bool,
+    pub(crate) args: Vec<Type>,
+    pub(crate) result: Type,
+}
+
+/// A variable and the type it is declared with.
+#[derive(Debug, Clone)]
+pub struct Variable {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its type with the sizes that its values can have.
+    pub ty: DeclType,
+}
+
+/// The things that expressions can refer to. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Env {
+    functions: Arc<HashMap<Arc<str>, Vec<Overload>>>,
+    variables: Vec<Variable>,
+    objects: HashMap<Arc<str>, DeclType>,
+}
+
+/// `function | overload | member or global | arguments | result`, in the order in which overloads are tried.
+static FUNCTIONS: &str = include_str!("env/functions.txt");
+
+static KUBERNETES: LazyLock<Arc<HashMap<Arc<str>, Vec<Overload>>>> = LazyLock::new(|| {
+    let mut functions: HashMap<Arc<str>, Vec<Overload>> = HashMap::new();
+    for line in FUNCTIONS.lines() {
+        let mut parts = line.split(" | ");
+        let mut part = || parts.next().unwrap_or_default().trim();
+        let (name, id, style, args, result) = (part(), part(), part(), part(), part());
+        let overload = Overload {
+            id: id.into(),
+            member: style == "member",
+            args: args
+                .split("; ")
+                .filter(|arg| !arg.is_empty())
+                .map(Type::parse)
+                .collect(),
+            result: Type::parse(result),
+        };
+        functions.entry(name.into()).or_default().push(overload);
+    }
+    Arc::new(functions)
+});
+
+impl Env {
+    /// The functions and types of the Kubernetes 1.36 base environment, without variables.
+    pub fn kubernetes() -> Self {
+        Self {
+            functions: KUBERNETES.clone(),
+            variables: Vec::new(),
+            objects: HashMap::new(),
+        }
+    }
+
+    /// With a variable. Values are given to the evaluation in the order of declaration.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, ty: DeclType) -> Self {
+        self.variables.push(Variable {
+            name: name.into(),
+            ty,
+        });
+        self
+    }
+
+    /// With the fields of an object type and of all object types inside it.
+    #[must_use]
+    pub fn with_object(mut self, ty: &DeclType) -> Self {
+        self.add_objects(ty);
+        self
+    }
+
+    fn add_objects(&mut self, ty: &DeclType) {
+        match ty.shape() {
+            Shape::Object { name, fields } => {
+                if self.objects.insert(name.clone(), ty.clone()).is_none() {
+                    for field in fields.values() {
+                        self.add_objects(field);
+                    }
+                }
+            }
+            Shape::List(element) => self.add_objects(element),
+            Shape::Map(key, value) => {
+                self.add_objects(key);
+                self.add_objects(value);
+            }
+            Shape::Scalar => {}
+        }
+    }
+
+    /// With a further signature of a function.
+    #[must_use]
+    pub(crate) fn with_overload(mut self, name: &str, overload: Overload) -> Self {
+        Arc::make_mut(&mut self.functions)
+            .entry(name.into())
+            .or_default()
+            .push(overload);
+        self
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Option<&[Overload]> {
+        self.functions
+            .get(name.strip_prefix('.').unwrap_or(name))
+            .map(Vec::as_slice)
+    }
+
+    /// Number of a variable, as evaluations count them.
+    pub fn variable(&self, name: &str) -> Option<usize> {
+        self.variables
+            .iter()
+            .position(|variable| &*variable.name == name)
+    }
+
+    /// The type that a variable is declared with.
+    pub fn variable_type(&self, name: &str) -> Option<&DeclType> {
+        self.variable(name).map(|number| &self.variables[number].ty)
+    }
+
+    /// The variables in the order of declaration.
+    pub fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    /// The object type of this name.
+    pub fn object(&self, name: &str) -> Option<&DeclType> {
+        self.objects.get(name)
+    }
+
+    /// The type that a type name denotes as a value.
+    pub(crate) fn type_name(&self, name: &str) -> Option<Type> {
+        let inner = match name {
+            "bool" => Type::Bool,
+            "bytes" => Type::Bytes,
+            "double" => Type::Double,
+            "google.protobuf.Duration" => Type::Duration,
+            "google.protobuf.Timestamp" => Type::Timestamp,
+            "int" => Type::Int,
+            "list" => Type::list(Type::Dyn),
+            "map" => Type::map(Type::Dyn, Type::Dyn),
+            "null_type" => Type::Null,
+            "string" => Type::String,
+            "type" => Type::Type(None),
+            "uint" => Type::Uint,
+            "net.IP" | "net.CIDR" => Type::parse(name),
+            "optional_type" => Type::optional(Type::Dyn),
+            _ => Type::Object(self.objects.get_key_value(name)?.0.clone()),
+        };
+        Some(Type::Type(Some(Arc::new(inner))))
+    }
+}

@@ -1,0 +1,131 @@
+//! The functions that expressions can call, in rooms by topic. Which overloads exist is declared in the environment; a
+//! function here looks at the kinds of its arguments and says [`Fault::NoOverload`] where they do not fit.
+
+use crate::{
+    program::Function,
+    value::{Fault, Value},
+};
+
+mod convert;
+mod format;
+mod lists;
+mod named_format;
+mod net;
+mod operators;
+mod optional;
+mod regex;
+mod strings;
+mod time;
+mod units;
+mod url;
+
+pub(crate) use convert::decode_base64;
+pub(crate) use format::{Clause, Formatter, format_with, unsuitable};
+pub use named_format::Format;
+pub(crate) use optional::insert;
+pub(crate) use regex::Regex;
+pub use url::Url;
+
+/// Longest list that `includes` looks through.
+pub(crate) const INCLUDES_MAX: usize = 48;
+
+type Args<'v, 'a> = &'v [Value<'a>];
+type Outcome<'a> = Result<Value<'a>, Fault>;
+
+/// The implementation of a function with this many arguments, the receiver included.
+pub(crate) fn function(name: &str, args: usize) -> Option<Function> {
+    operators::function(name)
+        .or_else(|| convert::function(name))
+        .or_else(|| strings::function(name))
+        .or_else(|| lists::function(name))
+        .or_else(|| units::function(name))
+        .or_else(|| optional::function(name))
+        .or_else(|| regex::function(name))
+        .or_else(|| net::function(name))
+        .or_else(|| url::function(name))
+        .or_else(|| named_format::function(name))
+        .or_else(|| time::function(name, args))
+}
+
+/// Functions with one implementation for all overloads, chosen by a trait of the first argument.
+pub(crate) fn is_singleton(name: &str) -> bool {
+    matches!(
+        name,
+        "_+_"
+            | "_-_"
+            | "_*_"
+            | "_/_"
+            | "_%_"
+            | "-_"
+            | "!_"
+            | "_<_"
+            | "_<=_"
+            | "_>_"
+            | "_>=_"
+            | "@in"
+            | "size"
+            | "matches"
+            | "sort"
+            | "@sortByAssociatedKeys"
+    )
+}
+
+/// Whether a value has the trait that the implementation of such a function needs.
+pub(crate) fn has_trait(name: &str, value: &Value<'_>) -> bool {
+    match name {
+        "_+_" => matches!(
+            value,
+            Value::Int(_)
+                | Value::Uint(_)
+                | Value::Double(_)
+                | Value::String(_)
+                | Value::Bytes(_)
+                | Value::Duration(_)
+                | Value::Timestamp(_)
+                | Value::List(_)
+        ),
+        "_-_" => matches!(
+            value,
+            Value::Int(_)
+                | Value::Uint(_)
+                | Value::Double(_)
+                | Value::Duration(_)
+                | Value::Timestamp(_)
+        ),
+        "_*_" | "_/_" => matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_)),
+        "_%_" => matches!(value, Value::Int(_) | Value::Uint(_)),
+        "-_" => matches!(
+            value,
+            Value::Int(_) | Value::Double(_) | Value::Bool(_) | Value::Duration(_)
+        ),
+        "_<_" | "_<=_" | "_>_" | "_>=_" => value.is_comparable(),
+        "size" => matches!(
+            value,
+            Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_)
+        ),
+        "matches" => matches!(value, Value::String(_)),
+        "sort" | "@sortByAssociatedKeys" => matches!(value, Value::List(_)),
+        _ => true,
+    }
+}
+
+fn text<'v>(value: &'v Value<'_>) -> Result<&'v str, Fault> {
+    value.as_str().ok_or(Fault::NoOverload)
+}
+
+fn int(value: &Value<'_>) -> Result<i64, Fault> {
+    match value {
+        Value::Int(value) => Ok(*value),
+        _ => Err(Fault::NoOverload),
+    }
+}
+
+/// A list of strings.
+fn strings<'a>(texts: impl IntoIterator<Item = impl Into<String>>) -> Value<'a> {
+    Value::list(
+        texts
+            .into_iter()
+            .map(|text| Value::string(text.into()))
+            .collect(),
+    )
+}

@@ -1,0 +1,263 @@
+//! Regular expressions in Go's dialect (RE2).
+
+use super::{Args, int, strings, text};
+use crate::{
+    program::Function,
+    value::{Fault, Value},
+};
+
+/// A compiled regular expression.
+#[derive(Debug, Clone)]
+pub(crate) struct Regex(::regex::Regex);
+
+/// Largest compiled program: enough for all that fits the length limit of an expression.
+const SIZE_LIMIT: usize = 16 << 20;
+/// Highest count of a repetition.
+const MAX_REPEAT: u32 = 1000;
+
+impl Regex {
+    /// Compiles; the error is what Go says about it.
+    pub(crate) fn new(pattern: &str) -> Result<Self, String> {
+        let translated = translate(pattern)?;
+        let built = ::regex::RegexBuilder::new(&translated)
+            .size_limit(SIZE_LIMIT)
+            .build();
+        built.map(Self).map_err(|_| explain(pattern))
+    }
+
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        self.0.is_match(text)
+    }
+
+    /// The first match, or the empty string.
+    pub(crate) fn find<'a>(&self, text: &str) -> Value<'a> {
+        Value::string(self.0.find(text).map_or("", |found| found.as_str()))
+    }
+
+    /// The matches; at most `limit`, where it is not negative.
+    pub(crate) fn find_all<'a>(&self, text: &str, limit: i64) -> Value<'a> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        // Unlike Rust, Go does not report an empty match right after another match; both skip it.
+        strings(
+            self.0
+                .find_iter(text)
+                .take(limit)
+                .map(|found| found.as_str()),
+        )
+    }
+}
+
+pub(super) fn function(name: &str) -> Option<Function> {
+    Some(match name {
+        "matches" => |args| {
+            let (text, pattern) = (text(&args[0])?, text(&args[1])?);
+            let regex = Regex::new(pattern)
+                .map_err(|error| Fault::new(format!("error parsing regexp: {error}")))?;
+            Ok(Value::Bool(regex.is_match(text)))
+        },
+        "find" => |args| Ok(library_regex(args)?.find(text(&args[0])?)),
+        "findAll" => |args| {
+            let limit = args.get(2).map_or(Ok(-1), int)?;
+            Ok(library_regex(args)?.find_all(text(&args[0])?, limit))
+        },
+        _ => return None,
+    })
+}
+
+fn library_regex(args: Args<'_, '_>) -> Result<Regex, Fault> {
+    text(&args[0])?;
+    Regex::new(text(&args[1])?)
+        .map_err(|error| Fault::new(format!("Illegal regex: error parsing regexp: {error}")))
+}
+
+/// Rewrites what means something else in Rust's dialect: classes such as `\d` are ASCII in Go, brackets and `&&` have no
+/// meaning inside a class, `\Q…\E` quotes.
+fn translate(pattern: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    let mut in_class = false;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("\\Q")
+            && !in_class
+        {
+            let (quoted, after) = after.split_once("\\E").unwrap_or((after, ""));
+            out.push_str(&::regex::escape(quoted));
+            rest = after;
+            continue;
+        }
+        if c == '\\' {
+            let Some(escaped) = rest[1..].chars().next() else {
+                return Err("trailing backslash at end of expression: ``".to_owned());
+            };
+            out.push_str(&escape(escaped, in_class));
+            rest = &rest[1 + escaped.len_utf8()..];
+            continue;
+        }
+        if in_class {
+            rest = class_part(rest, &mut out, &mut in_class);
+            continue;
+        }
+        match c {
+            '[' => {
+                in_class = true;
+                out.push('[');
+                rest = &rest[1..];
+                if let Some(after) = rest.strip_prefix('^') {
+                    out.push('^');
+                    rest = after;
+                }
+                if let Some(after) = rest.strip_prefix(']') {
+                    out.push_str("\\]");
+                    rest = after;
+                }
+            }
+            '{' => {
+                let repeat = repeat(rest)?;
+                out.push_str(if repeat.is_some() { "{" } else { "\\{" });
+                rest = &rest[1..];
+            }
+            '(' if rest.starts_with("(?") => {
+                let flags = rest[2..]
+                    .bytes()
+                    .take_while(u8::is_ascii_alphabetic)
+                    .count();
+                if let Some(bad) = rest[2..2 + flags]
+                    .chars()
+                    .find(|flag| matches!(flag, 'x' | 'u' | 'R'))
+                    && !rest[2..].starts_with("P<")
+                {
+                    let _ = bad;
+                    return Err(format!(
+                        "invalid or unsupported Perl syntax: `(?{}`",
+                        &rest[2..2 + flags.max(1)]
+                    ));
+                }
+                out.push('(');
+                rest = &rest[1..];
+            }
+            c => {
+                out.push(c);
+                rest = &rest[c.len_utf8()..];
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn class_part<'p>(rest: &'p str, out: &mut String, in_class: &mut bool) -> &'p str {
+    if rest.starts_with("[:")
+        && let Some(end) = rest.find(":]")
+    {
+        out.push_str(&rest[..end + 2]);
+        return &rest[end + 2..];
+    }
+    let Some(c) = rest.chars().next() else {
+        return "";
+    };
+    match c {
+        ']' => {
+            *in_class = false;
+            out.push(']');
+        }
+        '[' | '&' | '~' => {
+            out.push('\\');
+            out.push(c);
+        }
+        // A range keeps its dash, a second dash is a character.
+        '-' if rest.starts_with("--") => {
+            out.push_str("\\-");
+        }
+        c => out.push(c),
+    }
+    &rest[c.len_utf8()..]
+}
+
+fn escape(c: char, in_class: bool) -> String {
+    let class = |set: &str, negated: bool| match (in_class, negated) {
+        (true, false) => set.to_owned(),
+        (_, true) => format!("[^{set}]"),
+        (false, false) => format!("[{set}]"),
+    };
+    match c {
+        'd' => class("0-9", false),
+        'D' => class("0-9", true),
+        'w' => class("0-9A-Za-z_", false),
+        'W' => class("0-9A-Za-z_", true),
+        's' => class("\\t\\n\\x0C\\r\\x20", false),
+        'S' => class("\\t\\n\\x0C\\r\\x20", true),
+        'b' if !in_class => "(?-u:\\b)".to_owned(),
+        'B' if !in_class => "(?-u:\\B)".to_owned(),
+        c => format!("\\{c}"),
+    }
+}
+
+/// Whether a brace starts a repetition, which must not count too far.
+fn repeat(rest: &str) -> Result<Option<()>, String> {
+    let Some((inside, _)) = rest[1..].split_once('}') else {
+        return Ok(None);
+    };
+    let (low, high) = inside.split_once(',').unwrap_or((inside, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if low.is_empty() || !digits(low) || !digits(high) {
+        return Ok(None);
+    }
+    let too_many = |text: &str| {
+        !text.is_empty() && text.parse::<u32>().map_or(true, |count| count > MAX_REPEAT)
+    };
+    if too_many(low) || too_many(high) {
+        return Err(format!("invalid repeat count: `{{{inside}}}`"));
+    }
+    Ok(Some(()))
+}
+
+/// What Go says about a pattern that does not compile, as well as can be told.
+fn explain(pattern: &str) -> String {
+    let mut depth = 0_i32;
+    let mut class_start = None;
+    let mut escaped = false;
+    let mut last_repeat = false;
+    for (at, c) in pattern.char_indices() {
+        if escaped {
+            escaped = false;
+            last_repeat = false;
+            continue;
+        }
+        match c {
+            '\\' => escaped = true,
+            ']' if class_start.is_some_and(|start: usize| at > start + 1) => class_start = None,
+            _ if class_start.is_some() => {}
+            '[' => class_start = Some(at),
+            '(' => depth += 1,
+            ')' => {
+                depth -= 1;
+                if depth < 0 {
+                    return format!("unexpected ): `{pattern}`");
+                }
+            }
+            '*' | '+' | '?' => {
+                let before = pattern[..at].chars().next_back();
+                if matches!(before, None | Some('(' | '|')) && !pattern[at..].starts_with("?:") {
+                    return format!("missing argument to repetition operator: `{c}`");
+                }
+                if last_repeat && c != '?' {
+                    let start = pattern[..at].rfind(['*', '+', '?']).unwrap_or(at);
+                    return format!(
+                        "invalid nested repetition operator: `{}`",
+                        &pattern[start..=at]
+                    );
+                }
+                last_repeat = true;
+                continue;
+            }
+            _ => {}
+        }
+        last_repeat = false;
+    }
+    if let Some(start) = class_start {
+        return format!("missing closing ]: `{}`", &pattern[start..]);
+    }
+    if depth > 0 {
+        return format!("missing closing ): `{pattern}`");
+    }
+    format!("invalid or unsupported Perl syntax: `{pattern}`")
+}

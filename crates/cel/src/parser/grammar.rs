@@ -1,0 +1,557 @@
+//! The rules of the grammar, one function each.
+
+use std::sync::Arc;
+
+use super::{EXPR, Failure, Kind, PRIMARY, Parsed, Parser, Rule, Set, Token, unspecified};
+use crate::ast::{Entry, Expr, ExprKind, Id};
+
+const END: Set = Set(super::EPSILON);
+const RELATIONS: Set = Set::of(&[
+    Kind::Less,
+    Kind::LessEquals,
+    Kind::GreaterEquals,
+    Kind::Greater,
+    Kind::EqualsEquals,
+    Kind::NotEquals,
+    Kind::In,
+]);
+const SUMS: Set = Set::of(&[
+    Kind::Star,
+    Kind::Slash,
+    Kind::Percent,
+    Kind::Plus,
+    Kind::Minus,
+]);
+const SUFFIXES: Set = Set::of(&[Kind::Dot, Kind::LeftBracket]);
+const OPTIONAL: Set = EXPR.with(Kind::Question);
+
+impl<'a> Parser<'a> {
+    pub(super) fn start(&mut self) -> Expr {
+        self.follow.push(END);
+        let expr = self
+            .expr(Set::of(&[Kind::End]))
+            .unwrap_or_else(|_| unspecified());
+        if !self.fatal
+            && let Err(failure) = self.expect(Kind::End, END)
+        {
+            // A fatal error has been reported where it happened.
+            let _ = self.recover(&failure);
+        }
+        expr
+    }
+
+    fn expr(&mut self, follow: Set) -> Parsed<Expr> {
+        self.rule(Some(Rule::Expr), follow, unspecified(), |p| {
+            let condition = p.or(Set::of(&[Kind::Question]).or_end())?;
+            let Some(op) = p.take_if(Kind::Question) else {
+                return Ok(condition);
+            };
+            let id = p.id(op);
+            let then = p.or(Set::of(&[Kind::Colon]))?;
+            p.expect(Kind::Colon, EXPR)?;
+            let otherwise = p.expr(END)?;
+            Ok(p.call(id, "_?_:_", vec![condition, then, otherwise]))
+        })
+    }
+
+    fn or(&mut self, follow: Set) -> Parsed<Expr> {
+        let own = Set::of(&[Kind::Or]).or_end();
+        self.rule(Some(Rule::Or), follow, unspecified(), |p| {
+            p.logical(Kind::Or, "_||_", |p| p.and(own))
+        })
+    }
+
+    fn and(&mut self, follow: Set) -> Parsed<Expr> {
+        let own = Set::of(&[Kind::And]).or_end();
+        self.rule(Some(Rule::And), follow, unspecified(), |p| {
+            p.logical(Kind::And, "_&&_", |p| p.relation(own))
+        })
+    }
+
+    /// A chain of equal logical operators, built as a balanced tree.
+    fn logical(
+        &mut self,
+        op: Kind,
+        function: &str,
+        mut term: impl FnMut(&mut Self) -> Parsed<Expr>,
+    ) -> Parsed<Expr> {
+        let mut terms = vec![Some(term(self)?)];
+        let mut ops = Vec::new();
+        while let Some(token) = self.take_if(op) {
+            terms.push(Some(term(self)?));
+            ops.push(self.id(token));
+        }
+        if ops.is_empty() {
+            return Ok(terms.pop().flatten().unwrap_or_else(unspecified));
+        }
+        let function = Self::name(function);
+        Ok(balanced(&function, &mut terms, &ops, 0, ops.len() - 1))
+    }
+
+    fn relation(&mut self, follow: Set) -> Parsed<Expr> {
+        let own = RELATIONS.or_end();
+        self.rule(Some(Rule::Relation), follow, unspecified(), |p| {
+            let mut left = p.calc(own)?;
+            while RELATIONS.has(p.peek()) {
+                p.enter(Rule::Relation)?;
+                let op = p.take();
+                let id = p.id(op);
+                let right = p.single_relation(own)?;
+                let function = match op.kind {
+                    Kind::Less => "_<_",
+                    Kind::LessEquals => "_<=_",
+                    Kind::GreaterEquals => "_>=_",
+                    Kind::Greater => "_>_",
+                    Kind::EqualsEquals => "_==_",
+                    Kind::NotEquals => "_!=_",
+                    _ => "@in",
+                };
+                left = p.call(id, function, vec![left, right]);
+            }
+            Ok(left)
+        })
+    }
+
+    /// The right side of a relation: relations are left-associative.
+    fn single_relation(&mut self, follow: Set) -> Parsed<Expr> {
+        self.rule(Some(Rule::Relation), follow, unspecified(), |p| {
+            p.calc(RELATIONS.or_end())
+        })
+    }
+
+    fn calc(&mut self, follow: Set) -> Parsed<Expr> {
+        self.rule(Some(Rule::Calc), follow, unspecified(), |p| p.sum(0))
+    }
+
+    fn sum(&mut self, level: u8) -> Parsed<Expr> {
+        let own = SUMS.or_end();
+        let mut left = self.unary(own)?;
+        loop {
+            let (function, precedence) = match self.peek() {
+                Kind::Star => ("_*_", 2),
+                Kind::Slash => ("_/_", 2),
+                Kind::Percent => ("_%_", 2),
+                Kind::Plus => ("_+_", 1),
+                Kind::Minus => ("_-_", 1),
+                _ => return Ok(left),
+            };
+            if precedence <= level {
+                return Ok(left);
+            }
+            self.enter(Rule::Calc)?;
+            let op = self.take();
+            let id = self.id(op);
+            let right = self.rule(Some(Rule::Calc), own, unspecified(), |p| p.sum(precedence))?;
+            left = self.call(id, function, vec![left, right]);
+        }
+    }
+
+    fn unary(&mut self, follow: Set) -> Parsed<Expr> {
+        self.rule(Some(Rule::Unary), follow, unspecified(), |p| {
+            p.sync(EXPR)?;
+            match p.peek() {
+                Kind::Exclam => {
+                    let op = p.take();
+                    let mut count = 1;
+                    p.sync_loop(EXPR)?;
+                    while p.take_if(Kind::Exclam).is_some() {
+                        count += 1;
+                        p.sync_loop(EXPR)?;
+                    }
+                    p.negated(op, count, "!_")
+                }
+                Kind::Minus => {
+                    if !p.is_negation()? {
+                        return p.member(END);
+                    }
+                    let op = p.take();
+                    let mut count = 1;
+                    p.sync_loop(PRIMARY)?;
+                    while p.peek() == Kind::Minus && p.is_negation()? {
+                        p.take();
+                        count += 1;
+                        p.sync_loop(PRIMARY)?;
+                    }
+                    p.negated(op, count, "-_")
+                }
+                kind if PRIMARY.has(kind) => p.member(END),
+                _ => Err(Failure::NoAlternative(p.at)),
+            }
+        })
+    }
+
+    /// Whether the minus at hand is an operator, and not the sign of a number.
+    fn is_negation(&self) -> Parsed<bool> {
+        match self.peek_at(1) {
+            Kind::Int | Kind::Float => Ok(false),
+            kind if PRIMARY.has(kind) => Ok(true),
+            _ => Err(Failure::NoAlternative(
+                (self.at + 1).min(self.tokens.len() - 1),
+            )),
+        }
+    }
+
+    fn negated(&mut self, op: Token<'a>, count: usize, function: &str) -> Parsed<Expr> {
+        let id = if count % 2 == 1 {
+            Some(self.id(op))
+        } else {
+            None
+        };
+        let operand = self.member(END)?;
+        Ok(match id {
+            Some(id) => self.call(id, function, vec![operand]),
+            None => operand,
+        })
+    }
+
+    fn member(&mut self, follow: Set) -> Parsed<Expr> {
+        self.rule(Some(Rule::Member), follow, unspecified(), |p| {
+            let own = SUFFIXES.or_end();
+            let mut target = p.primary(own)?;
+            loop {
+                match p.peek() {
+                    Kind::Dot => target = p.selection(target)?,
+                    Kind::LeftBracket => {
+                        p.enter(Rule::Member)?;
+                        let op = p.take();
+                        p.sync(OPTIONAL)?;
+                        let optional = p.take_if(Kind::Question).is_some();
+                        let id = p.id(op);
+                        let index = p.expr(Set::of(&[Kind::RightBracket]))?;
+                        p.expect(Kind::RightBracket, own)?;
+                        target = p.call(
+                            id,
+                            if optional { "_[?_]" } else { "_[_]" },
+                            vec![target, index],
+                        );
+                    }
+                    _ => return Ok(target),
+                }
+            }
+        })
+    }
+
+    fn selection(&mut self, target: Expr) -> Parsed<Expr> {
+        let own = SUFFIXES.or_end();
+        if !matches!(
+            self.peek_at(1),
+            Kind::Question | Kind::Ident | Kind::EscapedIdent
+        ) {
+            return Err(Failure::NoAlternative(
+                (self.at + 1).min(self.tokens.len() - 1),
+            ));
+        }
+        self.enter(Rule::Member)?;
+        let is_call = self.peek_at(1) == Kind::Ident && self.peek_at(2) == Kind::LeftParen;
+        let op = self.take();
+        if is_call {
+            let name = self.take();
+            let open = self.take();
+            let id = self.id(open);
+            let args = self.arguments()?;
+            self.expect(Kind::RightParen, own)?;
+            return Ok(self.member_call(id, name.text, target, args));
+        }
+        let optional = self.take_if(Kind::Question).is_some();
+        let names = Set::of(&[Kind::Ident, Kind::EscapedIdent]);
+        let name = self.rule(None, own, None, |p| {
+            p.sync(names)?;
+            Ok(names.has(p.peek()).then(|| p.take()))
+        })?;
+        let Some(name) = name else {
+            let id = self.id(op);
+            return Ok(Expr {
+                id,
+                kind: ExprKind::Unspecified,
+            });
+        };
+        let field: Arc<str> = Self::name(name.text.trim_matches('`'));
+        if name.kind == Kind::EscapedIdent {
+            self.error(Some(name.offset), "unsupported syntax: '`'");
+        }
+        let id = self.id(op);
+        if optional {
+            let literal = self.string_at(name.offset, &field);
+            return Ok(self.call(id, "_?._", vec![target, literal]));
+        }
+        Ok(Expr {
+            id,
+            kind: ExprKind::Select {
+                operand: Box::new(target),
+                field,
+                test_only: false,
+            },
+        })
+    }
+
+    /// The arguments of a call, after its opening parenthesis.
+    fn arguments(&mut self) -> Parsed<Vec<Expr>> {
+        self.sync(EXPR.with(Kind::RightParen))?;
+        if !EXPR.has(self.peek()) {
+            return Ok(Vec::new());
+        }
+        self.rule(None, Set::of(&[Kind::RightParen]), Vec::new(), |p| {
+            let own = Set::of(&[Kind::Comma]).or_end();
+            let mut args = vec![p.expr(own)?];
+            while p.take_if(Kind::Comma).is_some() {
+                args.push(p.expr(own)?);
+            }
+            Ok(args)
+        })
+    }
+
+    fn primary(&mut self, follow: Set) -> Parsed<Expr> {
+        self.rule(Some(Rule::Primary), follow, unspecified(), |p| {
+            p.sync(PRIMARY)?;
+            match p.peek() {
+                Kind::Dot | Kind::Ident => p.named(),
+                Kind::LeftParen => {
+                    p.take();
+                    let expr = p.expr(Set::of(&[Kind::RightParen]))?;
+                    p.expect(Kind::RightParen, END)?;
+                    Ok(expr)
+                }
+                Kind::LeftBracket => p.list(),
+                Kind::LeftBrace => {
+                    let open = p.take();
+                    let id = p.id(open);
+                    let entries = p.map_entries()?;
+                    Ok(Expr {
+                        id,
+                        kind: ExprKind::Map(entries),
+                    })
+                }
+                kind if PRIMARY.has(kind) => p.literal(),
+                _ => Err(Failure::NoAlternative(p.at)),
+            }
+        })
+    }
+
+    /// A variable, a call or a message.
+    fn named(&mut self) -> Parsed<Expr> {
+        let dot = usize::from(self.peek() == Kind::Dot);
+        if self.peek_at(dot) != Kind::Ident {
+            return Err(Failure::NoAlternative(
+                (self.at + dot).min(self.tokens.len() - 1),
+            ));
+        }
+        let first = self.token(0);
+        let name = self.token(dot);
+        let prefix = if dot == 1 { "." } else { "" };
+        let mut end = dot + 1;
+        while self.peek_at(end) == Kind::Dot && self.peek_at(end + 1) == Kind::Ident {
+            end += 2;
+        }
+        if self.peek_at(end) == Kind::LeftBrace {
+            let type_name: String = (0..end).map(|ahead| self.token(ahead).text).collect();
+            for _ in 0..end {
+                self.take();
+            }
+            let open = self.take();
+            let id = self.id(open);
+            let fields = self.fields()?;
+            return Ok(Expr {
+                id,
+                kind: ExprKind::Struct {
+                    type_name: type_name.into(),
+                    fields,
+                },
+            });
+        }
+        for _ in 0..=dot {
+            self.take();
+        }
+        let reserved = is_reserved(name.text);
+        if reserved {
+            self.error(
+                Some(first.offset),
+                format!("reserved identifier: {}", name.text),
+            );
+        }
+        let full = format!("{prefix}{}", name.text);
+        if self.peek() == Kind::LeftParen {
+            let open = self.take();
+            let id = self.id(open);
+            let args = self.arguments()?;
+            self.expect(Kind::RightParen, END)?;
+            return Ok(self.call(id, &full, args));
+        }
+        let id = self.id(name);
+        let kind = if reserved {
+            ExprKind::Unspecified
+        } else {
+            ExprKind::Ident(full.into())
+        };
+        Ok(Expr { id, kind })
+    }
+
+    fn list(&mut self) -> Parsed<Expr> {
+        let open = self.take();
+        let id = self.id(open);
+        self.sync(OPTIONAL.with(Kind::Comma).with(Kind::RightBracket))?;
+        let (mut elements, mut optional) = (Vec::new(), Vec::new());
+        if OPTIONAL.has(self.peek()) {
+            let follow = Set::of(&[Kind::Comma, Kind::RightBracket]);
+            (elements, optional) = self.rule(None, follow, (Vec::new(), Vec::new()), |p| {
+                let own = Set::of(&[Kind::Comma]).or_end();
+                let (mut elements, mut optional) = (Vec::new(), Vec::new());
+                loop {
+                    let (element, is_optional) = p.optional_expr(own)?;
+                    if is_optional {
+                        optional.push(elements.len());
+                    }
+                    elements.push(element);
+                    if p.peek() != Kind::Comma || !OPTIONAL.has(p.peek_at(1)) {
+                        return Ok((elements, optional));
+                    }
+                    p.take();
+                }
+            })?;
+        }
+        self.take_if(Kind::Comma);
+        self.expect(Kind::RightBracket, END)?;
+        Ok(Expr {
+            id,
+            kind: ExprKind::List { elements, optional },
+        })
+    }
+
+    fn optional_expr(&mut self, follow: Set) -> Parsed<(Expr, bool)> {
+        self.rule(None, follow, (unspecified(), false), |p| {
+            p.sync(OPTIONAL)?;
+            let optional = p.take_if(Kind::Question).is_some();
+            Ok((p.expr(END)?, optional))
+        })
+    }
+
+    fn map_entries(&mut self) -> Parsed<Vec<Entry<Expr>>> {
+        self.sync(OPTIONAL.with(Kind::Comma).with(Kind::RightBrace))?;
+        let mut entries = Vec::new();
+        if OPTIONAL.has(self.peek()) {
+            let follow = Set::of(&[Kind::Comma, Kind::RightBrace]);
+            entries = self.rule(None, follow, Vec::new(), |p| {
+                let mut entries = Vec::new();
+                loop {
+                    let (key, optional) = p.optional_expr(Set::of(&[Kind::Colon]))?;
+                    let colon = p.expect(Kind::Colon, EXPR)?;
+                    let id = p.id(colon);
+                    let value = p.expr(Set::of(&[Kind::Comma]).or_end())?;
+                    entries.push(Entry {
+                        id,
+                        key,
+                        value,
+                        optional,
+                    });
+                    if p.peek() != Kind::Comma || !OPTIONAL.has(p.peek_at(1)) {
+                        return Ok(entries);
+                    }
+                    p.take();
+                }
+            })?;
+        }
+        self.take_if(Kind::Comma);
+        self.expect(Kind::RightBrace, END)?;
+        Ok(entries)
+    }
+
+    fn fields(&mut self) -> Parsed<Vec<Entry<Arc<str>>>> {
+        let names = Set::of(&[Kind::Ident, Kind::EscapedIdent]);
+        let starts = names.with(Kind::Question);
+        self.sync(starts.with(Kind::Comma).with(Kind::RightBrace))?;
+        let mut fields = Vec::new();
+        if starts.has(self.peek()) {
+            let follow = Set::of(&[Kind::Comma, Kind::RightBrace]);
+            fields = self.rule(None, follow, Vec::new(), |p| {
+                let mut fields = Vec::new();
+                loop {
+                    p.sync(starts)?;
+                    let optional = p.take_if(Kind::Question).is_some();
+                    p.sync(names)?;
+                    let name = p.take();
+                    if name.kind == Kind::EscapedIdent {
+                        p.error(Some(name.offset), "unsupported syntax: '`'");
+                    }
+                    let colon = p.expect(Kind::Colon, EXPR)?;
+                    let id = p.id(colon);
+                    let value = p.expr(Set::of(&[Kind::Comma]).or_end())?;
+                    fields.push(Entry {
+                        id,
+                        key: Self::name(name.text.trim_matches('`')),
+                        value,
+                        optional,
+                    });
+                    if p.peek() != Kind::Comma || !starts.has(p.peek_at(1)) {
+                        return Ok(fields);
+                    }
+                    p.take();
+                }
+            })?;
+        }
+        self.take_if(Kind::Comma);
+        self.expect(Kind::RightBrace, END)?;
+        Ok(fields)
+    }
+
+    pub(super) fn id(&mut self, token: Token<'_>) -> Id {
+        self.positions.next(Some(token.offset))
+    }
+}
+
+fn balanced(
+    function: &Arc<str>,
+    terms: &mut [Option<Expr>],
+    ops: &[Id],
+    low: usize,
+    high: usize,
+) -> Expr {
+    let middle = (low + high).div_ceil(2);
+    let mut leaf = |at: usize| terms[at].take().unwrap_or_else(unspecified);
+    let left = if middle == low {
+        Some(leaf(middle))
+    } else {
+        None
+    };
+    let right = if middle == high {
+        Some(leaf(middle + 1))
+    } else {
+        None
+    };
+    let left = left.unwrap_or_else(|| balanced(function, terms, ops, low, middle - 1));
+    let right = right.unwrap_or_else(|| balanced(function, terms, ops, middle + 1, high));
+    let kind = ExprKind::Call {
+        function: function.clone(),
+        target: None,
+        args: vec![left, right],
+    };
+    Expr {
+        id: ops[middle],
+        kind,
+    }
+}
+
+/// Words that cannot be variables or functions.
+fn is_reserved(name: &str) -> bool {
+    matches!(
+        name,
+        "as" | "break"
+            | "const"
+            | "continue"
+            | "else"
+            | "false"
+            | "for"
+            | "function"
+            | "if"
+            | "import"
+            | "in"
+            | "let"
+            | "loop"
+            | "package"
+            | "namespace"
+            | "null"
+            | "return"
+            | "true"
+            | "var"
+            | "void"
+            | "while"
+    )
+}

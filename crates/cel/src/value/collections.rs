@@ -1,0 +1,212 @@
+//! Lists and maps: made by the expression, or views of something outside.
+
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
+
+use serde_json::Value as Json;
+
+use super::{Handle, Key, Value, json};
+use crate::env::DeclType;
+
+/// A list outside, seen without copying it.
+pub trait ListSource: Debug + Sync {
+    /// Number of elements.
+    fn len(&self) -> usize;
+
+    /// Whether there are no elements.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element at `index`, which is below [`Self::len`].
+    fn get(&self, index: usize) -> Value<'_>;
+}
+
+/// A map with string keys or an object outside, seen without copying it.
+pub trait MapSource: Debug + Sync {
+    /// Number of entries.
+    fn len(&self) -> usize;
+
+    /// Whether there are no entries.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of a key when the map is indexed or a field is selected.
+    fn find(&self, key: Key<'_>) -> Option<Value<'_>>;
+
+    /// Whether `key in map` holds.
+    fn contains(&self, key: Key<'_>) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// The key at `index`, which is below [`Self::len`], in a fixed order.
+    fn key(&self, index: usize) -> &str;
+}
+
+/// A list.
+#[derive(Debug, Clone)]
+pub enum List<'a> {
+    /// Made by the expression.
+    Shared(Arc<Vec<Value<'a>>>),
+    /// Seen from outside.
+    Source(&'a dyn ListSource),
+    /// A JSON list with the type of its elements.
+    Json(&'a [Json], &'a DeclType),
+}
+
+impl<'a> List<'a> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Shared(values) => values.len(),
+            Self::Source(source) => source.len(),
+            Self::Json(values, _) => values.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element at `index`.
+    pub fn get(&self, index: usize) -> Option<Value<'a>> {
+        match self {
+            Self::Shared(values) => values.get(index).cloned(),
+            Self::Source(source) => (index < source.len()).then(|| source.get(index)),
+            Self::Json(values, ty) => values.get(index).map(|value| json::value(value, ty)),
+        }
+    }
+
+    /// The elements.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Value<'a>> + ExactSizeIterator {
+        // The index is always below the length.
+        (0..self.len()).map(|index| self.get(index).unwrap_or(Value::Null))
+    }
+}
+
+/// A key of a map that the expression made.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MapKey {
+    /// A bool.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A string.
+    String(Arc<str>),
+}
+
+impl MapKey {
+    /// The key that equals this value, where it can be one.
+    pub fn new(value: &Value<'_>) -> Option<Self> {
+        Some(match value {
+            Value::Bool(value) => Self::Bool(*value),
+            Value::Int(value) => Self::Int(*value),
+            Value::Uint(value) => Self::Uint(*value),
+            Value::String(Handle::Shared(text)) => Self::String(text.clone()),
+            Value::String(text) => Self::String(Arc::from(&**text)),
+            _ => return None,
+        })
+    }
+
+    fn value<'a>(&self) -> Value<'a> {
+        match self {
+            Self::Bool(value) => Value::Bool(*value),
+            Self::Int(value) => Value::Int(*value),
+            Self::Uint(value) => Value::Uint(*value),
+            Self::String(text) => Value::String(Handle::Shared(text.clone())),
+        }
+    }
+
+    /// The same number in the other kinds of numbers.
+    fn equal_keys(value: &Value<'_>) -> [Option<Self>; 2] {
+        match *value {
+            Value::Int(value) => [
+                Some(Self::Int(value)),
+                u64::try_from(value).ok().map(Self::Uint),
+            ],
+            Value::Uint(value) => [
+                Some(Self::Uint(value)),
+                i64::try_from(value).ok().map(Self::Int),
+            ],
+            Value::Double(value) => {
+                let int =
+                    (value as i64 as f64 == value && value.abs() < 9.2e18).then_some(value as i64);
+                [
+                    int.map(Self::Int),
+                    int.and_then(|int| u64::try_from(int).ok()).map(Self::Uint),
+                ]
+            }
+            _ => [Self::new(value), None],
+        }
+    }
+}
+
+/// A map or an object.
+#[derive(Debug, Clone)]
+pub enum Map<'a> {
+    /// Made by the expression.
+    Shared(Arc<BTreeMap<MapKey, Value<'a>>>),
+    /// Seen from outside.
+    Source(&'a dyn MapSource),
+    /// A JSON object with its type.
+    Json(&'a serde_json::Map<String, Json>, &'a DeclType),
+}
+
+impl<'a> Map<'a> {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Shared(entries) => entries.len(),
+            Self::Source(source) => source.len(),
+            Self::Json(fields, _) => fields.len(),
+        }
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The value of a string key.
+    pub fn find_key(&self, key: Key<'_>) -> Option<Value<'a>> {
+        match self {
+            Self::Source(source) => source.find(key),
+            Self::Json(fields, ty) => json::field(fields, ty, key.text()),
+            Self::Shared(entries) => entries.get(&MapKey::String(key.text().into())).cloned(),
+        }
+    }
+
+    /// The value of a key; numbers are found whatever kind of number they are.
+    pub fn find(&self, key: &Value<'_>) -> Option<Value<'a>> {
+        match (self, key) {
+            (Self::Shared(entries), _) => MapKey::equal_keys(key)
+                .into_iter()
+                .flatten()
+                .find_map(|key| entries.get(&key).cloned()),
+            (_, Value::String(text)) => self.find_key(Key::new(text)),
+            _ => None,
+        }
+    }
+
+    /// Whether `key in map` holds.
+    pub fn contains(&self, key: &Value<'_>) -> bool {
+        match (self, key) {
+            (Self::Source(source), Value::String(text)) => source.contains(Key::new(text)),
+            _ => self.find(key).is_some(),
+        }
+    }
+
+    /// The keys in a fixed order.
+    pub fn keys(&self) -> Vec<Value<'a>> {
+        match self {
+            Self::Shared(entries) => entries.keys().map(MapKey::value).collect(),
+            Self::Source(source) => (0..source.len())
+                .map(|index| Value::str(source.key(index)))
+                .collect(),
+            Self::Json(fields, ty) => json::keys(fields, ty),
+        }
+    }
+}
