@@ -1,10 +1,25 @@
-//! `allot bench`.
+//! `allot bench`: measures a cluster through its API.
+
+mod measure;
+mod scheduling;
+mod workloads;
 
 /// Flags of `allot bench`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Create the objects of a workload and measure how fast its pods get scheduled
+    Scheduling(scheduling::Args),
+}
 
 /// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot bench` is not part of this build yet")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.what {
+        What::Scheduling(args) => scheduling::run(args),
+    }
 }

@@ -1,0 +1,515 @@
+//! `allot bench scheduling`: how fast pods get scheduled, whoever schedules them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::measure::{Bound, Process, percentile};
+use super::workloads::{Arrival, Names, Object, Workload, all};
+use crate::cmd::component;
+
+/// Flags of `allot bench scheduling`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the workload; `list` prints all
+    #[arg(long, value_name = "NAME")]
+    workload: String,
+    /// Kubeconfig of the cluster
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Number of nodes in place of the workload's
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
+    /// Number of measured pods in place of the workload's
+    #[arg(long, value_name = "N")]
+    pods: Option<usize>,
+    /// Number of pods before the measurement in place of the workload's
+    #[arg(long, value_name = "N")]
+    init: Option<usize>,
+    /// Requests that the bench has under way at the same time
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    parallel: usize,
+    /// Process whose CPU time and memory to report; may be repeated
+    #[arg(long, value_name = "NAME=PID")]
+    process: Vec<Process>,
+    /// URL of the scheduler's metrics, to count its attempts
+    #[arg(long, value_name = "URL")]
+    scheduler_metrics: Option<String>,
+    /// Give up when nothing gets scheduled for so many seconds
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    patience: u64,
+    /// `json` for one object on standard output
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["json", "text"], default_value = "text")]
+    output: String,
+    /// Leave the objects
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs the command until it is done or told to stop.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    if args.workload == "list" {
+        for w in all() {
+            println!(
+                "{:<20} {:>5} nodes {:>5}+{:<5} pods  {}",
+                w.name, w.nodes, w.init, w.pods, w.about
+            );
+        }
+        return Ok(());
+    }
+    let Some(mut workload) = all().into_iter().find(|w| w.name == args.workload) else {
+        let names: Vec<&str> = all().iter().map(|w| w.name).collect();
+        bail!(
+            "workload {:?} is not known; there are {}",
+            args.workload,
+            names.join(", ")
+        );
+    };
+    workload.nodes = args.nodes.unwrap_or(workload.nodes);
+    workload.pods = args.pods.unwrap_or(workload.pods);
+    workload.init = args.init.unwrap_or(workload.init);
+    component::block_on(|shutdown| async move {
+        let client = component::client(args.kubeconfig.as_deref()).await?;
+        let bench = Bench {
+            client,
+            names: Names {
+                id: format!("{:08x}", rand::random::<u32>()),
+            },
+            workload,
+            args: Arc::new(args),
+        };
+        let result = tokio::select! {
+            result = bench.run() => result,
+            () = shutdown.cancelled() => Err(anyhow::anyhow!("interrupted")),
+        };
+        if !bench.args.keep {
+            bench.clean_up().await;
+        }
+        let report = result?;
+        if bench.args.output == "json" {
+            println!("{report}");
+        } else {
+            print_text(&report);
+        }
+        Ok(())
+    })
+}
+
+struct Bench {
+    client: kube::Client,
+    names: Names,
+    workload: Workload,
+    args: Arc<Args>,
+}
+
+impl Bench {
+    async fn run(&self) -> anyhow::Result<Value> {
+        let (w, names) = (&self.workload, &self.names);
+        for object in w.fixtures(names) {
+            self.create(object).await?;
+        }
+        self.create_all((0..w.nodes).map(|i| w.node(names, i)).collect())
+            .await?;
+        let slices: Vec<Object> = (0..w.nodes)
+            .flat_map(|i| [w.slice(names, i), w.counters(names, i)])
+            .flatten()
+            .collect();
+        if w.arrival == Arrival::Slices {
+            return self.publish(slices).await;
+        }
+        self.create_all(slices).await?;
+        let mut watch = self.watch_bindings().await?;
+        if w.init > 0 {
+            self.create_pods("init", w.init).await?;
+            self.wait_bound(
+                &mut watch,
+                "init",
+                w.init,
+                &mut Bound::default(),
+                &HashMap::new(),
+            )
+            .await?;
+        }
+        let before = self.version().await?;
+        let cpu: Vec<Option<f64>> = self.args.process.iter().map(Process::cpu_seconds).collect();
+        let attempts = self.attempts().await;
+        let start = Instant::now();
+        let bound = match w.arrival {
+            Arrival::Steady(n) => self.steady(&mut watch, n).await?,
+            _ => self.burst(&mut watch).await?,
+        };
+        let took = start.elapsed();
+        let writes = self.version().await?.saturating_sub(before);
+        let attempts = self.attempts().await.zip(attempts).map(|(a, b)| a - b);
+        Ok(self.report(&bound, start, took, writes, attempts, &cpu))
+    }
+
+    async fn request(
+        &self,
+        method: http::Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Value, kube::Error> {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.client.request(request).await
+    }
+
+    async fn create(&self, (path, object): Object) -> anyhow::Result<()> {
+        self.request(http::Method::POST, &path, object.to_string().into_bytes())
+            .await
+            .map(|_| ())
+            .with_context(|| format!("cannot create {} in {path}", object["metadata"]["name"]))
+    }
+
+    async fn create_all(&self, objects: Vec<Object>) -> anyhow::Result<()> {
+        let mut created = stream::iter(objects)
+            .map(|o| self.create(o))
+            .buffer_unordered(self.args.parallel);
+        while let Some(result) = created.next().await {
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Creates pods, with the claims that they share; says when each was created.
+    async fn create_pods(
+        &self,
+        prefix: &str,
+        n: usize,
+    ) -> anyhow::Result<HashMap<String, Instant>> {
+        let (w, names) = (&self.workload, &self.names);
+        let claims: Vec<Object> = (0..n).filter_map(|i| w.claim(names, i)).collect();
+        self.create_all(claims).await?;
+        let mut created = HashMap::with_capacity(n);
+        let mut results = stream::iter(0..n)
+            .map(async |i| {
+                let at = Instant::now();
+                self.create(w.pod(names, prefix, i))
+                    .await
+                    .map(|()| (format!("{prefix}-{i}"), at))
+            })
+            .buffer_unordered(self.args.parallel);
+        while let Some(result) = results.next().await {
+            let (name, at) = result?;
+            created.insert(name, at);
+        }
+        Ok(created)
+    }
+
+    /// Names of pods as they are seen bound, with the moment.
+    async fn watch_bindings(&self) -> anyhow::Result<UnboundedReceiver<(String, Instant)>> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.names.namespace());
+        let mut version = api
+            .list(&ListParams::default())
+            .await?
+            .metadata
+            .resource_version
+            .unwrap_or_default();
+        let (sender, receiver) = unbounded_channel();
+        tokio::spawn(async move {
+            let mut known = std::collections::HashSet::new();
+            loop {
+                let Ok(stream) = api.watch(&WatchParams::default(), &version).await else {
+                    return;
+                };
+                let mut stream = std::pin::pin!(stream);
+                while let Some(Ok(event)) = stream.next().await {
+                    let (pod, gone) = match event {
+                        WatchEvent::Added(p) | WatchEvent::Modified(p) => (p, false),
+                        WatchEvent::Deleted(p) => (p, true),
+                        _ => continue,
+                    };
+                    version = pod.metadata.resource_version.clone().unwrap_or(version);
+                    let uid = pod.metadata.uid.clone().unwrap_or_default();
+                    if gone {
+                        known.remove(&uid);
+                        continue;
+                    }
+                    let bound = pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
+                    let name = pod.metadata.name.unwrap_or_default();
+                    if bound && known.insert(uid) && sender.send((name, Instant::now())).is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(receiver)
+    }
+
+    async fn next_bound(
+        &self,
+        watch: &mut UnboundedReceiver<(String, Instant)>,
+    ) -> anyhow::Result<(String, Instant)> {
+        let patience = Duration::from_secs(self.args.patience);
+        match tokio::time::timeout(patience, watch.recv()).await {
+            Ok(Some(event)) => Ok(event),
+            Ok(None) => bail!("the watch of pods ended"),
+            Err(_) => bail!("no pod was scheduled for {} s", patience.as_secs()),
+        }
+    }
+
+    async fn wait_bound(
+        &self,
+        watch: &mut UnboundedReceiver<(String, Instant)>,
+        prefix: &str,
+        n: usize,
+        bound: &mut Bound,
+        created: &HashMap<String, Instant>,
+    ) -> anyhow::Result<()> {
+        while bound.len() < n {
+            let (name, at) = self
+                .next_bound(watch)
+                .await
+                .with_context(|| format!("{} of {n} pods are scheduled", bound.len()))?;
+            if name.starts_with(prefix) {
+                bound.note(created.get(&name).copied(), at);
+            }
+        }
+        Ok(())
+    }
+
+    async fn burst(
+        &self,
+        watch: &mut UnboundedReceiver<(String, Instant)>,
+    ) -> anyhow::Result<Bound> {
+        let n = self.workload.pods;
+        let created = self.create_pods("pod", n).await?;
+        let mut bound = Bound::default();
+        self.wait_bound(watch, "pod-", n, &mut bound, &created)
+            .await?;
+        Ok(bound)
+    }
+
+    /// Keeps `waiting` pods waiting: each that gets bound is deleted, and another one comes.
+    async fn steady(
+        &self,
+        watch: &mut UnboundedReceiver<(String, Instant)>,
+        waiting: usize,
+    ) -> anyhow::Result<Bound> {
+        let (w, names) = (&self.workload, &self.names);
+        let mut bound = Bound::default();
+        let mut created = HashMap::new();
+        for i in 0..waiting.min(w.pods) {
+            created.insert(format!("pod-{i}"), Instant::now());
+            self.create(w.pod(names, "pod", i)).await?;
+        }
+        let mut next = waiting.min(w.pods);
+        while bound.len() < w.pods {
+            let (name, at) = self.next_bound(watch).await?;
+            if !name.starts_with("pod-") {
+                continue;
+            }
+            bound.note(created.remove(&name), at);
+            let path = format!("/api/v1/namespaces/{}/pods/{name}", names.namespace());
+            let now = json!({"gracePeriodSeconds": 0}).to_string().into_bytes();
+            self.request(http::Method::DELETE, &path, now).await?;
+            if next < w.pods {
+                created.insert(format!("pod-{next}"), Instant::now());
+                self.create(w.pod(names, "pod", next)).await?;
+                next += 1;
+            }
+        }
+        Ok(bound)
+    }
+
+    async fn publish(&self, slices: Vec<Object>) -> anyhow::Result<Value> {
+        let n = slices.len();
+        let start = Instant::now();
+        self.create_all(slices).await?;
+        let took = start.elapsed().as_secs_f64();
+        Ok(json!({
+            "workload": self.workload.name,
+            "nodes": self.workload.nodes,
+            "slices": n,
+            "seconds": took,
+            "slicesPerSecond": n as f64 / took,
+        }))
+    }
+
+    /// The version of the cluster's state: it grows by one with every write.
+    async fn version(&self) -> anyhow::Result<u64> {
+        let list = self
+            .request(http::Method::GET, "/api/v1/namespaces?limit=1", Vec::new())
+            .await?;
+        let version = list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default();
+        version
+            .parse()
+            .with_context(|| format!("resource version {version:?}"))
+    }
+
+    /// Attempts of the scheduler so far.
+    async fn attempts(&self) -> Option<f64> {
+        let text = get_plain(self.args.scheduler_metrics.as_deref()?)
+            .await
+            .ok()?;
+        let lines = text
+            .lines()
+            .filter(|l| l.starts_with("scheduler_schedule_attempts_total"));
+        Some(
+            lines
+                .filter_map(|l| l.rsplit_once(' ')?.1.parse::<f64>().ok())
+                .sum(),
+        )
+    }
+
+    fn report(
+        &self,
+        bound: &Bound,
+        start: Instant,
+        took: Duration,
+        writes: u64,
+        attempts: Option<f64>,
+        cpu: &[Option<f64>],
+    ) -> Value {
+        let rates = bound.rates(start, Duration::from_secs(1));
+        let latencies = bound.latencies();
+        let four = |sorted: &[f64]| {
+            json!({
+                "p50": percentile(sorted, 0.5),
+                "p90": percentile(sorted, 0.9),
+                "p95": percentile(sorted, 0.95),
+                "p99": percentile(sorted, 0.99),
+            })
+        };
+        let pods = bound.len().max(1) as f64;
+        let processes: Vec<Value> = self
+            .args
+            .process
+            .iter()
+            .zip(cpu)
+            .map(|(p, before)| {
+                let used = p.cpu_seconds().zip(*before).map(|(a, b)| a - b);
+                json!({
+                    "name": p.label,
+                    "cpuSeconds": used,
+                    "cpuMillisPerPod": used.map(|u| u * 1e3 / pods),
+                    "residentMiB": p.resident_mib(),
+                })
+            })
+            .collect();
+        json!({
+            "workload": self.workload.name,
+            "nodes": self.workload.nodes,
+            "initPods": self.workload.init,
+            "pods": bound.len(),
+            "seconds": took.as_secs_f64(),
+            "podsPerSecond": bound.average(start),
+            "podsPerSecondPercentiles": four(&rates),
+            "createToBoundMillis": four(&latencies),
+            "attempts": attempts,
+            "apiWritesPerPod": writes as f64 / pods,
+            "processes": processes,
+        })
+    }
+
+    /// Deletes everything; best effort.
+    async fn clean_up(&self) {
+        let namespace = self.names.namespace();
+        let now = json!({"gracePeriodSeconds": 0}).to_string().into_bytes();
+        let pods = format!("/api/v1/namespaces/{namespace}/pods");
+        let _ = self.request(http::Method::DELETE, &pods, now.clone()).await;
+        let _ = self
+            .request(
+                http::Method::DELETE,
+                &format!("/api/v1/namespaces/{namespace}"),
+                now.clone(),
+            )
+            .await;
+        let leftovers = self.workload.leftovers(&self.names);
+        stream::iter(leftovers)
+            .map(async |path: String| {
+                let _ = self.request(http::Method::DELETE, &path, now.clone()).await;
+            })
+            .buffer_unordered(self.args.parallel)
+            .collect::<Vec<()>>()
+            .await;
+    }
+}
+
+/// GET over plain HTTP, for a metrics endpoint on this machine.
+async fn get_plain(url: &str) -> anyhow::Result<String> {
+    use http_body_util::{BodyExt, Empty};
+    let uri: http::Uri = url.parse()?;
+    let authority = uri.authority().context("URL without host")?;
+    let port = authority.port_u16().unwrap_or(80);
+    let stream = tokio::net::TcpStream::connect((authority.host(), port)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = http::Request::get(uri.path())
+        .header("host", authority.as_str())
+        .body(Empty::<bytes::Bytes>::new())?;
+    let body = sender
+        .send_request(request)
+        .await?
+        .into_body()
+        .collect()
+        .await?
+        .to_bytes();
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+fn print_text(report: &Value) {
+    let f = |v: &Value| v.as_f64().unwrap_or(0.0);
+    println!(
+        "workload {} on {} nodes",
+        report["workload"].as_str().unwrap_or_default(),
+        report["nodes"]
+    );
+    if report["slices"].is_u64() {
+        println!("slices/s {:.0}", f(&report["slicesPerSecond"]));
+        return;
+    }
+    println!(
+        "pods {} in {:.2} s, before {}",
+        report["pods"],
+        f(&report["seconds"]),
+        report["initPods"]
+    );
+    let four = |v: &Value| {
+        format!(
+            "p50 {:.0}  p90 {:.0}  p95 {:.0}  p99 {:.0}",
+            f(&v["p50"]),
+            f(&v["p90"]),
+            f(&v["p95"]),
+            f(&v["p99"])
+        )
+    };
+    println!(
+        "pods/s average {:.0}  {}",
+        f(&report["podsPerSecond"]),
+        four(&report["podsPerSecondPercentiles"])
+    );
+    println!(
+        "created to bound (ms) {}",
+        four(&report["createToBoundMillis"])
+    );
+    if let Some(attempts) = report["attempts"].as_f64() {
+        println!("attempts {attempts:.0}");
+    }
+    println!("API writes per pod {:.2}", f(&report["apiWritesPerPod"]));
+    for p in report["processes"].as_array().into_iter().flatten() {
+        println!(
+            "{} CPU {:.2} s ({:.2} ms per pod), memory {:.0} MiB",
+            p["name"].as_str().unwrap_or_default(),
+            f(&p["cpuSeconds"]),
+            f(&p["cpuMillisPerPod"]),
+            f(&p["residentMiB"])
+        );
+    }
+}

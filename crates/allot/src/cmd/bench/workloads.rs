@@ -1,0 +1,443 @@
+//! The workloads, after those of upstream's scheduler_perf suite for DRA.
+
+use serde_json::{Value, json};
+
+/// How pods come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// All at once.
+    Burst,
+    /// So many at a time are waiting; bound ones are deleted and replaced.
+    Steady(usize),
+    /// No pods: slices are published.
+    Slices,
+}
+
+/// One workload at one size.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Its name.
+    pub name: &'static str,
+    /// What it measures.
+    pub about: &'static str,
+    /// Number of nodes.
+    pub nodes: usize,
+    /// Devices per node; zero for none.
+    pub devices: usize,
+    /// Pods bound before the measurement begins.
+    pub init: usize,
+    /// Pods that are measured.
+    pub pods: usize,
+    /// How the measured pods come.
+    pub arrival: Arrival,
+    shape: Shape,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Plain,
+    Template,
+    Selectors,
+    Match,
+    Shared(usize),
+    Partitionable,
+    Consumable,
+    Extended,
+    FirstAvailable,
+}
+
+const fn workload(
+    name: &'static str,
+    about: &'static str,
+    shape: Shape,
+    devices: usize,
+) -> Workload {
+    Workload {
+        name,
+        about,
+        nodes: 500,
+        devices,
+        init: 0,
+        pods: 5000,
+        arrival: Arrival::Burst,
+        shape,
+    }
+}
+
+/// All workloads.
+pub fn all() -> Vec<Workload> {
+    let steady = |name, about, init| Workload {
+        init,
+        pods: 2000,
+        arrival: Arrival::Steady(10),
+        ..workload(name, about, Shape::Template, 10)
+    };
+    vec![
+        workload("plain", "pods without claims", Shape::Plain, 0),
+        Workload {
+            init: 2500,
+            pods: 2500,
+            ..workload(
+                "5000pods_500nodes",
+                "one claim from a template per pod, cluster half full",
+                Shape::Template,
+                10,
+            )
+        },
+        steady(
+            "empty_500nodes",
+            "ten pods at a time on an empty cluster",
+            0,
+        ),
+        steady(
+            "half_500nodes",
+            "ten pods at a time on a half full cluster",
+            2500,
+        ),
+        steady(
+            "full_500nodes",
+            "ten pods at a time for the last ten devices",
+            4990,
+        ),
+        Workload {
+            pods: 2500,
+            ..workload("shared", "five pods share each claim", Shape::Shared(5), 10)
+        },
+        workload(
+            "selectors",
+            "two CEL selectors per request",
+            Shape::Selectors,
+            10,
+        ),
+        Workload {
+            pods: 2000,
+            ..workload(
+                "match",
+                "two devices with one attribute in common",
+                Shape::Match,
+                10,
+            )
+        },
+        Workload {
+            nodes: 100,
+            pods: 400,
+            ..workload(
+                "partitionable",
+                "devices cut into parts",
+                Shape::Partitionable,
+                8,
+            )
+        },
+        Workload {
+            nodes: 100,
+            pods: 2000,
+            ..workload("consumable", "shares of devices", Shape::Consumable, 5)
+        },
+        workload(
+            "extended",
+            "devices through extended resources",
+            Shape::Extended,
+            10,
+        ),
+        workload(
+            "first-available",
+            "the second of two alternatives",
+            Shape::FirstAvailable,
+            10,
+        ),
+        Workload {
+            pods: 500,
+            arrival: Arrival::Slices,
+            ..workload(
+                "publish-slices",
+                "slices of ten devices are published",
+                Shape::Template,
+                10,
+            )
+        },
+        Workload {
+            nodes: 5000,
+            pods: 5000,
+            ..workload(
+                "5000pods_5000nodes",
+                "one claim per pod on five thousand nodes",
+                Shape::Template,
+                8,
+            )
+        },
+    ]
+}
+
+/// Names within a run: unique, so that runs do not disturb one another.
+#[derive(Debug, Clone)]
+pub struct Names {
+    /// Unique part.
+    pub id: String,
+}
+
+impl Names {
+    /// The namespace of all pods and claims.
+    pub fn namespace(&self) -> String {
+        format!("bench-{}", self.id)
+    }
+
+    fn driver(&self) -> String {
+        format!("{}.bench.example.com", self.id)
+    }
+
+    fn class(&self) -> String {
+        format!("bench-{}", self.id)
+    }
+
+    /// A node.
+    pub fn node(&self, i: usize) -> String {
+        format!("bench-{}-{i}", self.id)
+    }
+
+    /// A slice.
+    pub fn slice(&self, i: usize) -> String {
+        format!("bench-{}-{i}", self.id)
+    }
+
+    fn resource(&self) -> String {
+        format!("{}/device", self.driver())
+    }
+}
+
+/// An object and the path of its collection.
+pub type Object = (String, Value);
+
+impl Workload {
+    /// A node.
+    pub fn node(&self, names: &Names, i: usize) -> Object {
+        let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "1000"});
+        let node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": names.node(i), "labels": {"bench": names.id, "kubernetes.io/hostname": names.node(i)}},
+            "status": {
+                "capacity": amounts,
+                "allocatable": amounts,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "Bench", "message": ""}],
+            },
+        });
+        ("/api/v1/nodes".to_owned(), node)
+    }
+
+    /// The slice of a node.
+    pub fn slice(&self, names: &Names, i: usize) -> Option<Object> {
+        if self.devices == 0 {
+            return None;
+        }
+        let driver = names.driver();
+        let mut spec = json!({
+            "driver": driver,
+            "nodeName": names.node(i),
+            "pool": {"name": names.node(i), "generation": 1, "resourceSliceCount": 1},
+        });
+        let devices: Vec<Value> = (0..self.devices).map(|d| self.device(d)).collect();
+        spec["devices"] = devices.into();
+        let mut objects = spec;
+        if self.shape == Shape::Partitionable {
+            // Counters and devices are in slices of their own.
+            objects["pool"]["resourceSliceCount"] = 2.into();
+        }
+        let slice = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": names.slice(i)},
+            "spec": objects,
+        });
+        Some(("/apis/resource.k8s.io/v1/resourceslices".to_owned(), slice))
+    }
+
+    /// The counters of a node, where its devices are parts of something.
+    pub fn counters(&self, names: &Names, i: usize) -> Option<Object> {
+        if self.shape != Shape::Partitionable {
+            return None;
+        }
+        let slice = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": format!("{}-counters", names.slice(i))},
+            "spec": {
+                "driver": names.driver(),
+                "nodeName": names.node(i),
+                "pool": {"name": names.node(i), "generation": 1, "resourceSliceCount": 2},
+                "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}],
+            },
+        });
+        Some(("/apis/resource.k8s.io/v1/resourceslices".to_owned(), slice))
+    }
+
+    fn device(&self, i: usize) -> Value {
+        let mut device = json!({
+            "name": format!("device-{i}"),
+            "attributes": {"model": {"string": "A"}, "group": {"int": i / 2}, "index": {"int": i}},
+            "capacity": {"memory": {"value": "80Gi"}},
+        });
+        match self.shape {
+            Shape::Partitionable => {
+                // Half as many whole quarters as halves: the card is used up before the devices are.
+                let memory = if i % 2 == 0 { "10Gi" } else { "20Gi" };
+                device["capacity"]["memory"]["value"] = memory.into();
+                device["consumesCounters"] =
+                    json!([{"counterSet": "card", "counters": {"memory": {"value": memory}}}]);
+            }
+            Shape::Consumable => device["allowMultipleAllocations"] = true.into(),
+            _ => {}
+        }
+        device
+    }
+
+    /// Namespace, class and template.
+    pub fn fixtures(&self, names: &Names) -> Vec<Object> {
+        let mut class = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": names.class()},
+            "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {:?}", names.driver())}}]},
+        });
+        if self.shape == Shape::Extended {
+            class["spec"]["extendedResourceName"] = names.resource().into();
+        }
+        let template = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "device", "namespace": names.namespace()},
+            "spec": {"spec": self.claim_spec(names)},
+        });
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.namespace()}});
+        let templates = format!(
+            "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates",
+            names.namespace()
+        );
+        vec![
+            ("/api/v1/namespaces".to_owned(), namespace),
+            ("/apis/resource.k8s.io/v1/deviceclasses".to_owned(), class),
+            (templates, template),
+        ]
+    }
+
+    fn claim_spec(&self, names: &Names) -> Value {
+        let class = names.class();
+        let driver = names.driver();
+        let exactly = |extra: Value| {
+            let mut exactly = json!({"deviceClassName": class});
+            for (k, v) in extra.as_object().into_iter().flatten() {
+                exactly[k] = v.clone();
+            }
+            json!({"name": "device", "exactly": exactly})
+        };
+        let cel = |expression: String| json!({"cel": {"expression": expression}});
+        match self.shape {
+            Shape::Selectors => {
+                let selectors = [
+                    cel(format!("device.attributes[{driver:?}].model == \"A\"")),
+                    cel(format!(
+                        "device.capacity[{driver:?}].memory.compareTo(quantity(\"40Gi\")) >= 0"
+                    )),
+                ];
+                json!({"devices": {"requests": [exactly(json!({"selectors": selectors}))]}})
+            }
+            Shape::Match => json!({"devices": {
+                "requests": [exactly(json!({"count": 2}))],
+                "constraints": [{"requests": ["device"], "matchAttribute": format!("{driver}/group")}],
+            }}),
+            Shape::Consumable => json!({"devices": {
+                "requests": [exactly(json!({"capacity": {"requests": {"memory": "10Gi"}}}))],
+            }}),
+            Shape::FirstAvailable => {
+                json!({"devices": {"requests": [{"name": "device", "firstAvailable": [
+                    {
+                        "name": "better",
+                        "deviceClassName": class,
+                        "selectors": [cel(format!("device.attributes[{driver:?}].model == \"B\""))],
+                    },
+                    {"name": "good", "deviceClassName": class},
+                ]}]}})
+            }
+            _ => json!({"devices": {"requests": [exactly(json!({}))]}}),
+        }
+    }
+
+    /// A claim that several pods share, when this pod is the first to need it.
+    pub fn claim(&self, names: &Names, pod: usize) -> Option<Object> {
+        let Shape::Shared(n) = self.shape else {
+            return None;
+        };
+        if pod % n != 0 {
+            return None;
+        }
+        let claim = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": format!("shared-{}", pod / n), "namespace": names.namespace()},
+            "spec": self.claim_spec(names),
+        });
+        Some((
+            format!(
+                "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
+                names.namespace()
+            ),
+            claim,
+        ))
+    }
+
+    /// A pod.
+    pub fn pod(&self, names: &Names, prefix: &str, i: usize) -> Object {
+        let mut container = json!({
+            "name": "main",
+            "image": "registry.k8s.io/pause:3.10",
+            "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        });
+        let mut spec = json!({"nodeSelector": {"bench": names.id}});
+        match self.shape {
+            Shape::Plain => {}
+            Shape::Extended => {
+                container["resources"]["limits"] = json!({names.resource(): "1"});
+                container["resources"]["requests"][names.resource()] = "1".into();
+            }
+            Shape::Shared(n) => {
+                spec["resourceClaims"] =
+                    json!([{"name": "device", "resourceClaimName": format!("shared-{}", i / n)}]);
+                container["resources"]["claims"] = json!([{"name": "device"}]);
+            }
+            _ => {
+                spec["resourceClaims"] =
+                    json!([{"name": "device", "resourceClaimTemplateName": "device"}]);
+                container["resources"]["claims"] = json!([{"name": "device"}]);
+            }
+        }
+        spec["containers"] = json!([container]);
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": format!("{prefix}-{i}"), "namespace": names.namespace()},
+            "spec": spec,
+        });
+        (
+            format!("/api/v1/namespaces/{}/pods", names.namespace()),
+            pod,
+        )
+    }
+
+    /// Paths of everything outside of the namespace, for the clean-up.
+    pub fn leftovers(&self, names: &Names) -> Vec<String> {
+        let slices = "/apis/resource.k8s.io/v1/resourceslices";
+        let mut paths = vec![format!(
+            "/apis/resource.k8s.io/v1/deviceclasses/{}",
+            names.class()
+        )];
+        for i in 0..self.nodes {
+            if self.devices > 0 {
+                paths.push(format!("{slices}/{}", names.slice(i)));
+            }
+            if self.shape == Shape::Partitionable {
+                paths.push(format!("{slices}/{}-counters", names.slice(i)));
+            }
+            paths.push(format!("/api/v1/nodes/{}", names.node(i)));
+        }
+        paths
+    }
+}
