@@ -53,6 +53,7 @@ pub mod serve;
 mod server;
 mod strategy;
 mod table;
+mod validate;
 mod versions;
 
 pub use body::Body;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::object::{child_mut, metadata_mut};
 use crate::registry::Resource;
 use crate::server::Core;
+use crate::validate;
 use crate::versions::dra_kind;
 
 /// Which part of an object an update may change.
@@ -247,6 +248,7 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
         }
         errors.extend(allot_schema::definition::validate(object));
     }
+    errors.extend(validate::create(&resource.group, &resource.plural, object));
     errors
 }
 
@@ -288,6 +290,13 @@ pub fn validate_update(
             &path,
         ));
     }
+    errors.extend(validate::update(
+        &resource.group,
+        &resource.plural,
+        object,
+        old,
+        part,
+    ));
     errors
 }
 

@@ -1,0 +1,164 @@
+//! What the kinds other than those of `resource.k8s.io` may say: upstream's validation as far as clients meet it.
+//!
+//! Objects come here decoded and defaulted, in the stored version. Metadata is checked by the caller.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::labels::LabelSelector;
+use serde_json::Value;
+
+use crate::strategy::Part;
+
+mod config;
+mod container;
+mod event;
+mod node;
+mod pod;
+mod pod_update;
+mod resources;
+mod scheduling;
+mod service;
+mod volume;
+mod workload;
+
+/// Errors of a new object.
+pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
+    let mut errors = ErrorList::new();
+    check(group, plural, object, &mut errors);
+    if (group, plural) == ("", "pods") {
+        pod::validate_create(object, &mut errors);
+    }
+    errors
+}
+
+/// Errors of a change through an endpoint.
+pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part) -> ErrorList {
+    let mut errors = ErrorList::new();
+    match (group, plural, part) {
+        ("", "pods", Part::Status) => pod_update::validate_status(object, &mut errors),
+        ("", "pods", Part::Main) => pod_update::validate(object, old, &mut errors),
+        ("", "nodes", Part::Main) => node::validate_update(object, old, &mut errors),
+        ("", "configmaps", _) => config::config_map_update(object, old, &mut errors),
+        ("", "secrets", _) => config::secret_update(object, old, &mut errors),
+        ("", "services", Part::Main) => service::validate_update(object, old, &mut errors),
+        ("apps", _, Part::Main) => workload::validate_update(plural, object, old, &mut errors),
+        ("batch", "jobs", Part::Main) => workload::validate_job_update(object, old, &mut errors),
+        (_, _, Part::Status) => {}
+        _ => check(group, plural, object, &mut errors),
+    }
+    errors
+}
+
+fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
+    match (group, plural) {
+        ("", "pods") => pod::validate(object, errors),
+        ("", "nodes") => node::validate(object, errors),
+        ("", "configmaps") => config::config_map(object, errors),
+        ("", "secrets") => config::secret(object, errors),
+        ("", "services") => service::validate(object, errors),
+        ("", "events") => event::validate(object, errors),
+        ("events.k8s.io", "events") => event::validate_new_style(object, errors),
+        ("", "replicationcontrollers") | ("apps" | "batch", _) => {
+            workload::validate(group, plural, object, errors)
+        }
+        ("coordination.k8s.io", "leases") => config::lease(object, errors),
+        ("scheduling.k8s.io", "priorityclasses") => config::priority_class(object, errors),
+        ("policy", "poddisruptionbudgets") => config::budget(object, errors),
+        ("rbac.authorization.k8s.io", _) => config::access(plural, object, errors),
+        ("storage.k8s.io", "storageclasses") => config::storage_class(object, errors),
+        ("node.k8s.io", "runtimeclasses") => config::runtime_class(object, errors),
+        _ => {}
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn entries<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    value[key].as_object().into_iter().flatten()
+}
+
+/// Adds an error for each text that a rule gives.
+fn rule(texts: Vec<String>, value: &str, path: &Path, errors: &mut ErrorList) {
+    errors.extend(
+        texts
+            .into_iter()
+            .map(|text| Error::invalid(path, value, text)),
+    );
+}
+
+/// The value is one of the supported ones; required says that it may not be empty.
+fn one_of(value: &str, supported: &[&str], required: bool, path: &Path, errors: &mut ErrorList) {
+    if value.is_empty() {
+        if required {
+            errors.push(Error::required(path, ""));
+        }
+    } else if !supported.contains(&value) {
+        errors.push(Error::not_supported(path, value, supported));
+    }
+}
+
+/// The number is not negative.
+fn not_negative(value: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Some(number) = value.as_i64().filter(|number| *number < 0) {
+        errors.push(Error::invalid(
+            path,
+            number,
+            "must be greater than or equal to 0",
+        ));
+    }
+}
+
+/// The labels of a map, keys and values.
+fn labels(value: &Value, path: &Path, errors: &mut ErrorList) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        rule(
+            allot_apimachinery::names::qualified_name(key),
+            key,
+            path,
+            errors,
+        );
+        let value = value.as_str().unwrap_or_default();
+        rule(
+            allot_apimachinery::names::label_value(value),
+            value,
+            path,
+            errors,
+        );
+    }
+}
+
+/// A label selector.
+fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Ok(selector) = LabelSelector::from_json(selector) {
+        errors.extend(selector.validate(path));
+    }
+}
+
+/// A number or a percentage for how many pods.
+fn int_or_percent(value: &Value, path: &Path, errors: &mut ErrorList) {
+    match value {
+        Value::String(text) => {
+            let digits = text.strip_suffix('%');
+            if digits.is_none_or(|digits| {
+                digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit())
+            }) {
+                let text_of = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+                errors.push(Error::invalid(path, text.as_str(), text_of));
+            }
+        }
+        value => not_negative(value, path, errors),
+    }
+}
+
+/// The message for a number outside a range.
+fn between(low: i64, high: i64) -> String {
+    format!("must be between {low} and {high}, inclusive")
+}
+
+#[cfg(test)]
+mod tests;

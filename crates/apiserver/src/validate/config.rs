@@ -1,0 +1,353 @@
+//! Config maps, secrets, leases, priority classes, budgets, access, classes.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::{entries, int_or_percent, label_selector, labels, list, one_of, rule, text};
+
+/// Largest payload of a config map or secret, in bytes.
+const MAX_DATA: usize = 1 << 20;
+
+/// Length of what a base64 text stands for.
+fn decoded_length(text: &str) -> usize {
+    text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
+}
+
+pub(super) fn config_map(object: &Value, errors: &mut ErrorList) {
+    let mut total = 0;
+    for (key, value) in entries(object, "data") {
+        let at = Path::new("data").key(key);
+        rule(names::config_map_key(key), key, &at, errors);
+        if object["binaryData"].get(key).is_some() {
+            errors.push(Error::invalid(
+                &at,
+                key,
+                "duplicate of key present in binaryData",
+            ));
+        }
+        total += value.as_str().map_or(0, str::len);
+    }
+    for (key, value) in entries(object, "binaryData") {
+        rule(
+            names::config_map_key(key),
+            key,
+            &Path::new("binaryData").key(key),
+            errors,
+        );
+        total += value.as_str().map_or(0, decoded_length);
+    }
+    if total > MAX_DATA {
+        errors.push(Error::too_long(&Path::new("[]"), MAX_DATA));
+    }
+}
+
+pub(super) fn config_map_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    immutable(object, old, &["data", "binaryData"], errors);
+    config_map(object, errors);
+}
+
+fn immutable(object: &Value, old: &Value, keys: &[&str], errors: &mut ErrorList) {
+    if old["immutable"] != true {
+        return;
+    }
+    let detail = "field is immutable when `immutable` is set";
+    if object["immutable"] != true {
+        errors.push(Error::forbidden(&Path::new("immutable"), detail));
+    }
+    for key in keys {
+        if object[*key] != old[*key] {
+            errors.push(Error::forbidden(&Path::new(key), detail));
+        }
+    }
+}
+
+pub(super) fn secret(object: &Value, errors: &mut ErrorList) {
+    let path = Path::new("data");
+    let mut total = 0;
+    for (key, value) in entries(object, "data") {
+        rule(names::config_map_key(key), key, &path.key(key), errors);
+        total += value.as_str().map_or(0, decoded_length);
+    }
+    if total > MAX_DATA {
+        errors.push(Error::too_long(&path, MAX_DATA));
+    }
+    let has = |key: &str| object["data"].get(key).is_some();
+    match text(object, "type") {
+        "kubernetes.io/service-account-token" => {
+            if text(
+                &object["metadata"]["annotations"],
+                "kubernetes.io/service-account.name",
+            )
+            .is_empty()
+            {
+                let at = Path::new("metadata")
+                    .child("annotations")
+                    .key("kubernetes.io/service-account.name");
+                errors.push(Error::required(&at, ""));
+            }
+        }
+        "kubernetes.io/dockercfg" if !has(".dockercfg") => {
+            errors.push(Error::required(&path.key(".dockercfg"), ""));
+        }
+        "kubernetes.io/dockerconfigjson" if !has(".dockerconfigjson") => {
+            errors.push(Error::required(&path.key(".dockerconfigjson"), ""));
+        }
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            errors.push(Error::required(&path.key("username"), ""));
+            errors.push(Error::required(&path.key("password"), ""));
+        }
+        "kubernetes.io/ssh-auth" if !has("ssh-privatekey") => {
+            errors.push(Error::required(&path.key("ssh-privatekey"), ""));
+        }
+        "kubernetes.io/tls" => {
+            for key in ["tls.crt", "tls.key"] {
+                if !has(key) {
+                    errors.push(Error::required(&path.key(key), ""));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn secret_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    if object["type"] != old["type"] {
+        errors.push(Error::invalid(
+            &Path::new("type"),
+            &object["type"],
+            "field is immutable",
+        ));
+    }
+    immutable(object, old, &["data"], errors);
+    secret(object, errors);
+}
+
+pub(super) fn lease(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    if let Some(seconds) = spec["leaseDurationSeconds"]
+        .as_i64()
+        .filter(|seconds| *seconds <= 0)
+    {
+        errors.push(Error::invalid(
+            &path.child("leaseDurationSeconds"),
+            seconds,
+            "must be greater than 0",
+        ));
+    }
+    if let Some(count) = spec["leaseTransitions"].as_i64().filter(|count| *count < 0) {
+        let detail = "must be greater than or equal to 0";
+        errors.push(Error::invalid(
+            &path.child("leaseTransitions"),
+            count,
+            detail,
+        ));
+    }
+}
+
+/// The highest priority that users may give.
+const MAX_USER_PRIORITY: i64 = 1_000_000_000;
+
+pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
+    let name = text(&object["metadata"], "name");
+    if name.starts_with("system-")
+        && !matches!(name, "system-cluster-critical" | "system-node-critical")
+    {
+        let detail = "priority class names with 'system-' prefix are reserved for system use only";
+        errors.push(Error::forbidden(
+            &Path::new("metadata").child("name"),
+            detail,
+        ));
+    }
+    if object["value"].as_i64().unwrap_or_default() > MAX_USER_PRIORITY
+        && !name.starts_with("system-")
+    {
+        let detail =
+            format!("maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}");
+        errors.push(Error::forbidden(&Path::new("value"), detail));
+    }
+    let policies = ["Never", "PreemptLowerPriority"];
+    one_of(
+        text(object, "preemptionPolicy"),
+        &policies,
+        true,
+        &Path::new("preemptionPolicy"),
+        errors,
+    );
+}
+
+pub(super) fn budget(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
+    if !least.is_null() && !most.is_null() {
+        errors.push(Error::invalid(
+            &path,
+            "",
+            "minAvailable and maxUnavailable cannot be both set",
+        ));
+    }
+    for (key, value) in [("minAvailable", least), ("maxUnavailable", most)] {
+        if !value.is_null() {
+            int_or_percent(value, &path.child(key), errors);
+        }
+    }
+    label_selector(&spec["selector"], &path.child("selector"), errors);
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+pub(super) fn access(plural: &str, object: &Value, errors: &mut ErrorList) {
+    match plural {
+        "roles" | "clusterroles" => {
+            for (index, item) in list(object, "rules").iter().enumerate() {
+                access_rule(
+                    item,
+                    plural == "roles",
+                    &Path::new("rules").index(index),
+                    errors,
+                );
+            }
+        }
+        "rolebindings" | "clusterrolebindings" => binding(object, plural == "rolebindings", errors),
+        _ => {}
+    }
+}
+
+fn access_rule(item: &Value, namespaced: bool, path: &Path, errors: &mut ErrorList) {
+    if list(item, "verbs").is_empty() {
+        errors.push(Error::required(
+            &path.child("verbs"),
+            "verbs must contain at least one value",
+        ));
+    }
+    if !list(item, "nonResourceURLs").is_empty() {
+        let at = path.child("nonResourceURLs");
+        if namespaced {
+            let detail = "namespaced rules cannot apply to non-resource URLs";
+            errors.push(Error::invalid(&at, &item["nonResourceURLs"], detail));
+        }
+        if !list(item, "apiGroups").is_empty() || !list(item, "resources").is_empty() {
+            let detail = "rules cannot apply to both regular resources and non-resource URLs";
+            errors.push(Error::invalid(&at, &item["nonResourceURLs"], detail));
+        }
+        return;
+    }
+    if list(item, "apiGroups").is_empty() {
+        let detail = "resource rules must supply at least one api group";
+        errors.push(Error::required(&path.child("apiGroups"), detail));
+    }
+    if list(item, "resources").is_empty() {
+        let detail = "resource rules must supply at least one resource";
+        errors.push(Error::required(&path.child("resources"), detail));
+    }
+}
+
+fn binding(object: &Value, namespaced: bool, errors: &mut ErrorList) {
+    let (role, path) = (&object["roleRef"], Path::new("roleRef"));
+    if text(role, "apiGroup") != RBAC {
+        errors.push(Error::not_supported(
+            &path.child("apiGroup"),
+            text(role, "apiGroup"),
+            &[RBAC],
+        ));
+    }
+    let kinds: &[&str] = if namespaced {
+        &["ClusterRole", "Role"]
+    } else {
+        &["ClusterRole"]
+    };
+    let kind = text(role, "kind");
+    if !kinds.contains(&kind) {
+        errors.push(Error::not_supported(&path.child("kind"), kind, kinds));
+    }
+    let name = text(role, "name");
+    if name.is_empty() {
+        errors.push(Error::required(&path.child("name"), ""));
+    } else {
+        rule(
+            names::path_segment_name(name),
+            name,
+            &path.child("name"),
+            errors,
+        );
+    }
+    for (index, subject) in list(object, "subjects").iter().enumerate() {
+        let at = Path::new("subjects").index(index);
+        let (kind, name) = (text(subject, "kind"), text(subject, "name"));
+        if name.is_empty() {
+            errors.push(Error::required(&at.child("name"), ""));
+        }
+        let group = text(subject, "apiGroup");
+        match kind {
+            "ServiceAccount" => {
+                if !name.is_empty() {
+                    rule(
+                        names::dns1123_subdomain(name),
+                        name,
+                        &at.child("name"),
+                        errors,
+                    );
+                }
+                if !group.is_empty() {
+                    errors.push(Error::not_supported(&at.child("apiGroup"), group, &[""]));
+                }
+                if !namespaced && text(subject, "namespace").is_empty() {
+                    errors.push(Error::required(&at.child("namespace"), ""));
+                }
+            }
+            "User" | "Group" => {
+                if group != RBAC {
+                    errors.push(Error::not_supported(&at.child("apiGroup"), group, &[RBAC]));
+                }
+            }
+            other => {
+                let kinds = ["Group", "ServiceAccount", "User"];
+                errors.push(Error::not_supported(&at.child("kind"), other, &kinds));
+            }
+        }
+    }
+}
+
+pub(super) fn storage_class(object: &Value, errors: &mut ErrorList) {
+    let provisioner = text(object, "provisioner");
+    if provisioner.is_empty() {
+        errors.push(Error::required(&Path::new("provisioner"), ""));
+    } else {
+        rule(
+            names::qualified_name(&provisioner.to_lowercase()),
+            provisioner,
+            &Path::new("provisioner"),
+            errors,
+        );
+    }
+    let modes = ["Immediate", "WaitForFirstConsumer"];
+    one_of(
+        text(object, "volumeBindingMode"),
+        &modes,
+        true,
+        &Path::new("volumeBindingMode"),
+        errors,
+    );
+    one_of(
+        text(object, "reclaimPolicy"),
+        &["Delete", "Retain"],
+        false,
+        &Path::new("reclaimPolicy"),
+        errors,
+    );
+}
+
+pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
+    let handler = text(object, "handler");
+    rule(
+        names::dns1123_label(handler),
+        handler,
+        &Path::new("handler"),
+        errors,
+    );
+    labels(
+        &object["scheduling"]["nodeSelector"],
+        &Path::new("scheduling").child("nodeSelector"),
+        errors,
+    );
+}

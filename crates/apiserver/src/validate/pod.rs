@@ -1,0 +1,273 @@
+//! Pods and pod templates.
+
+use std::collections::BTreeSet;
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use allot_model::validate::{meta as meta_rules, pod as pod_claims};
+use serde_json::Value;
+
+use super::{container, labels, list, one_of, resources, rule, scheduling, text, volume};
+
+/// Checks a whole pod.
+pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec");
+    spec(&object["spec"], &object["metadata"], &path, errors);
+}
+
+/// What holds for new pods only.
+pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    if !list(spec, "ephemeralContainers").is_empty() {
+        let at = path.child("ephemeralContainers");
+        errors.push(Error::forbidden(&at, "cannot be set on create"));
+    }
+    if !list(spec, "schedulingGates").is_empty() && !text(spec, "nodeName").is_empty() {
+        let detail = "cannot be set until all schedulingGates have been cleared";
+        errors.push(Error::forbidden(&path.child("nodeName"), detail));
+    }
+}
+
+/// Checks a pod template.
+pub(super) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
+    errors.extend(meta_rules::template_meta(
+        &template["metadata"],
+        &path.child("metadata"),
+    ));
+    let at = path.child("spec");
+    spec(&template["spec"], &template["metadata"], &at, errors);
+    if !list(&template["spec"], "ephemeralContainers").is_empty() {
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.push(Error::forbidden(&at.child("ephemeralContainers"), detail));
+    }
+}
+
+fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
+    let volumes = volume::validate(list(spec, "volumes"), &path.child("volumes"), errors);
+    let claims = pod_claims::claim_names(spec);
+    errors.extend(pod_claims::resource_claims(metadata, spec, path));
+    let context = container::Pod {
+        volumes: &volumes,
+        claims: &claims,
+        host_network: spec["hostNetwork"] == true,
+    };
+    let mut seen = BTreeSet::new();
+    container::validate_all(spec, &context, path, &mut seen, errors);
+    if spec["resources"].is_object() {
+        resources::pod_level(&spec["resources"], &path.child("resources"), errors);
+    }
+    one_of(
+        text(spec, "restartPolicy"),
+        &["Always", "OnFailure", "Never"],
+        true,
+        &path.child("restartPolicy"),
+        errors,
+    );
+    let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    one_of(
+        text(spec, "dnsPolicy"),
+        &policies,
+        true,
+        &path.child("dnsPolicy"),
+        errors,
+    );
+    labels(&spec["nodeSelector"], &path.child("nodeSelector"), errors);
+    security_context(
+        &spec["securityContext"],
+        &path.child("securityContext"),
+        errors,
+    );
+    for (index, secret) in list(spec, "imagePullSecrets").iter().enumerate() {
+        if text(secret, "name").is_empty() {
+            errors.push(Error::required(
+                &path.child("imagePullSecrets").index(index).child("name"),
+                "",
+            ));
+        }
+    }
+    scheduling::affinity(&spec["affinity"], &path.child("affinity"), errors);
+    dns_config(spec, path, errors);
+    for (index, gate) in list(spec, "readinessGates").iter().enumerate() {
+        let name = text(gate, "conditionType");
+        let at = path
+            .child("readinessGates")
+            .index(index)
+            .child("conditionType");
+        rule(names::qualified_name(name), name, &at, errors);
+    }
+    scheduling_gates(spec, path, errors);
+    let at = path.child("topologySpreadConstraints");
+    scheduling::spread_constraints(list(spec, "topologySpreadConstraints"), &at, errors);
+    named(
+        spec,
+        "serviceAccountName",
+        names::dns1123_subdomain,
+        path,
+        errors,
+    );
+    named(spec, "nodeName", names::dns1123_subdomain, path, errors);
+    if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64()
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let detail = super::between(1, i32::MAX.into());
+        errors.push(Error::invalid(
+            &path.child("activeDeadlineSeconds"),
+            seconds,
+            detail,
+        ));
+    }
+    named(spec, "hostname", names::dns1123_label, path, errors);
+    named(spec, "subdomain", names::dns1123_label, path, errors);
+    scheduling::tolerations(
+        list(spec, "tolerations"),
+        &path.child("tolerations"),
+        errors,
+    );
+    host_aliases(spec, path, errors);
+    named(
+        spec,
+        "priorityClassName",
+        names::dns1123_subdomain,
+        path,
+        errors,
+    );
+    named(
+        spec,
+        "runtimeClassName",
+        names::dns1123_subdomain,
+        path,
+        errors,
+    );
+    let policies = ["PreemptLowerPriority", "Never"];
+    one_of(
+        text(spec, "preemptionPolicy"),
+        &policies,
+        false,
+        &path.child("preemptionPolicy"),
+        errors,
+    );
+    if spec["overhead"].is_object() {
+        resources::quantities(&spec["overhead"], &path.child("overhead"), errors);
+    }
+    if spec["os"].is_object() {
+        one_of(
+            text(&spec["os"], "name"),
+            &["linux", "windows"],
+            true,
+            &path.child("os").child("name"),
+            errors,
+        );
+    }
+}
+
+fn named(
+    spec: &Value,
+    key: &str,
+    check: fn(&str) -> Vec<String>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let name = text(spec, key);
+    if !name.is_empty() {
+        rule(check(name), name, &path.child(key), errors);
+    }
+}
+
+fn security_context(context: &Value, path: &Path, errors: &mut ErrorList) {
+    for key in ["runAsUser", "runAsGroup", "fsGroup"] {
+        container::user_id(&context[key], &path.child(key), errors);
+    }
+    for (index, group) in list(context, "supplementalGroups").iter().enumerate() {
+        container::user_id(
+            group,
+            &path.child("supplementalGroups").index(index),
+            errors,
+        );
+    }
+    let mut seen = BTreeSet::new();
+    for (index, sysctl) in list(context, "sysctls").iter().enumerate() {
+        let at = path.child("sysctls").index(index).child("name");
+        let name = text(sysctl, "name");
+        if name.is_empty() {
+            errors.push(Error::required(&at, ""));
+        } else if !seen.insert(name) {
+            errors.push(Error::duplicate(&at, name));
+        }
+    }
+}
+
+fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let (config, at) = (&spec["dnsConfig"], path.child("dnsConfig"));
+    if text(spec, "dnsPolicy") == "None" {
+        if !config.is_object() {
+            let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
+            errors.push(Error::required(&at, detail));
+            return;
+        }
+        if list(config, "nameservers").is_empty() {
+            let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            errors.push(Error::required(&at.child("nameservers"), detail));
+        }
+    }
+    let servers = list(config, "nameservers");
+    if servers.len() > 3 {
+        let detail = "must not have more than 3 nameservers";
+        errors.push(Error::invalid(
+            &at.child("nameservers"),
+            &config["nameservers"],
+            detail,
+        ));
+    }
+    for (index, server) in servers.iter().enumerate() {
+        let server = server.as_str().unwrap_or_default();
+        if server.parse::<std::net::IpAddr>().is_err() {
+            errors.push(Error::invalid(
+                &at.child("nameservers").index(index),
+                server,
+                IP_TEXT,
+            ));
+        }
+    }
+    for (index, option) in list(config, "options").iter().enumerate() {
+        if text(option, "name").is_empty() {
+            errors.push(Error::required(
+                &at.child("options").index(index),
+                "must not be empty",
+            ));
+        }
+    }
+}
+
+/// What is wrong with a text that is no address.
+pub(super) const IP_TEXT: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+
+fn host_aliases(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    for (index, alias) in list(spec, "hostAliases").iter().enumerate() {
+        let at = path.child("hostAliases").index(index);
+        let ip = text(alias, "ip");
+        if ip.parse::<std::net::IpAddr>().is_err() {
+            errors.push(Error::invalid(&at.child("ip"), ip, IP_TEXT));
+        }
+        for (place, name) in list(alias, "hostnames").iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            rule(
+                names::dns1123_subdomain(name),
+                name,
+                &at.child("hostnames").index(place),
+                errors,
+            );
+        }
+    }
+}
+
+fn scheduling_gates(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut seen = BTreeSet::new();
+    for (index, gate) in list(spec, "schedulingGates").iter().enumerate() {
+        let at = path.child("schedulingGates").index(index);
+        let name = text(gate, "name");
+        rule(names::qualified_name(name), name, &at, errors);
+        if !seen.insert(name) {
+            errors.push(Error::duplicate(&at, name));
+        }
+    }
+}

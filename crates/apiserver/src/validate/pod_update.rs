@@ -1,0 +1,188 @@
+//! What may change in a pod that exists.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_model::validate::pod as pod_claims;
+use serde_json::{Map, Value};
+
+use super::{list, pod, text};
+
+const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// Checks a change of a pod.
+pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
+    let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
+    pod::validate(object, errors);
+    gates(spec, before, &path, errors);
+    if list(spec, "containers").len() != list(before, "containers").len() {
+        errors.push(Error::forbidden(
+            &path.child("containers"),
+            "pod updates may not add or remove containers",
+        ));
+        return;
+    }
+    if list(spec, "initContainers").len() != list(before, "initContainers").len() {
+        errors.push(Error::forbidden(
+            &path.child("initContainers"),
+            "pod updates may not add or remove containers",
+        ));
+        return;
+    }
+    deadline(spec, before, &path, errors);
+    additions_only(spec, before, &path, errors);
+    let gated = !list(before, "schedulingGates").is_empty();
+    if gated {
+        selectors(spec, before, &path, errors);
+    }
+    // What may change is made equal; the rest has to be.
+    let mut copy = spec.clone();
+    if let Value::Object(map) = &mut copy {
+        for key in ["containers", "initContainers"] {
+            keep_images(map, before, key);
+        }
+        for key in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+            keep(map, before, key);
+        }
+        if gated {
+            for key in ["nodeSelector", "affinity"] {
+                keep(map, before, key);
+            }
+        }
+        let negative = before["terminationGracePeriodSeconds"]
+            .as_i64()
+            .is_some_and(|seconds| seconds < 0);
+        if negative && spec["terminationGracePeriodSeconds"] == 1 {
+            keep(map, before, "terminationGracePeriodSeconds");
+        }
+    }
+    if copy != *before {
+        errors.push(Error::forbidden(&path, FORBIDDEN));
+    }
+}
+
+fn keep(map: &mut Map<String, Value>, before: &Value, key: &str) {
+    match before.get(key) {
+        Some(value) => map.insert(key.to_owned(), value.clone()),
+        None => map.remove(key),
+    };
+}
+
+fn keep_images(map: &mut Map<String, Value>, before: &Value, key: &str) {
+    let Some(Value::Array(containers)) = map.get_mut(key) else {
+        return;
+    };
+    for (container, old) in containers.iter_mut().zip(list(before, key)) {
+        if let Value::Object(container) = container {
+            keep(container, old, "image");
+        }
+    }
+}
+
+/// Gates may only be taken away.
+fn gates(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
+    let old = list(before, "schedulingGates");
+    for (index, gate) in list(spec, "schedulingGates").iter().enumerate() {
+        if !old.contains(gate) {
+            let name = text(gate, "name");
+            let detail =
+                format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            errors.push(Error::forbidden(
+                &path.child("schedulingGates").index(index).child("name"),
+                detail,
+            ));
+        }
+    }
+}
+
+fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
+    let at = path.child("activeDeadlineSeconds");
+    match (
+        spec["activeDeadlineSeconds"].as_i64(),
+        before["activeDeadlineSeconds"].as_i64(),
+    ) {
+        (Some(new), Some(old)) if new > old => {
+            errors.push(Error::invalid(
+                &at,
+                new,
+                format!("must be less than or equal to previous value: {old}"),
+            ));
+        }
+        (None, Some(old)) => {
+            errors.push(Error::invalid(
+                &at,
+                &spec["activeDeadlineSeconds"],
+                format!("must not update from a positive integer to nil value: {old}"),
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn additions_only(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
+    let new = list(spec, "tolerations");
+    let without_seconds = |toleration: &Value| {
+        let mut map = toleration.as_object().cloned().unwrap_or_default();
+        map.remove("tolerationSeconds");
+        map
+    };
+    let kept = list(before, "tolerations").iter().all(|old| {
+        new.iter()
+            .any(|t| without_seconds(t) == without_seconds(old))
+    });
+    if !kept {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(Error::forbidden(&path.child("tolerations"), detail));
+    }
+}
+
+/// While gates hold a pod, node selectors may be narrowed.
+fn selectors(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
+    let (new, old) = (&spec["nodeSelector"], &before["nodeSelector"]);
+    let kept =
+        super::entries(before, "nodeSelector").all(|(key, value)| new.get(key) == Some(value));
+    if new != old && !kept {
+        let detail = "only additions are allowed (no mutations or deletions)";
+        errors.push(Error::invalid(&path.child("nodeSelector"), new, detail));
+    }
+}
+
+/// Checks a change of a pod's status.
+pub(super) fn validate_status(object: &Value, errors: &mut ErrorList) {
+    let (status, spec, path) = (&object["status"], &object["spec"], Path::new("status"));
+    let nominated = text(status, "nominatedNodeName");
+    if !nominated.is_empty() {
+        super::rule(
+            allot_apimachinery::names::dns1123_subdomain(nominated),
+            nominated,
+            &path.child("nominatedNodeName"),
+            errors,
+        );
+    }
+    errors.extend(pod_claims::resource_claim_statuses(status, spec, &path));
+    errors.extend(pod_claims::extended_resource_claim_status(
+        status, spec, &path,
+    ));
+    for (statuses, containers) in [
+        ("containerStatuses", "containers"),
+        ("initContainerStatuses", "initContainers"),
+        ("ephemeralContainerStatuses", "ephemeralContainers"),
+    ] {
+        let (found, of) = (list(status, statuses), list(spec, containers));
+        errors.extend(pod_claims::allocated_resources_status(
+            found,
+            of,
+            &path.child(statuses),
+        ));
+    }
+    for (index, condition) in list(status, "conditions").iter().enumerate() {
+        let name = text(condition, "type");
+        let at = path.child("conditions").index(index).child("type");
+        if name.contains('/') {
+            super::rule(
+                allot_apimachinery::names::qualified_name(name),
+                name,
+                &at,
+                errors,
+            );
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Affinity, tolerations, taints, spread.
+
+use std::collections::BTreeSet;
+
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::names;
+use allot_apimachinery::quote::quote;
+use serde_json::Value;
+
+use super::{label_selector, list, one_of, rule, text};
+
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// Checks tolerations.
+pub(super) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut ErrorList) {
+    for (index, toleration) in tolerations.iter().enumerate() {
+        let at = path.index(index);
+        let (key, operator, value) = (
+            text(toleration, "key"),
+            text(toleration, "operator"),
+            text(toleration, "value"),
+        );
+        let effect = text(toleration, "effect");
+        if !key.is_empty() {
+            rule(names::qualified_name(key), key, &at.child("key"), errors);
+        }
+        if key.is_empty() && operator != "Exists" {
+            let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            errors.push(Error::invalid(&at.child("operator"), operator, detail));
+        }
+        if toleration["tolerationSeconds"].is_i64() && effect != "NoExecute" {
+            let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            errors.push(Error::invalid(&at.child("effect"), effect, detail));
+        }
+        match operator {
+            "Equal" | "" => rule(
+                names::label_value(value),
+                value,
+                &at.child("operator"),
+                errors,
+            ),
+            "Exists" => {
+                if !value.is_empty() {
+                    let detail = "value must be empty when `operator` is 'Exists'";
+                    errors.push(Error::invalid(&at.child("operator"), value, detail));
+                }
+            }
+            other => errors.push(Error::not_supported(
+                &at.child("operator"),
+                other,
+                &["Equal", "Exists"],
+            )),
+        }
+        one_of(effect, &EFFECTS, false, &at.child("effect"), errors);
+    }
+}
+
+/// Checks the taints of a node.
+pub(super) fn taints(taints: &[Value], path: &Path, errors: &mut ErrorList) {
+    let mut seen = BTreeSet::new();
+    for (index, taint) in taints.iter().enumerate() {
+        let at = path.index(index);
+        let (key, value, effect) = (
+            text(taint, "key"),
+            text(taint, "value"),
+            text(taint, "effect"),
+        );
+        rule(names::qualified_name(key), key, &at.child("key"), errors);
+        rule(names::label_value(value), value, &at.child("value"), errors);
+        one_of(effect, &EFFECTS, true, &at.child("effect"), errors);
+        if !seen.insert((key, effect)) {
+            let shown = format!(
+                "{{\"Key\":{},\"Value\":{},\"Effect\":{},\"TimeAdded\":{}}}",
+                quote(key),
+                quote(value),
+                quote(effect),
+                taint["timeAdded"]
+            );
+            let mut error = Error::duplicate(&at, BadValue::raw(shown));
+            error.detail = "taints must be unique by key and effect pair".to_owned();
+            errors.push(error);
+        }
+    }
+}
+
+/// Checks the affinity of a pod.
+pub(super) fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
+    let node = &affinity["nodeAffinity"];
+    let at = path.child("nodeAffinity");
+    let required = &node["requiredDuringSchedulingIgnoredDuringExecution"];
+    if required.is_object() {
+        let at = at.child("requiredDuringSchedulingIgnoredDuringExecution");
+        if list(required, "nodeSelectorTerms").is_empty() {
+            let detail = "must have at least one node selector term";
+            errors.push(Error::required(&at.child("nodeSelectorTerms"), detail));
+        }
+        for (index, term) in list(required, "nodeSelectorTerms").iter().enumerate() {
+            node_term(term, &at.child("nodeSelectorTerms").index(index), errors);
+        }
+    }
+    for (index, item) in list(node, "preferredDuringSchedulingIgnoredDuringExecution")
+        .iter()
+        .enumerate()
+    {
+        let at = at
+            .child("preferredDuringSchedulingIgnoredDuringExecution")
+            .index(index);
+        weight(item, &at, errors);
+        node_term(&item["preference"], &at.child("preference"), errors);
+    }
+    for key in ["podAffinity", "podAntiAffinity"] {
+        let (pods, at) = (&affinity[key], path.child(key));
+        let name = "requiredDuringSchedulingIgnoredDuringExecution";
+        for (index, term) in list(pods, name).iter().enumerate() {
+            pod_term(term, &at.child(name).index(index), errors);
+        }
+        let name = "preferredDuringSchedulingIgnoredDuringExecution";
+        for (index, item) in list(pods, name).iter().enumerate() {
+            let at = at.child(name).index(index);
+            weight(item, &at, errors);
+            pod_term(
+                &item["podAffinityTerm"],
+                &at.child("podAffinityTerm"),
+                errors,
+            );
+        }
+    }
+}
+
+fn weight(item: &Value, path: &Path, errors: &mut ErrorList) {
+    let weight = item["weight"].as_i64().unwrap_or_default();
+    if !(1..=100).contains(&weight) {
+        errors.push(Error::invalid(
+            &path.child("weight"),
+            weight,
+            "must be in the range 1-100",
+        ));
+    }
+}
+
+fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+    label_selector(&term["labelSelector"], &path.child("labelSelector"), errors);
+    label_selector(
+        &term["namespaceSelector"],
+        &path.child("namespaceSelector"),
+        errors,
+    );
+    let key = text(term, "topologyKey");
+    let at = path.child("topologyKey");
+    if key.is_empty() {
+        errors.push(Error::required(&at, "can not be empty"));
+    } else {
+        rule(names::qualified_name(key), key, &at, errors);
+    }
+}
+
+fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+    for (index, requirement) in list(term, "matchExpressions").iter().enumerate() {
+        let at = path.child("matchExpressions").index(index);
+        let values = list(requirement, "values");
+        match text(requirement, "operator") {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                    errors.push(Error::required(&at.child("values"), detail));
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    let detail =
+                        "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                    errors.push(Error::forbidden(&at.child("values"), detail));
+                }
+            }
+            "Gt" | "Lt" => {
+                if values.len() != 1 {
+                    let detail = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+                    errors.push(Error::required(&at.child("values"), detail));
+                }
+            }
+            other => errors.push(Error::invalid(
+                &at.child("operator"),
+                other,
+                "not a valid selector operator",
+            )),
+        }
+        let key = text(requirement, "key");
+        rule(names::qualified_name(key), key, &at.child("key"), errors);
+    }
+}
+
+/// Checks the spread constraints of a pod.
+pub(super) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mut ErrorList) {
+    let mut seen = BTreeSet::new();
+    for (index, constraint) in constraints.iter().enumerate() {
+        let at = path.index(index);
+        let skew = constraint["maxSkew"].as_i64().unwrap_or_default();
+        if skew <= 0 {
+            errors.push(Error::invalid(
+                &at.child("maxSkew"),
+                skew,
+                "must be greater than zero",
+            ));
+        }
+        let key = text(constraint, "topologyKey");
+        if key.is_empty() {
+            errors.push(Error::required(
+                &at.child("topologyKey"),
+                "can not be empty",
+            ));
+        } else {
+            rule(
+                names::qualified_name(key),
+                key,
+                &at.child("topologyKey"),
+                errors,
+            );
+        }
+        let action = text(constraint, "whenUnsatisfiable");
+        let actions = ["DoNotSchedule", "ScheduleAnyway"];
+        one_of(
+            action,
+            &actions,
+            true,
+            &at.child("whenUnsatisfiable"),
+            errors,
+        );
+        if !seen.insert((key, action)) {
+            let shown = format!("{{{key}, {action}}}");
+            errors.push(Error::duplicate(
+                &at.child("{topologyKey, whenUnsatisfiable}"),
+                shown,
+            ));
+        }
+        label_selector(
+            &constraint["labelSelector"],
+            &at.child("labelSelector"),
+            errors,
+        );
+    }
+}

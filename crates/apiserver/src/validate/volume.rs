@@ -1,0 +1,145 @@
+//! Volumes.
+
+use std::collections::BTreeSet;
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::{between, list, rule, text};
+
+/// Checks the volumes of a pod; answers their names.
+pub(super) fn validate(volumes: &[Value], path: &Path, errors: &mut ErrorList) -> BTreeSet<String> {
+    let mut names_seen = BTreeSet::new();
+    for (index, volume) in volumes.iter().enumerate() {
+        let at = path.index(index);
+        source(volume, &at, errors);
+        let name = text(volume, "name");
+        let texts = names::dns1123_label(name);
+        if name.is_empty() {
+            errors.push(Error::required(&at.child("name"), ""));
+        } else if !texts.is_empty() {
+            rule(texts, name, &at.child("name"), errors);
+        } else if !names_seen.insert(name.to_owned()) {
+            errors.push(Error::duplicate(&at.child("name"), name));
+        }
+    }
+    names_seen
+}
+
+fn source(volume: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut count = 0;
+    for (kind, source) in volume.as_object().into_iter().flatten() {
+        if kind == "name" || source.is_null() {
+            continue;
+        }
+        let at = path.child(kind);
+        if count > 0 {
+            errors.push(Error::forbidden(
+                &at,
+                "may not specify more than 1 volume type",
+            ));
+            continue;
+        }
+        count += 1;
+        match kind.as_str() {
+            "hostPath" => host_path(source, &at, errors),
+            "secret" => {
+                needed(source, "secretName", &at, errors);
+                mode(&source["defaultMode"], &at.child("defaultMode"), errors);
+                items(source, &at, errors);
+            }
+            "configMap" => {
+                needed(source, "name", &at, errors);
+                mode(&source["defaultMode"], &at.child("defaultMode"), errors);
+                items(source, &at, errors);
+            }
+            "persistentVolumeClaim" => needed(source, "claimName", &at, errors),
+            "nfs" => {
+                needed(source, "server", &at, errors);
+                needed(source, "path", &at, errors);
+            }
+            "csi" => needed(source, "driver", &at, errors),
+            "ephemeral" if !source["volumeClaimTemplate"].is_object() => {
+                errors.push(Error::required(&at.child("volumeClaimTemplate"), ""));
+            }
+            "projected" => mode(&source["defaultMode"], &at.child("defaultMode"), errors),
+            "downwardAPI" => mode(&source["defaultMode"], &at.child("defaultMode"), errors),
+            _ => {}
+        }
+    }
+    if count == 0 {
+        errors.push(Error::required(path, "must specify a volume type"));
+    }
+}
+
+fn needed(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
+    if text(source, key).is_empty() {
+        errors.push(Error::required(&path.child(key), ""));
+    }
+}
+
+fn mode(value: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Some(mode) = value.as_i64().filter(|mode| !(0..=0o777).contains(mode)) {
+        let detail = "must be a number between 0 and 0777 (octal), both inclusive";
+        errors.push(Error::invalid(path, mode, detail));
+    }
+}
+
+fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
+    for (index, item) in list(source, "items").iter().enumerate() {
+        let at = path.child("items").index(index);
+        needed(item, "key", &at, errors);
+        let target = text(item, "path");
+        if target.is_empty() {
+            errors.push(Error::required(&at.child("path"), ""));
+        } else if target.starts_with('/') {
+            errors.push(Error::invalid(
+                &at.child("path"),
+                target,
+                "must be a relative path",
+            ));
+        } else if target.split('/').any(|part| part == "..") {
+            errors.push(Error::invalid(
+                &at.child("path"),
+                target,
+                "must not contain '..'",
+            ));
+        }
+        mode(&item["mode"], &at.child("mode"), errors);
+    }
+}
+
+fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
+    const TYPES: [&str; 8] = [
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
+    let target = text(source, "path");
+    if target.is_empty() {
+        errors.push(Error::required(&path.child("path"), ""));
+    } else if target.split('/').any(|part| part == "..") {
+        errors.push(Error::invalid(
+            &path.child("path"),
+            target,
+            "must not contain '..'",
+        ));
+    }
+    let kind = text(source, "type");
+    if !TYPES.contains(&kind) {
+        errors.push(Error::not_supported(&path.child("type"), kind, &TYPES));
+    }
+}
+
+/// A port of a volume source or service.
+pub(super) fn port(value: i64, path: &Path, errors: &mut ErrorList) {
+    if !(1..=65535).contains(&value) {
+        errors.push(Error::invalid(path, value, between(1, 65535)));
+    }
+}
