@@ -44,7 +44,6 @@ mod tests;
 pub(crate) type Rule = kube::core::Object<DeviceTaintRuleSpec, DeviceTaintRuleStatus>;
 
 const BY_POOL: &str = "pool";
-const BY_CLAIM: &str = "claim";
 /// Evicted pods are remembered so that each is counted once (as many as upstream remembers).
 const REMEMBERED: usize = 500;
 /// Shortest time between two updates of a rule's status.

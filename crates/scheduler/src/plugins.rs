@@ -157,4 +157,4 @@ pub fn normalize(scores: &mut [i64], reverse: bool) {
 }
 
 #[cfg(test)]
-pub mod tests;
+mod tests;

@@ -1,1 +1,353 @@
-//! Tests.
+//! Filters and scores on small clusters.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::affinity::NodeAffinity;
+use super::fit::{FitArgs, Strategy};
+use super::interpod::InterPodAffinity;
+use super::spread::Spread;
+use super::*;
+use crate::cache::{Cache, Snapshot};
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::status::{Code, Rejection};
+
+fn pod(name: &str, labels: Value, spec: Value) -> Arc<PodInfo> {
+    let mut spec = spec;
+    if spec["containers"].is_null() {
+        spec["containers"] = json!([]);
+    }
+    let value = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels}, "spec": spec});
+    Arc::new(PodInfo::new(Arc::new(
+        serde_json::from_value(value).expect("fixture"),
+    )))
+}
+
+fn requests(requests: Value) -> Value {
+    json!({"containers": [{"name": "c", "resources": {"requests": requests}}]})
+}
+
+/// Nodes as (name, labels) with four CPUs, 4Gi and ten pods each; pods as (pod, node).
+fn cluster(nodes: &[(&str, Value)], pods: &[(Arc<PodInfo>, &str)]) -> Snapshot {
+    let mut cache = Cache::default();
+    for (name, labels) in nodes {
+        let value = json!({
+            "metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10", "x.example/gpu": "2"}},
+        });
+        cache.set_node(Arc::new(serde_json::from_value(value).expect("fixture")));
+    }
+    for (pod, node) in pods {
+        cache.assume(pod.clone(), &(*node).into());
+    }
+    cache.snapshot().clone()
+}
+
+fn tainted(spec: Value) -> NodeInfo {
+    let mut info = NodeInfo::new("n".into());
+    let value = json!({"metadata": {"name": "n"}, "spec": spec});
+    info.set_node(Arc::new(serde_json::from_value(value).expect("fixture")));
+    info
+}
+
+fn check(result: Result<(), Rejection>, expected: Option<(Code, &[&str])>) {
+    let got = result.err().map(|r| {
+        (
+            r.code,
+            r.reasons.iter().map(|r| r.to_string()).collect::<Vec<_>>(),
+        )
+    });
+    let expected =
+        expected.map(|(c, r)| (c, r.iter().map(|r| (*r).to_owned()).collect::<Vec<_>>()));
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn taints_and_cordons() {
+    let node = tainted(
+        json!({"unschedulable": true, "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}),
+    );
+    let with = |tolerations: Value| pod("p", json!({}), json!({"tolerations": tolerations}));
+    let none = with(json!([]));
+    check(
+        taints::filter(none.tolerations(), &node),
+        Some((Code::Unresolvable, &["node(s) had untolerated taint(s)"])),
+    );
+    check(
+        simple::unschedulable(none.tolerations(), &node),
+        Some((Code::Unresolvable, &["node(s) were unschedulable"])),
+    );
+    for tolerations in [
+        json!([{"operator": "Exists"}]),
+        json!([{"key": "k", "value": "v"}, {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]),
+    ] {
+        let all = with(tolerations);
+        check(taints::filter(all.tolerations(), &node), None);
+        check(simple::unschedulable(all.tolerations(), &node), None);
+    }
+    let other_effect = with(json!([{"key": "k", "operator": "Exists", "effect": "NoExecute"}]));
+    assert!(taints::filter(other_effect.tolerations(), &node).is_err());
+    let soft = tainted(json!({"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}));
+    check(taints::filter(none.tolerations(), &soft), None);
+    assert_eq!(taints::score(none.tolerations(), &soft), 1);
+}
+
+#[test]
+fn resources_fit() {
+    let s = cluster(
+        &[("a", json!({}))],
+        &[(pod("x", json!({}), requests(json!({"cpu": "3"}))), "a")],
+    );
+    let fits = |r: Value| {
+        fit::filter(
+            &pod("p", json!({}), requests(r)),
+            &s.nodes[0],
+            &FitArgs::default(),
+            |_| false,
+        )
+    };
+    check(fits(json!({"cpu": "1"})), None);
+    check(
+        fits(json!({"cpu": "1500m"})),
+        Some((Code::Unschedulable, &["Insufficient cpu"])),
+    );
+    check(
+        fits(json!({"cpu": "5", "memory": "5Gi"})),
+        Some((
+            Code::Unresolvable,
+            &["Insufficient cpu", "Insufficient memory"],
+        )),
+    );
+    check(fits(json!({"x.example/gpu": "2"})), None);
+    check(
+        fits(json!({"x.example/tpu": "1"})),
+        Some((Code::Unresolvable, &["Insufficient x.example/tpu"])),
+    );
+    let delegated = pod("p", json!({}), requests(json!({"x.example/tpu": "1"})));
+    check(
+        fit::filter(&delegated, &s.nodes[0], &FitArgs::default(), |name| {
+            name == "x.example/tpu"
+        }),
+        None,
+    );
+}
+
+#[test]
+fn number_of_pods() {
+    let pods: Vec<_> = (0..10)
+        .map(|i| (pod(&format!("x{i}"), json!({}), json!({})), "a"))
+        .collect();
+    let s = cluster(&[("a", json!({}))], &pods);
+    check(
+        fit::filter(
+            &pod("p", json!({}), json!({})),
+            &s.nodes[0],
+            &FitArgs::default(),
+            |_| false,
+        ),
+        Some((Code::Unschedulable, &["Too many pods"])),
+    );
+}
+
+#[test]
+fn fit_scores() {
+    let s = cluster(
+        &[("a", json!({}))],
+        &[(
+            pod(
+                "x",
+                json!({}),
+                requests(json!({"cpu": "1", "memory": "1Gi"})),
+            ),
+            "a",
+        )],
+    );
+    let p = pod(
+        "p",
+        json!({}),
+        requests(json!({"cpu": "1", "memory": "1Gi"})),
+    );
+    let score = |strategy| {
+        fit::score(
+            &p,
+            &s.nodes[0],
+            &FitArgs {
+                strategy,
+                ..FitArgs::default()
+            },
+        )
+    };
+    assert_eq!(score(Strategy::LeastAllocated), 50);
+    assert_eq!(score(Strategy::MostAllocated), 50);
+    assert_eq!(
+        score(Strategy::RequestedToCapacityRatio(vec![(0, 0), (100, 10)])),
+        50
+    );
+    let args = FitArgs::default();
+    assert_eq!(fit::balanced(&p, &s.nodes[0], &args.resources), 100);
+    let uneven = pod("p", json!({}), requests(json!({"cpu": "3", "memory": "0"})));
+    assert_eq!(fit::balanced(&uneven, &s.nodes[0], &args.resources), 62);
+}
+
+#[test]
+fn host_ports() {
+    let with = |name: &str, port: Value| {
+        pod(
+            name,
+            json!({}),
+            json!({"containers": [{"name": "c", "ports": [port]}]}),
+        )
+    };
+    let s = cluster(
+        &[("a", json!({}))],
+        &[(
+            with(
+                "x",
+                json!({"containerPort": 1, "hostPort": 80, "hostIP": "10.0.0.1"}),
+            ),
+            "a",
+        )],
+    );
+    let conflict = Some((
+        Code::Unschedulable,
+        &["node(s) didn't have free ports for the requested pod ports"][..],
+    ));
+    check(
+        ports::filter(
+            &with("p", json!({"containerPort": 1, "hostPort": 80})),
+            &s.nodes[0],
+        ),
+        conflict,
+    );
+    check(
+        ports::filter(
+            &with(
+                "p",
+                json!({"containerPort": 1, "hostPort": 80, "hostIP": "10.0.0.2"}),
+            ),
+            &s.nodes[0],
+        ),
+        None,
+    );
+    check(
+        ports::filter(
+            &with(
+                "p",
+                json!({"containerPort": 1, "hostPort": 80, "protocol": "UDP"}),
+            ),
+            &s.nodes[0],
+        ),
+        None,
+    );
+}
+
+fn spread_over(key: &str, skew: i32, extra: Value) -> Value {
+    let mut c = json!({"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "x"}}});
+    for (k, v) in extra.as_object().into_iter().flatten() {
+        c[k] = v.clone();
+    }
+    json!({"topologySpreadConstraints": [c]})
+}
+
+fn check_spread(spec: Value, on: &[&str], fits: &[&str]) {
+    let x = json!({"app": "x"});
+    let pods: Vec<_> = on
+        .iter()
+        .enumerate()
+        .map(|(i, n)| (pod(&format!("x{i}"), x.clone(), json!({})), *n))
+        .collect();
+    let s = cluster(
+        &[
+            ("a", json!({"zone": "1"})),
+            ("b", json!({"zone": "2"})),
+            ("c", json!({})),
+        ],
+        &pods,
+    );
+    let p = pod("p", x, spec);
+    let spread = Spread::new(&p, &NodeAffinity::new(&p), &s).expect("has constraints");
+    let got: Vec<&str> = s
+        .nodes
+        .iter()
+        .filter(|n| spread.filter(n).is_ok())
+        .map(|n| &*n.name)
+        .collect();
+    assert_eq!(got, fits);
+}
+
+#[test]
+fn topology_spread() {
+    check_spread(spread_over("zone", 1, json!({})), &[], &["a", "b"]);
+    check_spread(spread_over("zone", 1, json!({})), &["a"], &["b"]);
+    check_spread(spread_over("zone", 2, json!({})), &["a"], &["a", "b"]);
+    check_spread(
+        spread_over("zone", 1, json!({"minDomains": 3})),
+        &["a", "b"],
+        &[],
+    );
+    let mut narrowed = spread_over("zone", 1, json!({}));
+    narrowed["nodeSelector"] = json!({"zone": "1"});
+    check_spread(narrowed.clone(), &["a"], &["a", "b"]);
+    narrowed["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
+    check_spread(narrowed, &["a"], &["b"]);
+}
+
+fn term(app: &str) -> Value {
+    json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}])
+}
+
+fn check_interpod(own: Value, there: Value, there_app: &str, fits: &[&str]) {
+    let nodes = [
+        ("a", json!({"zone": "1"})),
+        ("b", json!({"zone": "1"})),
+        ("c", json!({"zone": "2"})),
+        ("d", json!({})),
+    ];
+    let s = cluster(
+        &nodes,
+        &[(
+            pod("x", json!({"app": there_app}), json!({"affinity": there})),
+            "a",
+        )],
+    );
+    let p = pod("p", json!({"app": "p"}), json!({"affinity": own}));
+    let got: Vec<&str> = match InterPodAffinity::new(&p, &s) {
+        None => s.nodes.iter().map(|n| &*n.name).collect(),
+        Some(i) => s
+            .nodes
+            .iter()
+            .filter(|n| i.filter(&p, n, &s).is_ok())
+            .map(|n| &*n.name)
+            .collect(),
+    };
+    assert_eq!(got, fits);
+}
+
+#[test]
+fn affinity_between_pods() {
+    let with =
+        |app| json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term(app)}});
+    let against = |app| json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term(app)}});
+    let none = json!({});
+    check_interpod(with("x"), none.clone(), "x", &["a", "b"]);
+    check_interpod(with("x"), none.clone(), "y", &[]);
+    // The first of a group that wants to be together.
+    check_interpod(with("p"), none.clone(), "y", &["a", "b", "c"]);
+    check_interpod(against("x"), none.clone(), "x", &["c", "d"]);
+    check_interpod(none.clone(), against("p"), "x", &["c", "d"]);
+    check_interpod(none.clone(), against("q"), "x", &["a", "b", "c", "d"]);
+}
+
+#[test]
+fn normalized_scores() {
+    let mut scores = [0, 5, 10];
+    normalize(&mut scores, false);
+    assert_eq!(scores, [0, 50, 100]);
+    normalize(&mut scores, true);
+    assert_eq!(scores, [100, 50, 0]);
+    let mut equal = [0, 0];
+    normalize(&mut equal, true);
+    assert_eq!(equal, [100, 100]);
+}

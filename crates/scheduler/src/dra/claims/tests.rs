@@ -1,1 +1,201 @@
-//! Tests.
+use super::*;
+use allot_allocator::Features;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn claim(name: &str, uid: &str, version: u64, device: Option<&str>) -> Arc<ResourceClaim> {
+    let allocation = device.map_or(Value::Null, |d| json!({"devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": d}]}}));
+    let value = json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": version.to_string()},
+        "spec": {},
+        "status": {"allocation": allocation},
+    });
+    Arc::new(serde_json::from_value(value).expect("fixture"))
+}
+
+fn allocation(device: &str) -> Arc<AllocationResult> {
+    Arc::new(
+        allocation_of(&claim("x", "x", 1, Some(device)))
+            .expect("has one")
+            .clone(),
+    )
+}
+
+fn key(name: &str) -> Key {
+    Key::new("ns", name)
+}
+
+fn uid(text: &str) -> Uid {
+    text.into()
+}
+
+fn empty() -> Claims {
+    Claims::new(Cluster::new(Features::ALL))
+}
+
+/// Devices in use, with repetitions.
+fn in_use(claims: &Claims) -> Vec<String> {
+    let mut out: Vec<String> = claims
+        .cluster()
+        .holders()
+        .flat_map(|(_, held)| held.iter().map(|h| h.device.to_string()))
+        .collect();
+    out.sort();
+    out
+}
+
+fn check(claims: &Claims, expected: &[&str]) {
+    assert_eq!(in_use(claims), expected);
+}
+
+#[test]
+fn the_life_of_an_allocation() {
+    let mut c = empty();
+    c.see(claim("a", "1", 1, None));
+    check(&c, &[]);
+    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    check(&c, &["x"]);
+    c.assume(claim("a", "1", 2, Some("x")));
+    check(&c, &["x"]);
+    c.settle(&uid("1"), &uid("pod"), true);
+    check(&c, &["x"]);
+    c.see(claim("a", "1", 2, Some("x")));
+    check(&c, &["x"]);
+    assert!(c.see(claim("a", "1", 3, None)).freed);
+    check(&c, &[]);
+}
+
+#[test]
+fn late_watch_events_do_not_undo_a_write() {
+    let mut c = empty();
+    c.see(claim("a", "1", 1, None));
+    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.assume(claim("a", "1", 3, Some("x")));
+    c.settle(&uid("1"), &uid("pod"), true);
+    // The finalizer's write, seen after the status was written.
+    c.see(claim("a", "1", 2, None));
+    check(&c, &["x"]);
+}
+
+#[test]
+fn a_failed_binding_frees_unless_shared() {
+    let mut c = empty();
+    c.see(claim("a", "1", 1, None));
+    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod-1"));
+    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod-2"));
+    assert!(!c.settle(&uid("1"), &uid("pod-1"), false).freed);
+    check(&c, &["x"]);
+    assert!(c.settle(&uid("1"), &uid("pod-2"), false).freed);
+    check(&c, &[]);
+}
+
+#[test]
+fn somebody_elses_allocation_counts_beside_ours() {
+    let mut c = empty();
+    c.see(claim("a", "1", 1, None));
+    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.see(claim("a", "1", 2, Some("y")));
+    check(&c, &["x", "y"]);
+    c.settle(&uid("1"), &uid("pod"), false);
+    check(&c, &["y"]);
+}
+
+#[test]
+fn an_answer_about_a_deleted_claim_is_ignored() {
+    let mut c = empty();
+    c.see(claim("a", "1", 1, None));
+    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.disappear(&key("a"));
+    check(&c, &["x"]);
+    c.assume(claim("a", "1", 2, Some("x")));
+    c.settle(&uid("1"), &uid("pod"), true);
+    check(&c, &[]);
+    assert!(c.get(&key("a")).is_none());
+}
+
+#[test]
+fn recreated_claims_start_empty() {
+    let mut c = empty();
+    c.see(claim("a", "1", 5, Some("x")));
+    assert!(c.see(claim("a", "2", 9, None)).freed);
+    check(&c, &[]);
+    // A late answer about the old one.
+    c.assume(claim("a", "1", 6, Some("x")));
+    check(&c, &[]);
+}
+
+#[test]
+fn claims_known_only_from_our_write_end_with_a_newer_list() {
+    let mut c = empty();
+    c.assume(claim("s", "9", 7, Some("x")));
+    assert!(c.unseen_older_than("6").is_empty());
+    assert_eq!(c.unseen_older_than("7"), [key("s")]);
+}
+
+/// What really is in the API server, and what is on its way to the scheduler.
+#[derive(Debug, Clone)]
+enum Step {
+    /// The next watch event arrives.
+    Watch,
+    /// The answer to the write arrives.
+    Answer,
+    /// The claim is deallocated by somebody else, after it was allocated.
+    Deallocate,
+    /// The claim is deleted.
+    Delete,
+}
+
+proptest! {
+    /// Whatever the order in which watch events and answers arrive: from the decision on, the device is in use as long
+    /// as the API server says so; and when everything has arrived, exactly what the API server says is in use.
+    #[test]
+    fn a_held_device_is_never_free(
+        steps in proptest::collection::vec(prop_oneof![Just(Step::Watch), Just(Step::Answer), Just(Step::Deallocate), Just(Step::Delete)], 1..12)
+    ) {
+        let mut c = empty();
+        c.see(claim("a", "1", 1, None));
+        c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+        // History in the API server: finalizer (2), allocation (3), then what the steps say.
+        let mut history = vec![Some(claim("a", "1", 2, None)), Some(claim("a", "1", 3, Some("x")))];
+        let (mut seen, mut answered, mut version) = (0, false, 3);
+        for step in steps {
+            match step {
+                Step::Watch if seen < history.len() => {
+                    match &history[seen] {
+                        Some(claim) => c.see(claim.clone()),
+                        None => c.disappear(&key("a")),
+                    };
+                    seen += 1;
+                }
+                Step::Answer if !answered => {
+                    answered = true;
+                    c.assume(claim("a", "1", 3, Some("x")));
+                    c.settle(&uid("1"), &uid("pod"), true);
+                }
+                Step::Deallocate if history.last().is_some_and(|l| l.as_ref().is_some_and(|c| allocation_of(c).is_some())) => {
+                    version += 1;
+                    history.push(Some(claim("a", "1", version, None)));
+                }
+                Step::Delete if history.last().is_some_and(Option::is_some) => history.push(None),
+                _ => {}
+            }
+            let held = history.last().is_some_and(|l| l.as_ref().is_some_and(|c| allocation_of(c).is_some()));
+            if held {
+                prop_assert_eq!(in_use(&c), vec!["x".to_owned()]);
+            }
+        }
+        if !answered {
+            c.assume(claim("a", "1", 3, Some("x")));
+            c.settle(&uid("1"), &uid("pod"), true);
+        }
+        for event in &history[seen..] {
+            match event {
+                Some(claim) => c.see(claim.clone()),
+                None => c.disappear(&key("a")),
+            };
+        }
+        let held = history.last().is_some_and(|l| l.as_ref().is_some_and(|c| allocation_of(c).is_some()));
+        prop_assert_eq!(in_use(&c).len(), usize::from(held));
+        prop_assert_eq!(c.in_flight_len(), 0);
+    }
+}

@@ -1,0 +1,8 @@
+//! The controllers against the real API server code, in process.
+
+mod e2e {
+    mod claims;
+    mod collect;
+    mod harness;
+    mod workloads;
+}

@@ -1,0 +1,272 @@
+//! The life of claims.
+
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, name};
+
+const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+const TEMPLATES: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+
+fn claim_spec() -> Value {
+    json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}})
+}
+
+async fn template(cluster: &Cluster) {
+    let template = json!({
+        "metadata": {"name": "t"},
+        "spec": {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": claim_spec()},
+    });
+    cluster.create(TEMPLATES, template).await;
+}
+
+fn pod(pod: &str, claim: Value) -> Value {
+    let mut entry = claim;
+    entry["name"] = json!("gpu");
+    json!({
+        "metadata": {"name": pod},
+        "spec": {
+            "containers": [{"name": "main", "image": "registry.invalid/main:1", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [entry],
+        },
+    })
+}
+
+fn from_template(name: &str) -> Value {
+    pod(name, json!({"resourceClaimTemplateName": "t"}))
+}
+
+async fn generated(cluster: &Cluster, pod: &str) -> String {
+    let pod = cluster
+        .until(&format!("{PODS}/{pod}"), "given a claim", |p| {
+            p["status"]["resourceClaimStatuses"][0]["resourceClaimName"].is_string()
+        })
+        .await;
+    pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// Allocates and reserves as the scheduler would.
+async fn allocate(cluster: &Cluster, claim: &str, pod: &Value) {
+    let path = format!("{CLAIMS}/{claim}");
+    cluster
+        .patch(&path, json!({"metadata": {"finalizers": [FINALIZER]}}))
+        .await;
+    let status = json!({"status": {
+        "allocation": {"devices": {"results": [
+            {"request": "gpu", "driver": "d.example.com", "pool": "n1", "device": "gpu-0"},
+        ]}},
+        "reservedFor": [{"resource": "pods", "name": name(pod), "uid": pod["metadata"]["uid"]}],
+    }});
+    cluster.patch(&format!("{path}/status"), status).await;
+}
+
+#[tokio::test]
+async fn a_pod_gets_a_claim_from_its_template() {
+    let cluster = Cluster::start().await;
+    template(&cluster).await;
+    let pod = cluster.create(PODS, from_template("p")).await;
+    let claim = generated(&cluster, "p").await;
+    let claim = cluster.get(&format!("{CLAIMS}/{claim}")).await.unwrap();
+    assert!(name(&claim).starts_with("p-gpu-"), "{claim}");
+    let metadata = &claim["metadata"];
+    assert_eq!(metadata["labels"], json!({"a": "b"}));
+    assert_eq!(
+        metadata["annotations"],
+        json!({"c": "d", "resource.kubernetes.io/pod-claim-name": "gpu"})
+    );
+    assert_eq!(
+        metadata["ownerReferences"],
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "controller": true}])
+    );
+    assert_eq!(
+        claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"],
+        "gpu"
+    );
+}
+
+#[tokio::test]
+async fn a_missing_template_is_told_and_waited_for() {
+    let cluster = Cluster::start().await;
+    cluster.create(PODS, from_template("p")).await;
+    let events = cluster
+        .until("/api/v1/namespaces/default/events", "an event", |l| {
+            l["items"].as_array().is_some_and(|i| {
+                i.iter()
+                    .any(|e| e["reason"] == "FailedResourceClaimCreation")
+            })
+        })
+        .await;
+    let event = events["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|e| e["reason"] == "FailedResourceClaimCreation")
+        .unwrap();
+    assert_eq!(event["type"], "Warning");
+    assert_eq!(
+        event["message"],
+        "PodResourceClaim gpu: resource claim template \"t\": resourceclaimtemplate.resource.k8s.io \"t\" not found"
+    );
+    template(&cluster).await;
+    generated(&cluster, "p").await;
+}
+
+#[tokio::test]
+async fn a_lost_claim_is_made_again() {
+    let cluster = Cluster::start().await;
+    template(&cluster).await;
+    cluster.create(PODS, from_template("p")).await;
+    let first = generated(&cluster, "p").await;
+    cluster.delete(&format!("{CLAIMS}/{first}")).await;
+    cluster
+        .until(&format!("{PODS}/p"), "given another claim", |p| {
+            let name = &p["status"]["resourceClaimStatuses"][0]["resourceClaimName"];
+            name.is_string() && *name != json!(first)
+        })
+        .await;
+    cluster.until_count(CLAIMS, 1).await;
+}
+
+#[tokio::test]
+async fn a_finished_pod_gives_its_generated_claim_back() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    template(&cluster).await;
+    let pod = cluster.create(PODS, from_template("p")).await;
+    let claim = generated(&cluster, "p").await;
+    allocate(&cluster, &claim, &pod).await;
+    cluster.bind("default", "p", "n1").await;
+    cluster.run_pod("default", "p").await;
+    cluster.finish_pod("default", "p", "Succeeded").await;
+    cluster.until_gone(&format!("{CLAIMS}/{claim}")).await;
+    assert!(
+        cluster.get(&format!("{PODS}/p")).await.is_some(),
+        "the pod stays"
+    );
+}
+
+#[tokio::test]
+async fn a_shared_claim_is_released_by_its_last_user_only() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    cluster
+        .create(
+            CLAIMS,
+            json!({"metadata": {"name": "c"}, "spec": claim_spec()}),
+        )
+        .await;
+    let named = json!({"resourceClaimName": "c"});
+    let one = cluster.create(PODS, pod("one", named.clone())).await;
+    let two = cluster.create(PODS, pod("two", named)).await;
+    allocate(&cluster, "c", &one).await;
+    let both: Vec<Value> = [&one, &two]
+        .iter()
+        .map(|p| json!({"resource": "pods", "name": name(p), "uid": p["metadata"]["uid"]}))
+        .collect();
+    let path = format!("{CLAIMS}/c");
+    cluster
+        .patch(
+            &format!("{path}/status"),
+            json!({"status": {"reservedFor": both}}),
+        )
+        .await;
+    cluster.bind("default", "one", "n1").await;
+    cluster.bind("default", "two", "n1").await;
+    cluster.finish_pod("default", "one", "Failed").await;
+    let claim = cluster
+        .until(&path, "reserved for one pod", |c| {
+            c["status"]["reservedFor"]
+                .as_array()
+                .is_some_and(|r| r.len() == 1)
+        })
+        .await;
+    assert_eq!(claim["status"]["reservedFor"][0]["name"], "two");
+    assert!(claim["status"]["allocation"].is_object());
+    cluster
+        .delete_with(&format!("{PODS}/two"), json!({"gracePeriodSeconds": 0}))
+        .await;
+    let claim = cluster
+        .until(&path, "deallocated", |c| {
+            c["status"]["allocation"].is_null()
+        })
+        .await;
+    assert!(claim["status"]["reservedFor"].is_null());
+    cluster
+        .until(&path, "without finalizer", |c| {
+            c["metadata"]["finalizers"].is_null()
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_deleted_claim_waits_for_its_user() {
+    let cluster = Cluster::start().await;
+    cluster
+        .create(
+            CLAIMS,
+            json!({"metadata": {"name": "c"}, "spec": claim_spec()}),
+        )
+        .await;
+    let pod = cluster
+        .create(PODS, pod("p", json!({"resourceClaimName": "c"})))
+        .await;
+    allocate(&cluster, "c", &pod).await;
+    let path = format!("{CLAIMS}/c");
+    cluster.delete(&path).await;
+    let claim = cluster.get(&path).await.expect("protected");
+    assert!(claim["metadata"]["deletionTimestamp"].is_string());
+    assert!(claim["status"]["allocation"].is_object());
+    cluster
+        .delete_with(&format!("{PODS}/p"), json!({"gracePeriodSeconds": 0}))
+        .await;
+    cluster.until_gone(&path).await;
+}
+
+#[tokio::test]
+async fn a_pod_bound_without_scheduler_is_entered() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    cluster
+        .create(
+            CLAIMS,
+            json!({"metadata": {"name": "c"}, "spec": claim_spec()}),
+        )
+        .await;
+    let one = cluster
+        .create(PODS, pod("one", json!({"resourceClaimName": "c"})))
+        .await;
+    allocate(&cluster, "c", &one).await;
+    let mut two = pod("two", json!({"resourceClaimName": "c"}));
+    two["spec"]["nodeName"] = json!("n1");
+    cluster.create(PODS, two).await;
+    cluster
+        .until(&format!("{CLAIMS}/c"), "reserved for both", |c| {
+            c["status"]["reservedFor"]
+                .as_array()
+                .is_some_and(|r| r.len() == 2)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_it_makes_one_claim_per_entry() {
+    let mut cluster = Cluster::bare().await;
+    template(&cluster).await;
+    for i in 0..10 {
+        cluster.create(PODS, from_template(&format!("p{i}"))).await;
+    }
+    for round in 0..8 {
+        cluster.start_controllers(allot_controllers::Config::embedded());
+        tokio::time::sleep(std::time::Duration::from_millis(3 * round)).await;
+        cluster.kill_controllers();
+    }
+    cluster.start_controllers(allot_controllers::Config::embedded());
+    for i in 0..10 {
+        generated(&cluster, &format!("p{i}")).await;
+    }
+    assert_eq!(cluster.list(CLAIMS).await.len(), 10);
+}

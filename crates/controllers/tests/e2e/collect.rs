@@ -1,0 +1,145 @@
+//! Garbage collection and namespaces.
+
+use serde_json::{Value, json};
+
+use super::harness::Cluster;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn map(cluster: &Cluster, name: &str, owners: &[(&Value, bool)]) -> Value {
+    let owners: Vec<Value> = owners
+        .iter()
+        .map(|(o, block)| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "name": o["metadata"]["name"],
+                "uid": o["metadata"]["uid"], "blockOwnerDeletion": block,
+            })
+        })
+        .collect();
+    cluster
+        .create(
+            MAPS,
+            json!({"metadata": {"name": name, "ownerReferences": owners}}),
+        )
+        .await
+}
+
+#[tokio::test]
+async fn dependents_go_with_their_last_owner() {
+    let cluster = Cluster::start().await;
+    let a = map(&cluster, "a", &[]).await;
+    let b = map(&cluster, "b", &[]).await;
+    map(&cluster, "one", &[(&a, false)]).await;
+    map(&cluster, "two", &[(&a, false), (&b, false)]).await;
+    cluster.delete(&format!("{MAPS}/a")).await;
+    cluster.until_gone(&format!("{MAPS}/one")).await;
+    let two = cluster
+        .until(&format!("{MAPS}/two"), "owned by b alone", |m| {
+            m["metadata"]["ownerReferences"]
+                .as_array()
+                .is_some_and(|o| o.len() == 1)
+        })
+        .await;
+    assert_eq!(two["metadata"]["ownerReferences"][0]["name"], "b");
+    cluster.delete(&format!("{MAPS}/b")).await;
+    cluster.until_gone(&format!("{MAPS}/two")).await;
+}
+
+#[tokio::test]
+async fn an_owner_that_never_existed_does_not_keep_a_dependent() {
+    let cluster = Cluster::start().await;
+    let ghost =
+        json!({"metadata": {"name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}});
+    map(&cluster, "orphan", &[(&ghost, false)]).await;
+    cluster.until_gone(&format!("{MAPS}/orphan")).await;
+}
+
+#[tokio::test]
+async fn foreground_deletion_waits_for_blocking_dependents() {
+    let cluster = Cluster::start().await;
+    let a = map(&cluster, "a", &[]).await;
+    map(&cluster, "child", &[(&a, true)]).await;
+    cluster
+        .patch(
+            &format!("{MAPS}/child"),
+            json!({"metadata": {"finalizers": ["example.com/wait"]}}),
+        )
+        .await;
+    cluster
+        .delete_with(
+            &format!("{MAPS}/a"),
+            json!({"propagationPolicy": "Foreground"}),
+        )
+        .await;
+    cluster
+        .until(&format!("{MAPS}/child"), "being deleted", |m| {
+            m["metadata"]["deletionTimestamp"].is_string()
+        })
+        .await;
+    let a = cluster.get(&format!("{MAPS}/a")).await.expect("waits");
+    assert_eq!(a["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    cluster
+        .patch(
+            &format!("{MAPS}/child"),
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+    cluster.until_gone(&format!("{MAPS}/child")).await;
+    cluster.until_gone(&format!("{MAPS}/a")).await;
+}
+
+#[tokio::test]
+async fn orphaning_leaves_dependents_without_owner() {
+    let cluster = Cluster::start().await;
+    let a = map(&cluster, "a", &[]).await;
+    map(&cluster, "child", &[(&a, true)]).await;
+    cluster
+        .delete_with(&format!("{MAPS}/a"), json!({"propagationPolicy": "Orphan"}))
+        .await;
+    cluster.until_gone(&format!("{MAPS}/a")).await;
+    let child = cluster.get(&format!("{MAPS}/child")).await.expect("stays");
+    assert!(child["metadata"]["ownerReferences"].is_null(), "{child}");
+}
+
+#[tokio::test]
+async fn a_deleted_namespace_is_emptied_first() {
+    let cluster = Cluster::start().await;
+    cluster.namespace("x").await;
+    cluster
+        .until(
+            "/api/v1/namespaces/x/serviceaccounts/default",
+            "there",
+            |a| !a.is_null(),
+        )
+        .await;
+    let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/wait"]}});
+    cluster
+        .create("/api/v1/namespaces/x/configmaps", held)
+        .await;
+    cluster
+        .create(
+            "/api/v1/namespaces/x/configmaps",
+            json!({"metadata": {"name": "free"}}),
+        )
+        .await;
+    cluster.delete("/api/v1/namespaces/x").await;
+    cluster
+        .until_gone("/api/v1/namespaces/x/configmaps/free")
+        .await;
+    let namespace = cluster
+        .until("/api/v1/namespaces/x", "waiting for finalizers", |n| {
+            n["status"]["conditions"].as_array().is_some_and(|c| {
+                c.iter()
+                    .any(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True")
+            })
+        })
+        .await;
+    assert_eq!(namespace["status"]["phase"], "Terminating");
+    cluster
+        .patch(
+            "/api/v1/namespaces/x/configmaps/held",
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+    cluster.until_gone("/api/v1/namespaces/x").await;
+}
