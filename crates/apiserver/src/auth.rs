@@ -2,6 +2,14 @@
 
 mod authenticate;
 mod authorize;
+mod escalation;
+mod index;
+mod node;
+pub mod policy;
+mod token;
 
 pub use authenticate::Authenticator;
-pub use authorize::Authorizer;
+pub use authorize::{Ask, Authorizer, Decision};
+pub use escalation::check as check_escalation;
+pub use index::{Binding, Index, Rule, Scope, Subject};
+pub use token::{Bound, Signer, TokenError};

@@ -39,6 +39,7 @@ mod encode;
 pub mod error;
 mod health;
 pub mod identity;
+mod kubelet;
 mod managed;
 pub mod negotiate;
 pub mod object;

@@ -28,6 +28,17 @@ pub fn child_mut<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Va
     }
 }
 
+/// The value under `key`, null if it was not there; a parent that is no object becomes one.
+pub fn child_entry<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    let Value::Object(map) = object else {
+        unreachable!("just made an object")
+    };
+    map.entry(key).or_insert(Value::Null)
+}
+
 /// A string in `metadata`, empty if absent.
 pub fn meta<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"][key].as_str().unwrap_or_default()

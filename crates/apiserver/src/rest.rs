@@ -43,6 +43,8 @@ pub struct Call<'a> {
     pub field_validation: FieldValidation,
     /// Who the client says it is, for `managedFields`.
     pub manager: String,
+    /// The object, where it is named by the body and not by the path.
+    pub object_name: Option<String>,
 }
 
 /// What happens to unknown and duplicate fields.
@@ -76,7 +78,9 @@ impl Call<'_> {
 
     /// Name of the path.
     pub fn name(&self) -> &str {
-        &self.request.info.name
+        self.object_name
+            .as_deref()
+            .unwrap_or(&self.request.info.name)
     }
 
     /// Key of the object of the path.
@@ -135,6 +139,7 @@ pub async fn dispatch(
         dry_run: options::dry_run(request, verb)?,
         field_validation: options::field_validation(request, verb)?,
         manager: options::manager(request, verb)?,
+        object_name: None,
         resource,
     };
     if !info.subresource.is_empty() {

@@ -1,17 +1,228 @@
-//! Resources that are answered and not stored: access and token reviews.
+//! Resources that are answered and not stored: access, rules and token reviews.
 
+use std::collections::BTreeMap;
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::gvk::GroupKind;
 use http::Response;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::auth::{Ask, Decision};
 use crate::body::Body;
 use crate::error::Result;
+use crate::identity::User;
+use crate::object::{strings, text};
 use crate::rest::Call;
+
+const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// The answer if the resource is a review.
 ///
 /// # Errors
 /// 422 for a review that asks nothing.
 pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<Body>>> {
-    let _ = (call, object);
-    Ok(None)
+    let mut review = object.clone();
+    let status = match (call.resource.group.as_str(), call.resource.plural.as_str()) {
+        (AUTHORIZATION, "selfsubjectaccessreviews") => {
+            validate(object, None, None)?;
+            access(call, &call.request.user, &object["spec"]).await?
+        }
+        (AUTHORIZATION, plural @ ("subjectaccessreviews" | "localsubjectaccessreviews")) => {
+            let spec = &object["spec"];
+            let user = User {
+                name: text(spec, &["user"]).to_owned(),
+                uid: text(spec, &["uid"]).to_owned(),
+                groups: strings(&spec["groups"]),
+                extra: extra(&spec["extra"]),
+            };
+            let local = (plural == "localsubjectaccessreviews").then(|| call.namespace());
+            validate(object, Some(&user), local)?;
+            access(call, &user, spec).await?
+        }
+        (AUTHORIZATION, "selfsubjectrulesreviews") => {
+            rules(call, text(object, &["spec", "namespace"])).await?
+        }
+        ("authentication.k8s.io", "tokenreviews") => token(call, object).await?,
+        ("authentication.k8s.io", "selfsubjectreviews") => {
+            json!({"userInfo": user_info(&call.request.user)})
+        }
+        _ => return Ok(None),
+    };
+    review["status"] = status;
+    if let Some(metadata) = review["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    } else {
+        review["metadata"] = json!({});
+    }
+    Ok(Some(call.view().unstored_response(
+        201,
+        review,
+        call.media,
+        call.table_options(),
+    )))
+}
+
+fn extra(value: &Value) -> BTreeMap<String, Vec<String>> {
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, list)| (key.clone(), strings(list)))
+        .collect()
+}
+
+fn validate(review: &Value, user: Option<&User>, local: Option<&str>) -> Result<()> {
+    let spec = &review["spec"];
+    let path = Path::new("spec");
+    let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let mut errors = ErrorList::new();
+    if resource.is_object() && other.is_object() {
+        let text = "cannot be specified in combination with resourceAttributes";
+        errors.push(Error::invalid(
+            &path.child("nonResourceAttributes"),
+            other,
+            text,
+        ));
+    }
+    if !resource.is_object() && !other.is_object() {
+        let text = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(Error::invalid(
+            &path.child("resourceAttributes"),
+            &Value::Null,
+            text,
+        ));
+    }
+    if user.is_some_and(|user| user.name.is_empty() && user.groups.is_empty()) {
+        let text = "at least one of user or group must be specified";
+        errors.push(Error::invalid(&path.child("user"), "", text));
+    }
+    if let Some(namespace) = local {
+        let asked = text(resource, &["namespace"]);
+        if resource.is_object() && asked != namespace {
+            let place = path.child("resourceAttributes").child("namespace");
+            errors.push(Error::invalid(
+                &place,
+                asked,
+                "must match metadata.namespace",
+            ));
+        }
+        if other.is_object() {
+            let text = "disallowed on this kind of request";
+            errors.push(Error::invalid(
+                &path.child("nonResourceAttributes"),
+                other,
+                text,
+            ));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    // Upstream leaves the kind out.
+    Err(Status::invalid(&GroupKind::new(AUTHORIZATION, ""), "", &errors).into())
+}
+
+/// `status` of an access review.
+async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
+    let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let ask = if resource.is_object() {
+        Ask {
+            subresource: text(resource, &["subresource"]),
+            namespace: text(resource, &["namespace"]),
+            name: text(resource, &["name"]),
+            ..Ask::resource(
+                user,
+                text(resource, &["verb"]),
+                text(resource, &["group"]),
+                text(resource, &["resource"]),
+            )
+        }
+    } else {
+        Ask {
+            path: text(other, &["path"]),
+            ..Ask::resource(user, text(other, &["verb"]), "", "")
+        }
+    };
+    let decision = call.core.authorizer.decide(call.core, &ask).await?;
+    let mut status = json!({"allowed": decision.allowed()});
+    let (Decision::Allow(reason) | Decision::NoOpinion(reason)) = decision;
+    if !reason.is_empty() {
+        status["reason"] = reason.into();
+    }
+    Ok(status)
+}
+
+/// `status` of a rules review.
+async fn rules(call: &Call<'_>, namespace: &str) -> Result<Value> {
+    if namespace.is_empty() {
+        return Err(crate::error::ApiError::bad_request(
+            "no namespace on request",
+        ));
+    }
+    let rules = call
+        .core
+        .authorizer
+        .rules_for(call.core, &call.request.user, namespace)
+        .await?;
+    let (urls, resources): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| !rule.urls.is_empty());
+    let list = |rules: Vec<&crate::auth::Rule>| {
+        rules
+            .into_iter()
+            .map(crate::auth::Rule::to_json)
+            .collect::<Vec<_>>()
+    };
+    Ok(
+        json!({"resourceRules": list(resources), "nonResourceRules": list(urls), "incomplete": false}),
+    )
+}
+
+/// `status` of a token review.
+async fn token(call: &Call<'_>, review: &Value) -> Result<Value> {
+    let token = text(review, &["spec", "token"]);
+    if token.is_empty() {
+        return Err(crate::error::ApiError::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
+    }
+    let audiences = strings(&review["spec"]["audiences"]);
+    Ok(
+        match call
+            .core
+            .authenticator
+            .token(call.core, token, &audiences)
+            .await
+        {
+            Ok((user, matching)) => {
+                let mut status = json!({"authenticated": true, "user": user_info(&user)});
+                if !matching.is_empty() {
+                    status["audiences"] = matching.into();
+                }
+                status
+            }
+            Err(error) => json!({"user": {}, "error": format!("[invalid bearer token, {error}]")}),
+        },
+    )
+}
+
+fn user_info(user: &User) -> Value {
+    let mut info = serde_json::Map::new();
+    if !user.name.is_empty() {
+        info.insert("username".to_owned(), user.name.as_str().into());
+    }
+    if !user.uid.is_empty() {
+        info.insert("uid".to_owned(), user.uid.as_str().into());
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".to_owned(), user.groups.clone().into());
+    }
+    if !user.extra.is_empty() {
+        let extra: serde_json::Map<_, _> = user
+            .extra
+            .iter()
+            .map(|(key, list)| (key.clone(), list.clone().into()))
+            .collect();
+        info.insert("extra".to_owned(), extra.into());
+    }
+    info.into()
 }

@@ -40,6 +40,14 @@ impl Attributes {
         Attributes { labels, fields }
     }
 
+    /// The value of a selectable field.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
     /// Those of a stored version, remembered with it.
     pub fn of_entry(resource: &Resource, entry: &Entry) -> Arc<Self> {
         entry.memo(|entry| {
@@ -141,8 +149,6 @@ fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
 pub struct Selection {
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
-    /// The one name that can match, if the selector says so.
-    pub name: Option<String>,
     /// The one namespace that can match, if the selector says so.
     pub namespace: Option<String>,
 }
@@ -188,7 +194,6 @@ impl Selection {
                 .map(str::to_owned)
         };
         Ok(Selection {
-            name: exact("metadata.name"),
             namespace: exact("metadata.namespace"),
             labels: labels.filter(|labels| !labels.is_empty()),
             fields: fields.filter(|fields| !fields.is_empty()),
@@ -209,20 +214,13 @@ impl Selection {
     }
 
     fn matches_attributes(&self, attributes: &Attributes) -> bool {
-        let field = |name: &str| {
-            attributes
-                .fields
-                .iter()
-                .find(|(known, _)| known == name)
-                .map(|(_, value)| value.as_str())
-        };
         self.labels
             .as_ref()
             .is_none_or(|labels| labels.matches(&attributes.labels))
             && self
                 .fields
                 .as_ref()
-                .is_none_or(|fields| fields.matches(field))
+                .is_none_or(|fields| fields.matches(|name| attributes.field(name)))
     }
 }
 

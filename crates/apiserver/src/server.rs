@@ -112,7 +112,7 @@ impl Server {
             query,
             info,
             user: User::anonymous(),
-            upgrade,
+            upgrade: parking_lot::Mutex::new(upgrade),
             warnings: Warnings::default(),
         };
         let result = self.answer(&mut request, body, user).await;
@@ -199,7 +199,7 @@ pub struct Incoming {
     /// Who asks.
     pub user: User,
     /// The connection, for exec and the like.
-    pub upgrade: Option<hyper::upgrade::OnUpgrade>,
+    pub upgrade: parking_lot::Mutex<Option<hyper::upgrade::OnUpgrade>>,
     /// Warnings for the client.
     pub warnings: Warnings,
 }

@@ -21,8 +21,16 @@ pub enum Part {
     Main,
     /// Only the status.
     Status,
-    /// Another subresource that has checked the change itself.
+    /// Another subresource that has made the change itself.
     Sub,
+    /// Namespace finalizers.
+    Finalize,
+    /// The ephemeral containers of a pod.
+    EphemeralContainers,
+    /// The resources of a pod's containers.
+    Resize,
+    /// The approval of a certificate request.
+    Approval,
 }
 
 /// Fills in defaults for an object in the version of the request.
@@ -143,7 +151,7 @@ pub fn prepare_for_update(
             Part::Status => {
                 allot_model::strategy::prepare_for_status_update(kind, object, old, features)
             }
-            Part::Main | Part::Sub => {
+            _ => {
                 allot_model::strategy::prepare_for_update(
                     kind,
                     object,
@@ -158,6 +166,22 @@ pub fn prepare_for_update(
     match part {
         Part::Main if has_status => keep(object, old, "status"),
         Part::Main | Part::Sub => {}
+        Part::Finalize => keep_but(object, old, &["spec", "finalizers"]),
+        Part::EphemeralContainers => keep_but(object, old, &["spec", "ephemeralContainers"]),
+        Part::Approval => keep_but(object, old, &["status", "conditions"]),
+        Part::Resize => {
+            let mut kept = old.clone();
+            for list in ["containers", "initContainers"] {
+                let sent = object["spec"][list].as_array().cloned().unwrap_or_default();
+                for container in kept["spec"][list].as_array_mut().into_iter().flatten() {
+                    if let Some(new) = sent.iter().find(|it| it["name"] == container["name"]) {
+                        container["resources"] = new["resources"].clone();
+                        container["resizePolicy"] = new["resizePolicy"].clone();
+                    }
+                }
+            }
+            adopt(object, kept);
+        }
         Part::Status => {
             let status = object["status"].take();
             let mut kept = old.clone();
@@ -198,7 +222,9 @@ pub fn prepare_for_update(
     }
     if has_generation(resource) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-        let next = if part != Part::Status && spec_changed(resource, object, old) {
+        let next = if !matches!(part, Part::Status | Part::Finalize)
+            && spec_changed(resource, object, old)
+        {
             generation + 1
         } else {
             generation
@@ -212,6 +238,34 @@ pub fn prepare_for_update(
 /// Status endpoints that let labels and annotations through, as most built-in kinds do.
 fn status_updates_metadata(resource: &Resource) -> bool {
     resource.custom.is_none() && resource.group != "resource.k8s.io"
+}
+
+/// Everything stays as it was but the value at a path.
+fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
+    let sent = path
+        .iter()
+        .fold(&*object, |value, key| &value[*key])
+        .clone();
+    let mut kept = old.clone();
+    let mut place = &mut kept;
+    for key in path {
+        place = crate::object::child_entry(place, key);
+    }
+    *place = sent;
+    adopt(object, kept);
+}
+
+/// Takes the kept object, with the bookkeeping of the new one.
+fn adopt(object: &mut Value, mut kept: Value) {
+    for key in ["managedFields", "resourceVersion"] {
+        match object["metadata"][key].take() {
+            Value::Null => metadata_mut(&mut kept).remove(key),
+            value => metadata_mut(&mut kept).insert(key.to_owned(), value),
+        };
+    }
+    kept["apiVersion"] = object["apiVersion"].take();
+    kept["kind"] = object["kind"].take();
+    *object = kept;
 }
 
 fn keep(object: &mut Value, old: &Value, key: &str) {
@@ -269,9 +323,7 @@ pub fn validate_update(
     if let Some(kind) = dra_kind(resource) {
         return match part {
             Part::Status => allot_model::validate::status_update(kind, object, old),
-            Part::Main | Part::Sub => {
-                allot_model::validate::update(kind, object, old, &core.config.features)
-            }
+            _ => allot_model::validate::update(kind, object, old, &core.config.features),
         };
     }
     if let Some(custom) = &resource.custom {

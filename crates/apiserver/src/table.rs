@@ -1,11 +1,19 @@
 //! `meta.k8s.io` tables: what `kubectl get` prints.
 
+use allot_model::table::human_duration;
 use serde_json::{Value, json};
 
 use crate::encode::{View, metadata_only};
 use crate::negotiate::Shape;
 use crate::object::meta;
 use crate::request::Query;
+use crate::versions::{self, dra_kind};
+
+mod cluster;
+mod format;
+mod kinds;
+mod pod;
+mod workloads;
 
 /// What a table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +65,15 @@ pub struct Column {
     pub priority: i64,
 }
 
-/// The table of some objects.
+/// The columns of a resource and how a row is made.
+struct Layout {
+    columns: Vec<Column>,
+    row: Box<dyn Fn(&Value) -> Vec<Value>>,
+    /// Upstream's default printer leaves the rows of an empty list null.
+    null_when_empty: bool,
+}
+
+/// The table of some objects in the version asked for.
 pub fn table(
     view: &View<'_>,
     objects: &[Value],
@@ -65,24 +81,25 @@ pub fn table(
     shape: Shape,
     options: Options,
 ) -> Value {
-    let columns = [
-        column("Name", "string", "name", 0),
-        column("Age", "string", "", 0),
-    ];
+    let layout = layout(view);
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let cells = json!([meta(object, "name"), age(object)]);
-            let mut row = json!({"cells": cells});
+            let mut row = json!({"cells": (layout.row)(object)});
             match options.include {
                 Include::None => {}
-                Include::Metadata => row["object"] = metadata_only(object.clone()),
+                Include::Metadata => {
+                    let mut partial = metadata_only(object.clone());
+                    if shape == Shape::TableV1beta1 {
+                        partial["apiVersion"] = "meta.k8s.io/v1beta1".into();
+                    }
+                    row["object"] = partial;
+                }
                 Include::Object => row["object"] = object.clone(),
             }
             row
         })
         .collect();
-    let _ = view;
     let version = if shape == Shape::TableV1beta1 {
         "meta.k8s.io/v1beta1"
     } else {
@@ -94,7 +111,8 @@ pub fn table(
         });
         json!({"resourceVersion": revision})
     });
-    let definitions: Vec<Value> = columns
+    let definitions: Vec<Value> = layout
+        .columns
         .iter()
         .map(|column| {
             json!({
@@ -105,29 +123,101 @@ pub fn table(
         .collect();
     json!({
         "kind": "Table", "apiVersion": version, "metadata": meta,
-        "columnDefinitions": if options.headers { json!(definitions) } else { Value::Null }, "rows": rows,
+        "columnDefinitions": if options.headers { json!(definitions) } else { Value::Null },
+        "rows": if rows.is_empty() && layout.null_when_empty { Value::Null } else { json!(rows) },
     })
 }
 
-fn column(name: &str, kind: &str, format: &str, priority: i64) -> Column {
-    Column {
-        name: name.to_owned(),
-        kind: kind.to_owned(),
-        format: format.to_owned(),
-        description: String::new(),
-        priority,
+fn layout(view: &View<'_>) -> Layout {
+    let resource = view.resource;
+    if let Some(kind) = dra_kind(resource) {
+        let columns = allot_model::table::columns(kind)
+            .iter()
+            .map(|column| Column {
+                name: column.name.to_owned(),
+                kind: column.kind.to_owned(),
+                format: column.format.to_owned(),
+                description: column.description.to_owned(),
+                priority: i64::from(column.priority),
+            })
+            .collect();
+        let resource = resource.clone();
+        let row = Box::new(move |object: &Value| {
+            // Cells are made from the stored form, whatever version the client sees.
+            let hub = versions::convert(&resource, object.clone(), &resource.storage_version);
+            allot_model::table::row(kind, hub.as_ref().unwrap_or(object), jiff::Timestamp::now())
+        });
+        return Layout {
+            columns,
+            row,
+            null_when_empty: false,
+        };
+    }
+    if let Some(custom) = &resource.custom {
+        let columns = custom.columns(view.version);
+        let (custom, version) = (custom.clone(), view.version.to_owned());
+        let row = Box::new(move |object: &Value| custom.row(&version, object));
+        return Layout {
+            columns,
+            row,
+            null_when_empty: false,
+        };
+    }
+    match kinds::find(&resource.group, &resource.plural) {
+        Some((columns, row)) => Layout {
+            columns: parse_columns(columns),
+            row: Box::new(row),
+            null_when_empty: false,
+        },
+        None => Layout {
+            columns: parse_columns("Name|Created At:date"),
+            row: Box::new(|object| {
+                vec![
+                    meta(object, "name").into(),
+                    meta(object, "creationTimestamp").into(),
+                ]
+            }),
+            null_when_empty: true,
+        },
     }
 }
 
-/// Time since creation, as people write it.
-fn age(object: &Value) -> String {
-    let Ok(created) = meta(object, "creationTimestamp").parse::<jiff::Timestamp>() else {
-        return "<unknown>".to_owned();
-    };
-    format!(
-        "{}s",
-        (jiff::Timestamp::now() - created)
-            .total(jiff::Unit::Second)
-            .unwrap_or(0.0) as i64
-    )
+/// Reads `Name|Desired:integer|IP::1`: title, type (string), priority (0).
+fn parse_columns(text: &str) -> Vec<Column> {
+    text.split('|')
+        .map(|column| {
+            let mut parts = column.split(':');
+            let name = parts.next().unwrap_or_default().to_owned();
+            let kind = parts
+                .next()
+                .filter(|kind| !kind.is_empty())
+                .unwrap_or("string")
+                .to_owned();
+            let priority = parts
+                .next()
+                .and_then(|priority| priority.parse().ok())
+                .unwrap_or(0);
+            let format = if name == "Name" { "name" } else { "" }.to_owned();
+            Column {
+                name,
+                kind,
+                format,
+                description: String::new(),
+                priority,
+            }
+        })
+        .collect()
+}
+
+/// Time since an RFC 3339 time, as people write it; `<unknown>` if there is none.
+fn since(time: &str) -> String {
+    match time.parse::<jiff::Timestamp>() {
+        Ok(time) => human_duration(jiff::Timestamp::now().duration_since(time).as_secs()),
+        Err(_) => "<unknown>".to_owned(),
+    }
+}
+
+/// Time since creation.
+fn age(object: &Value) -> Value {
+    since(meta(object, "creationTimestamp")).into()
 }

@@ -1,23 +1,279 @@
-//! What an identity may do.
+//! What an identity may do: authorizers in order; the first that allows decides.
 
-use crate::config::Config;
-use crate::error::Result;
+use allot_apimachinery::Status;
+use allot_apimachinery::fields::FieldSelector;
+use allot_apimachinery::gvk::GroupResource;
+use allot_store::Watcher;
+use tokio::sync::Mutex;
+
+use super::index::{Index, Scope};
+use super::node;
+use crate::config::{AuthorizationMode, Config};
+use crate::error::{ApiError, Result};
+use crate::identity::{MASTERS, User};
 use crate::server::{Core, Incoming};
 
+/// A question: may `user` do this?
+#[derive(Debug, Clone)]
+pub struct Ask<'a> {
+    /// Who.
+    pub user: &'a User,
+    /// Verb.
+    pub verb: &'a str,
+    /// API group.
+    pub group: &'a str,
+    /// Plural name, empty for a path that is no resource.
+    pub resource: &'a str,
+    /// Subresource, or empty.
+    pub subresource: &'a str,
+    /// Namespace, empty for cluster scope.
+    pub namespace: &'a str,
+    /// Name, or empty.
+    pub name: &'a str,
+    /// The path, where it is no resource.
+    pub path: &'a str,
+    /// The field selector of a list, watch or deletecollection.
+    pub fields: Option<&'a FieldSelector>,
+}
+
+impl<'a> Ask<'a> {
+    /// A question about a resource.
+    pub fn resource(user: &'a User, verb: &'a str, group: &'a str, resource: &'a str) -> Self {
+        Ask {
+            user,
+            verb,
+            group,
+            resource,
+            subresource: "",
+            namespace: "",
+            name: "",
+            path: "",
+            fields: None,
+        }
+    }
+
+    /// `resource` or `resource/subresource`.
+    pub fn full_resource(&self) -> String {
+        if self.subresource.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
+    }
+
+    /// Upstream's text for a refusal, with the reason if there is one.
+    pub fn denial(&self, reason: &str) -> String {
+        let Ask {
+            verb,
+            group,
+            namespace,
+            path,
+            ..
+        } = self;
+        let user = &self.user.name;
+        let mut text = if self.resource.is_empty() {
+            format!("User {user:?} cannot {verb} path {path:?}")
+        } else {
+            let scope = if namespace.is_empty() {
+                "at the cluster scope".to_owned()
+            } else {
+                format!("in the namespace {namespace:?}")
+            };
+            format!(
+                "User {user:?} cannot {verb} resource {:?} in API group {group:?} {scope}",
+                self.full_resource()
+            )
+        };
+        if !reason.is_empty() {
+            text = format!("{text}: {reason}");
+        }
+        text
+    }
+}
+
+/// An answer, with the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Allowed.
+    Allow(String),
+    /// Nobody allows it.
+    NoOpinion(String),
+}
+
+impl Decision {
+    /// It is allowed.
+    pub fn allowed(&self) -> bool {
+        matches!(self, Decision::Allow(_))
+    }
+
+    /// Why, or why not.
+    pub fn reason(&self) -> &str {
+        match self {
+            Decision::Allow(reason) | Decision::NoOpinion(reason) => reason,
+        }
+    }
+}
+
+/// Collections whose changes change the answers.
+const COLLECTIONS: [&str; 4] = [
+    "rbac.authorization.k8s.io/clusterroles",
+    "rbac.authorization.k8s.io/clusterrolebindings",
+    "rbac.authorization.k8s.io/roles",
+    "rbac.authorization.k8s.io/rolebindings",
+];
+
 /// Decides.
-pub struct Authorizer {}
+pub struct Authorizer {
+    modes: Vec<AuthorizationMode>,
+    cache: Mutex<Option<Cache>>,
+}
+
+/// The roles and bindings, and watchers that tell when they are out of date.
+struct Cache {
+    watchers: Vec<Watcher>,
+    index: std::sync::Arc<Index>,
+}
 
 impl Authorizer {
     /// With the options of the server.
-    pub fn new(_config: &Config) -> Self {
-        Authorizer {}
+    pub fn new(config: &Config) -> Self {
+        Authorizer {
+            modes: config.authorization.clone(),
+            cache: Mutex::new(None),
+        }
     }
 
     /// Decides about a request.
     ///
     /// # Errors
-    /// 403.
-    pub async fn check_request(&self, _core: &Core, _request: &Incoming) -> Result<()> {
-        Ok(())
+    /// 403 with upstream's text.
+    pub async fn check_request(&self, core: &Core, request: &Incoming) -> Result<()> {
+        let info = &request.info;
+        if request.user.in_group(MASTERS) {
+            return Ok(());
+        }
+        // A selector that can not be read is reported later; here it selects nothing special.
+        let fields = request
+            .query
+            .text("fieldSelector")
+            .and_then(|text| FieldSelector::parse(text).ok());
+        let restricted = fields
+            .as_ref()
+            .and_then(|fields| fields.exact("metadata.name"));
+        let collection_verb = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
+        let ask = Ask {
+            user: &request.user,
+            verb: &info.verb,
+            group: &info.group,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: if info.name.is_empty() && collection_verb {
+                restricted.unwrap_or_default()
+            } else {
+                &info.name
+            },
+            path: if info.is_resource { "" } else { &info.path },
+            fields: fields.as_ref(),
+        };
+        match self.decide(core, &ask).await? {
+            Decision::Allow(_) => Ok(()),
+            Decision::NoOpinion(reason) => Err(forbidden(&ask, &reason)),
+        }
     }
+
+    /// Decides.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn decide(&self, core: &Core, ask: &Ask<'_>) -> Result<Decision> {
+        if ask.user.in_group(MASTERS) {
+            return Ok(Decision::Allow(String::new()));
+        }
+        let mut reasons = Vec::new();
+        for mode in &self.modes {
+            let decision = match mode {
+                AuthorizationMode::AlwaysAllow => Decision::Allow(String::new()),
+                AuthorizationMode::Node => node::decide(core, ask).await?,
+                AuthorizationMode::Rbac => self.index(core).await?.decide(ask),
+            };
+            match decision {
+                Decision::Allow(reason) => return Ok(Decision::Allow(reason)),
+                Decision::NoOpinion(reason) if !reason.is_empty() => reasons.push(reason),
+                Decision::NoOpinion(_) => {}
+            }
+        }
+        Ok(Decision::NoOpinion(reasons.join("\n")))
+    }
+
+    /// Requires a permission.
+    ///
+    /// # Errors
+    /// 403.
+    pub async fn require(&self, core: &Core, ask: &Ask<'_>) -> Result<()> {
+        match self.decide(core, ask).await? {
+            Decision::Allow(_) => Ok(()),
+            Decision::NoOpinion(reason) => Err(forbidden(ask, &reason)),
+        }
+    }
+
+    /// The roles and bindings as they are now.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn index(&self, core: &Core) -> Result<std::sync::Arc<Index>> {
+        let mut cache = self.cache.lock().await;
+        if let Some(cache) = cache.as_mut() {
+            let unchanged = cache
+                .watchers
+                .iter_mut()
+                .all(|watcher| watcher.poll_changes().is_ok_and(|it| it.is_empty()));
+            if unchanged {
+                return Ok(cache.index.clone());
+            }
+        }
+        let revision = core.backend.revision();
+        let watchers = COLLECTIONS
+            .iter()
+            .map(|collection| core.backend.watch(collection, "", revision))
+            .collect::<Result<Vec<_>, _>>()?;
+        let index = std::sync::Arc::new(Index::load(core, COLLECTIONS).await?);
+        *cache = Some(Cache {
+            watchers,
+            index: index.clone(),
+        });
+        Ok(index)
+    }
+
+    /// The rules that a user holds in a namespace (and in the whole cluster).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn rules_for(
+        &self,
+        core: &Core,
+        user: &User,
+        namespace: &str,
+    ) -> Result<Vec<super::Rule>> {
+        let scope = if namespace.is_empty() {
+            Scope::Cluster
+        } else {
+            Scope::Namespace(namespace)
+        };
+        Ok(self.index(core).await?.rules_for(user, scope))
+    }
+}
+
+/// 403 as upstream words it.
+fn forbidden(ask: &Ask<'_>, reason: &str) -> ApiError {
+    let text = ask.denial(reason);
+    if ask.resource.is_empty() {
+        return Status::failure(403, "Forbidden", format!("forbidden: {text}")).into();
+    }
+    Status::forbidden(
+        &GroupResource::new(ask.group, ask.resource),
+        ask.name,
+        &text,
+    )
+    .into()
 }

@@ -25,6 +25,9 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     if let Some(response) = crate::reviews::answer(&call, &object).await? {
         return Ok(response);
     }
+    if call.resource.is("", "bindings") {
+        return super::sub::binding::create_top_level(call, &object).await;
+    }
     let created = call.store_new(object).await?;
     match created {
         Stored::Entry(entry) => {

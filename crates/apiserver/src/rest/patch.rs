@@ -21,7 +21,7 @@ use crate::{managed, versions};
 const MAX_OPERATIONS: usize = 10_000;
 
 /// A patch that has been read.
-enum Patch {
+pub(super) enum Patch {
     Json(json_patch::Patch),
     Merge(Value),
     Strategic(Value),
@@ -53,7 +53,7 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
 }
 
 /// Reads a patch by its media type.
-fn parse(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
+pub(super) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
     let media_type = content_type(call);
     let custom = call.resource.custom.is_some();
     match media_type.as_str() {
@@ -202,11 +202,7 @@ fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
         Patch::Strategic(patch) => {
             let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind)
                 .ok_or_else(ApiError::no_such_path)?;
-            value = strategic::patch(current, patch, schema).map_err(|error| match error {
-                strategic::Error::Format(text) => ApiError::bad_request(text),
-                strategic::Error::Content(_) => rejected(),
-                strategic::Error::Mismatch(text) => ApiError::unknown(text),
-            })?;
+            value = strategic::patch(current, patch, schema).map_err(strategic_error)?;
         }
         Patch::Apply { config, force } => {
             let subresource = call.request.info.subresource.as_str();
@@ -233,6 +229,39 @@ fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
     Ok(value)
 }
 
+/// A patch of an object that is not stored as such (a Scale).
+pub(super) fn apply_plain(
+    patch: &Patch,
+    current: &Value,
+    schema: Option<&'static types::Struct>,
+) -> Result<Value> {
+    let mut value = current.clone();
+    match patch {
+        Patch::Json(patch) => json_patch::patch(&mut value, patch).map_err(|_| rejected())?,
+        Patch::Merge(patch) => json_patch::merge(&mut value, patch),
+        Patch::Strategic(patch) => {
+            let schema = schema.ok_or_else(ApiError::no_such_path)?;
+            value = strategic::patch(current, patch, schema).map_err(strategic_error)?;
+        }
+        Patch::Apply { config, .. } => json_patch::merge(&mut value, config),
+    }
+    if !names_version(patch) {
+        value["metadata"]["resourceVersion"] = "".into();
+    }
+    match schema {
+        Some(schema) => decode_as(value, schema, decode::Mode::Ignore).map(|(value, _)| value),
+        None => Ok(value),
+    }
+}
+
+fn strategic_error(error: strategic::Error) -> ApiError {
+    match error {
+        strategic::Error::Format(text) => ApiError::bad_request(text),
+        strategic::Error::Content(_) => rejected(),
+        strategic::Error::Mismatch(text) => ApiError::unknown(text),
+    }
+}
+
 /// The patch sets the resourceVersion.
 fn names_version(patch: &Patch) -> bool {
     match patch {
@@ -247,29 +276,25 @@ fn names_version(patch: &Patch) -> bool {
 
 /// A patched object passes the same decoder as one in a body.
 fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
-    let shown = value.to_string();
-    let refused = |error: &dyn std::fmt::Display| {
-        let error = Error::invalid(&Path::new("patch"), shown.as_str(), error.to_string());
-        ApiError::from(Status::invalid(&GroupKind::default(), "", &vec![error]))
-    };
     let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
-    let decoded = match (&call.resource.custom, schema) {
-        (Some(custom), _) => {
-            let mut value = value;
-            let strict = custom.prune(&call.version, &mut value);
-            decode::Decoded { value, strict }
-        }
-        (None, Some(schema)) => {
-            decode::decode_value(value, schema).map_err(|error| refused(&error))?
-        }
-        (None, None) => return Ok(value),
-    };
     let mode = match call.field_validation {
         FieldValidation::Ignore => decode::Mode::Ignore,
         FieldValidation::Warn => decode::Mode::Warn,
         FieldValidation::Strict => decode::Mode::Strict,
     };
-    let (mut value, warnings) = decoded.apply(mode).map_err(|error| refused(&error))?;
+    let (mut value, warnings) = match (&call.resource.custom, schema) {
+        (Some(custom), _) => {
+            let shown = value.to_string();
+            let mut value = value;
+            let strict = custom.prune(&call.version, &mut value);
+            let decoded = decode::Decoded { value, strict };
+            decoded
+                .apply(mode)
+                .map_err(|error| refused(&shown, &error))?
+        }
+        (None, Some(schema)) => decode_as(value, schema, mode)?,
+        (None, None) => return Ok(value),
+    };
     for warning in warnings {
         call.request.warnings.add(warning);
     }
@@ -277,4 +302,22 @@ fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
         versions::set_type(&mut value, &call.resource, &call.version);
     }
     Ok(value)
+}
+
+/// Decodes a patched object; what is wrong with it is a 422 about the patch.
+fn decode_as(
+    value: Value,
+    schema: &'static types::Struct,
+    mode: decode::Mode,
+) -> Result<(Value, Vec<String>)> {
+    let shown = value.to_string();
+    decode::decode_value(value, schema)
+        .and_then(|decoded| decoded.apply(mode))
+        .map_err(|error| refused(&shown, &error))
+}
+
+/// 422 about a patch whose result is no object of the kind.
+fn refused(shown: &str, error: &decode::DecodeError) -> ApiError {
+    let error = Error::invalid(&Path::new("patch"), shown, error.to_string());
+    Status::invalid(&GroupKind::default(), "", &vec![error]).into()
 }

@@ -2,14 +2,21 @@
 
 use bytes::Bytes;
 use http::Response;
+use serde_json::json;
 
-use super::{Call, patch, read, update};
+use super::{Call, patch, read};
 use crate::body::Body;
+use crate::encode::value_response;
 use crate::error::{ApiError, Result};
+use crate::negotiate::Shape;
 use crate::registry::Subresource;
 use crate::strategy::Part;
 
-mod binding;
+pub(super) mod binding;
+mod connect;
+mod eviction;
+mod scale;
+mod token;
 
 /// Answers a request on a subresource that exists.
 pub(super) async fn dispatch(
@@ -21,29 +28,36 @@ pub(super) async fn dispatch(
     if !subresource.verbs.iter().any(|known| known == verb) {
         return Err(ApiError::method_not_allowed());
     }
-    let _ = update::creates_on_update;
-    match (subresource.name.as_str(), verb) {
-        ("status", "get") => read::get(call).await,
-        ("status", "update") => {
+    let part = match subresource.name.as_str() {
+        "status" => Part::Status,
+        "approval" => Part::Approval,
+        "ephemeralcontainers" => Part::EphemeralContainers,
+        "resize" => Part::Resize,
+        "finalize" => Part::Finalize,
+        "scale" => return scale::answer(call, body).await,
+        "binding" => return binding::create(call, body).await,
+        "eviction" => return eviction::create(call, body).await,
+        "token" => return token::create(call, body).await,
+        _ => return connect::answer(call, subresource, body).await,
+    };
+    match verb {
+        "get" => read::get(call).await,
+        "update" => {
             let object = call.object_for_update(&body)?;
-            let stored = call.modify(Part::Status, |_| Ok(object.clone())).await?;
+            let stored = call.modify(part, |_| Ok(object.clone())).await?;
             call.stored_response(200, stored)
         }
-        ("status", "patch") => patch::patch_part(call, body, Part::Status).await,
-        ("binding", "create") => binding::create(call, body).await,
-        ("finalize", "update") => {
-            let object = call.object_for_update(&body)?;
-            let stored = call
-                .modify(Part::Sub, |current| {
-                    let mut new = current.clone();
-                    new["spec"]["finalizers"] = object["spec"]["finalizers"].clone();
-                    new["metadata"]["resourceVersion"] =
-                        object["metadata"]["resourceVersion"].clone();
-                    Ok(new)
-                })
-                .await?;
-            call.stored_response(200, stored)
-        }
-        _ => Err(ApiError::no_such_path()),
+        "patch" => patch::patch_part(call, body, part).await,
+        _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// The Status of a success that has nothing else to say.
+fn success(call: &Call<'_>) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let media = crate::negotiate::Media {
+        shape: Shape::Whole,
+        ..call.media
+    };
+    value_response(201, &status, media)
 }

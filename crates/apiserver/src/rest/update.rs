@@ -36,7 +36,7 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
 }
 
 /// Kinds that a `PUT` may create.
-pub(super) fn creates_on_update(call: &Call<'_>) -> bool {
+fn creates_on_update(call: &Call<'_>) -> bool {
     match (call.resource.group.as_str(), call.resource.plural.as_str()) {
         ("", "events" | "endpoints" | "limitranges" | "services") => {
             call.resource.plural != "services"

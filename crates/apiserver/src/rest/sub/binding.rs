@@ -1,56 +1,99 @@
-//! `pods/binding`: a scheduler assigns a pod to a node.
+//! `pods/binding` and `bindings`: a scheduler assigns a pod to a node.
 
 use allot_apimachinery::Status;
+use allot_apimachinery::gvk::GroupResource;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
+use super::success;
 use crate::body::Body;
-use crate::encode::value_response;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::object::{child_mut, meta, metadata_mut, now, text};
 use crate::rest::Call;
 use crate::strategy::Part;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let binding = call.object_of(&body, "v1", "Binding")?;
-    let node = text(&binding, &["target", "name"]).to_owned();
-    let resource = call.resource.group_resource();
+    bind(&call, &binding).await?;
+    Ok(success(&call))
+}
+
+/// `POST` on `bindings`: the pod is named by the object.
+pub(in crate::rest) async fn create_top_level(
+    call: Call<'_>,
+    binding: &Value,
+) -> Result<Response<Body>> {
+    let Some(pods) = call.core.registry.load().get("", "pods").cloned() else {
+        return Err(ApiError::no_such_path());
+    };
+    let call = Call {
+        resource: pods,
+        object_name: Some(meta(binding, "name").to_owned()),
+        ..call
+    };
+    bind(&call, binding).await?;
+    Ok(success(&call))
+}
+
+async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
+    if meta(binding, "name") != call.name() {
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Binding object",
+        ));
+    }
+    let target = &binding["target"];
+    let kind = text(target, &["kind"]);
+    let node = text(target, &["name"]);
+    if !matches!(kind, "" | "Node") {
+        let message = format!(
+            "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
+        );
+        return Err(ApiError::unknown(message));
+    }
+    if node.is_empty() {
+        return Err(ApiError::unknown("target.name: Required value"));
+    }
     call.modify(Part::Sub, |pod| {
+        let resource = GroupResource::new("", "pods/binding");
         let conflict =
             |why: String| Err(Status::conflict(&resource, meta(pod, "name"), &why).into());
-        let uid = meta(&binding, "uid");
+        let uid = meta(binding, "uid");
         if !uid.is_empty() && uid != meta(pod, "uid") {
-            return conflict(format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                meta(pod, "uid")
-            ));
+            return Err(call.uid_conflict(uid, meta(pod, "uid")));
         }
+        let name = meta(pod, "name");
         if pod["metadata"]["deletionTimestamp"].is_string() {
             return conflict(format!(
-                "pod {} is being deleted, cannot be assigned to a host",
-                meta(pod, "name")
+                "pod {name} is being deleted, cannot be assigned to a host"
             ));
         }
         let assigned = text(pod, &["spec", "nodeName"]);
         if !assigned.is_empty() {
             return conflict(format!(
-                "pod {} is already assigned to node {assigned:?}",
-                meta(pod, "name")
+                "pod {name} is already assigned to node {assigned:?}"
             ));
         }
+        if pod["spec"]["schedulingGates"]
+            .as_array()
+            .is_some_and(|gates| !gates.is_empty())
+        {
+            return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
+        }
         let mut pod = pod.clone();
-        pod["spec"]["nodeName"] = node.as_str().into();
+        metadata_mut(&mut pod).remove("resourceVersion");
+        pod["spec"]["nodeName"] = node.into();
         if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
-            metadata_mut(&mut pod);
             child_mut(&mut pod["metadata"], "annotations").extend(annotations.clone());
+        }
+        if let Some(labels) = binding["metadata"]["labels"].as_object() {
+            child_mut(&mut pod["metadata"], "labels").extend(labels.clone());
         }
         mark_scheduled(&mut pod);
         Ok(pod)
     })
     .await?;
-    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-    Ok(value_response(201, &status, call.media))
+    Ok(())
 }
 
 /// Sets the condition `PodScheduled`.

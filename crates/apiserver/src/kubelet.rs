@@ -1,0 +1,508 @@
+//! Passing requests on to kubelets: logs, streams into containers, node proxy.
+
+use std::sync::Arc;
+
+use allot_apimachinery::Status;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::body::Body;
+use crate::config::KubeletClient;
+use crate::error::{ApiError, Result};
+use crate::object::{meta, text};
+use crate::rest::Call;
+use crate::server::Core;
+
+/// How long a kubelet may take to accept a connection.
+const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
+/// Headers that belong to one connection.
+const HOP_BY_HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+];
+
+/// Where a kubelet listens.
+struct Endpoint {
+    host: String,
+    port: u16,
+}
+
+/// `pods/log`.
+pub async fn log(call: &Call<'_>) -> Result<Response<Body>> {
+    let pod = pod(call).await?;
+    let container = container(call, &pod)?;
+    let endpoint = endpoint_of_pod(call, &pod).await?;
+    let path = format!(
+        "/containerLogs/{}/{}/{container}",
+        call.namespace(),
+        call.name()
+    );
+    let query: Vec<(String, String)> = call
+        .request
+        .query
+        .pairs()
+        .iter()
+        .filter(|(key, _)| key != "container")
+        .cloned()
+        .collect();
+    let uri = target(&path, &query);
+    let request = Request::get(uri)
+        .body(Full::new(Bytes::new()))
+        .map_err(internal)?;
+    let mut response = send(call.core, &endpoint, request).await?;
+    let headers = response.headers_mut();
+    headers.remove(http::header::CONTENT_TYPE);
+    headers.insert(
+        http::header::CONTENT_TYPE,
+        HeaderValue::from_static("text/plain"),
+    );
+    if !response.status().is_success() {
+        return Err(upstream_error(response).await);
+    }
+    Ok(response.map(stream_body))
+}
+
+/// `pods/exec`, `pods/attach`, `pods/portforward`: the connection is handed over, byte for byte.
+pub async fn stream(call: &Call<'_>, kind: &str) -> Result<Response<Body>> {
+    let pod = pod(call).await?;
+    let endpoint = endpoint_of_pod(call, &pod).await?;
+    let (namespace, name) = (call.namespace(), call.name());
+    let mut query = Vec::new();
+    let path = match kind {
+        "portforward" => {
+            query.extend(
+                call.request
+                    .query
+                    .pairs()
+                    .iter()
+                    .filter(|(key, _)| key == "ports")
+                    .cloned(),
+            );
+            format!("/portForward/{namespace}/{name}")
+        }
+        kind => {
+            let container = container(call, &pod)?;
+            for (key, value) in call.request.query.pairs() {
+                // The kubelet has its own names for the switches.
+                let key = match key.as_str() {
+                    "stdin" => "input",
+                    "stdout" => "output",
+                    "stderr" => "error",
+                    "container" => continue,
+                    other => other,
+                };
+                query.push((
+                    key.to_owned(),
+                    if value == "true" {
+                        "1".to_owned()
+                    } else {
+                        value.clone()
+                    },
+                ));
+            }
+            format!("/{kind}/{namespace}/{name}/{container}")
+        }
+    };
+    tunnel(call, &endpoint, &target(&path, &query)).await
+}
+
+/// `nodes/proxy`.
+pub async fn proxy(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    let endpoint = endpoint_of_node(call, call.name()).await?;
+    let path = format!("/{}", call.request.info.rest.join("/"));
+    let uri = target(&path, call.request.query.pairs());
+    if wants_upgrade(&call.request.headers) {
+        return tunnel(call, &endpoint, &uri).await;
+    }
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = call.request.method.clone();
+    *request.uri_mut() = uri.parse().map_err(internal)?;
+    copy_headers(&call.request.headers, request.headers_mut());
+    Ok(send(call.core, &endpoint, request).await?.map(stream_body))
+}
+
+async fn pod(call: &Call<'_>) -> Result<Value> {
+    let entry = call
+        .core
+        .backend
+        .get("pods", &call.key())
+        .await?
+        .ok_or_else(|| call.not_found())?;
+    Ok(serde_json::from_slice(&entry.value).unwrap_or(Value::Null))
+}
+
+/// The container that is meant: the one named, the default one, or the only one.
+fn container(call: &Call<'_>, pod: &Value) -> Result<String> {
+    let names = |key: &str| -> Vec<String> {
+        let list = pod["spec"][key].as_array().into_iter().flatten();
+        list.filter_map(|it| it["name"].as_str().map(str::to_owned))
+            .collect()
+    };
+    let (main, init, ephemeral) = (
+        names("containers"),
+        names("initContainers"),
+        names("ephemeralContainers"),
+    );
+    let name = call.name();
+    if let Some(wanted) = call.request.query.text("container") {
+        if main
+            .iter()
+            .chain(&init)
+            .chain(&ephemeral)
+            .any(|known| known == wanted)
+        {
+            return Ok(wanted.to_owned());
+        }
+        return Err(ApiError::bad_request(format!(
+            "container {wanted} is not valid for pod {name}"
+        )));
+    }
+    let default = text(
+        pod,
+        &[
+            "metadata",
+            "annotations",
+            "kubectl.kubernetes.io/default-container",
+        ],
+    );
+    if main.iter().any(|known| known == default) {
+        return Ok(default.to_owned());
+    }
+    match main.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => Err(ApiError::bad_request(format!(
+            "a container name must be specified for pod {name}"
+        ))),
+        many => {
+            let mut message = format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]",
+                many.join(" ")
+            );
+            if !init.is_empty() {
+                message.push_str(&format!(
+                    " or one of the init containers: [{}]",
+                    init.join(" ")
+                ));
+            }
+            if !ephemeral.is_empty() {
+                message.push_str(&format!(
+                    " or one of the ephemeral containers: [{}]",
+                    ephemeral.join(" ")
+                ));
+            }
+            Err(ApiError::bad_request(message))
+        }
+    }
+}
+
+async fn endpoint_of_pod(call: &Call<'_>, pod: &Value) -> Result<Endpoint> {
+    let node = text(pod, &["spec", "nodeName"]);
+    if node.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "pod {} does not have a host assigned",
+            meta(pod, "name")
+        )));
+    }
+    endpoint_of_node(call, node).await
+}
+
+async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
+    let resource = allot_apimachinery::gvk::GroupResource::new("", "nodes");
+    let entry = call.core.backend.get("nodes", name).await?;
+    let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
+    let node: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+    let addresses = node["status"]["addresses"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let host = [
+        "Hostname",
+        "InternalDNS",
+        "InternalIP",
+        "ExternalDNS",
+        "ExternalIP",
+    ]
+    .iter()
+    .rev()
+    // An address is sure to lead there; names need a resolver that knows the node.
+    .find_map(|kind| {
+        let address = addresses
+            .iter()
+            .find(|it| it["type"] == *kind && kind.ends_with("IP"))?;
+        address["address"].as_str().map(str::to_owned)
+    })
+    .ok_or_else(|| {
+        ApiError::from(Status::internal(&format!(
+            "no preferred addresses found for node {name:?}"
+        )))
+    })?;
+    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        .as_u64()
+        .filter(|port| *port != 0);
+    let port = port
+        .and_then(|port| u16::try_from(port).ok())
+        .unwrap_or(10250);
+    Ok(Endpoint { host, port })
+}
+
+fn target(path: &str, query: &[(String, String)]) -> String {
+    use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let pairs: Vec<String> = query
+        .iter()
+        .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
+        .collect();
+    if pairs.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{}", pairs.join("&"))
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> ApiError {
+    Status::internal(&error.to_string()).into()
+}
+
+fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
+    for (name, value) in from {
+        // The kubelet must not see the client's credentials.
+        let private = name == http::header::AUTHORIZATION || name == http::header::HOST;
+        if !private
+            && !HOP_BY_HOP.contains(&name.as_str())
+            && !name.as_str().starts_with("impersonate-")
+        {
+            to.append(name, value.clone());
+        }
+    }
+}
+
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    headers.contains_key(http::header::UPGRADE)
+}
+
+/// A streamed body from a kubelet.
+fn stream_body(body: hyper::body::Incoming) -> Body {
+    use futures::StreamExt;
+    let stream = http_body_util::BodyStream::new(body).filter_map(|frame| async move {
+        match frame {
+            Ok(frame) => frame.into_data().ok().map(Ok),
+            Err(error) => Some(Err(std::io::Error::other(error))),
+        }
+    });
+    Body::stream(stream)
+}
+
+/// What a kubelet refused, as a Status.
+async fn upstream_error(response: Response<hyper::body::Incoming>) -> ApiError {
+    let code = response.status().as_u16();
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&body).trim().to_owned();
+    let reason = match code {
+        400 => "BadRequest",
+        404 => "NotFound",
+        403 => "Forbidden",
+        _ => "InternalError",
+    };
+    Status::failure(code, reason, text).into()
+}
+
+type Sender<B> = hyper::client::conn::http1::SendRequest<B>;
+
+/// Opens a connection to a kubelet.
+async fn connect<B>(core: &Core, endpoint: &Endpoint) -> Result<Sender<B>>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let address = format!("{}:{}", endpoint.host, endpoint.port);
+    let dial = |error: &dyn std::fmt::Display| {
+        let message = format!("Get \"https://{address}\": dial tcp {address}: {error}");
+        ApiError::from(Status::internal(&message))
+    };
+    let open = async {
+        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from(endpoint.host.clone()).map_err(std::io::Error::other)?;
+        TlsConnector::from(client_tls(core.config.kubelet_client.as_ref())?)
+            .connect(name, stream)
+            .await
+    };
+    let stream = tokio::time::timeout(CONNECT, open)
+        .await
+        .map_err(|_| dial(&"i/o timeout"))?
+        .map_err(|error| dial(&error))?;
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| dial(&error))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "connection to a kubelet ended");
+        }
+    });
+    Ok(sender)
+}
+
+async fn send(
+    core: &Core,
+    endpoint: &Endpoint,
+    mut request: Request<Full<Bytes>>,
+) -> Result<Response<hyper::body::Incoming>> {
+    let host = format!("{}:{}", endpoint.host, endpoint.port);
+    request.headers_mut().insert(
+        http::header::HOST,
+        HeaderValue::from_str(&host).map_err(internal)?,
+    );
+    let mut sender = connect(core, endpoint).await?;
+    sender.send_request(request).await.map_err(internal)
+}
+
+/// Sends the client's upgrade request to the kubelet and joins the two connections.
+async fn tunnel(call: &Call<'_>, endpoint: &Endpoint, path: &str) -> Result<Response<Body>> {
+    let incoming = call.request;
+    if !wants_upgrade(&incoming.headers) {
+        return Err(ApiError::bad_request("Upgrade request required"));
+    }
+    let Some(client) = incoming.upgrade.lock().take() else {
+        return Err(ApiError::bad_request("this connection can not be upgraded"));
+    };
+    let mut request = Request::new(Full::new(Bytes::new()));
+    // SPDY clients post, WebSocket clients get.
+    *request.method_mut() = if incoming.method == Method::GET {
+        Method::GET
+    } else {
+        Method::POST
+    };
+    *request.uri_mut() = path.parse::<Uri>().map_err(internal)?;
+    copy_headers(&incoming.headers, request.headers_mut());
+    request.headers_mut().insert(
+        http::header::CONNECTION,
+        HeaderValue::from_static("Upgrade"),
+    );
+    let response = send(call.core, endpoint, request).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(upstream_error(response).await);
+    }
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    for (name, value) in response.headers() {
+        if name != http::header::CONTENT_LENGTH {
+            answer.headers_mut().append(name, value.clone());
+        }
+    }
+    answer.headers_mut().insert(
+        http::header::CONNECTION,
+        HeaderValue::from_static("Upgrade"),
+    );
+    let shutdown = call.core.shutdown.clone();
+    tokio::spawn(async move {
+        let (client, kubelet) = match tokio::try_join!(client, hyper::upgrade::on(response)) {
+            Ok(both) => both,
+            Err(error) => return tracing::debug!(%error, "upgrade failed"),
+        };
+        let (mut client, mut kubelet) = (TokioIo::new(client), TokioIo::new(kubelet));
+        tokio::select! {
+            copied = tokio::io::copy_bidirectional(&mut client, &mut kubelet) => {
+                if let Err(error) = copied {
+                    tracing::debug!(%error, "stream ended");
+                }
+            }
+            () = shutdown.cancelled() => {}
+        }
+    });
+    Ok(answer)
+}
+
+/// TLS towards kubelets: our client certificate; theirs is checked if there is a CA to check it against.
+fn client_tls(client: Option<&KubeletClient>) -> std::io::Result<Arc<rustls::ClientConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(std::io::Error::other)?;
+    let builder = match client.and_then(|client| client.ca.as_deref()) {
+        Some(ca) => {
+            let mut roots = rustls::RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+                roots
+                    .add(certificate.map_err(std::io::Error::other)?)
+                    .map_err(std::io::Error::other)?;
+            }
+            builder.with_root_certificates(roots)
+        }
+        None => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
+    };
+    let config = match client {
+        Some(client) => {
+            let chain = CertificateDer::pem_slice_iter(client.certificate.as_bytes())
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(std::io::Error::other)?;
+            let key = PrivateKeyDer::from_pem_slice(client.key.as_bytes())
+                .map_err(std::io::Error::other)?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(std::io::Error::other)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    Ok(Arc::new(config))
+}
+
+/// Kubelets have self-signed serving certificates unless told otherwise; kube-apiserver does not verify them either.
+#[derive(Debug)]
+struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
+
+impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,142 @@
+//! `scale`: the replicas of a workload as one small object.
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, Path};
+use allot_apimachinery::gvk::GroupKind;
+use allot_apimachinery::labels::LabelSelector;
+use bytes::Bytes;
+use http::Response;
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::custom::Scale;
+use crate::encode::value_response;
+use crate::error::{ApiError, Result};
+use crate::negotiate::Shape;
+use crate::object::{meta, metadata_mut};
+use crate::rest::create::Stored;
+use crate::rest::{Call, patch};
+use crate::strategy::Part;
+use crate::versions;
+
+const API_VERSION: &str = "autoscaling/v1";
+
+/// The definition of the scale subresource of a custom kind; built-in kinds have it in fixed places.
+fn declared<'a>(call: &'a Call<'_>) -> Result<Option<&'a Scale>> {
+    match &call.resource.custom {
+        Some(custom) => custom
+            .scale(&call.version)
+            .map(Some)
+            .ok_or_else(ApiError::no_such_path),
+        None => Ok(None),
+    }
+}
+
+pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    let declared = declared(&call)?;
+    let stored = match call.request.info.verb.as_str() {
+        "get" => {
+            let entry = call
+                .core
+                .backend
+                .get(&call.resource.collection, &call.key())
+                .await?;
+            Stored::Entry(entry.ok_or_else(|| call.not_found())?)
+        }
+        "update" => {
+            let wanted = call.object_of(&body, API_VERSION, "Scale")?;
+            call.check_name(&wanted)?;
+            call.modify(Part::Main, |current| scaled(current, &wanted, declared))
+                .await?
+        }
+        _ => {
+            let schema = allot_schema::types::lookup("autoscaling", "v1", "Scale");
+            let patch = patch::parse(&call, &body)?;
+            call.modify(Part::Main, |current| {
+                let scale = scale_of(&call, current, declared)?;
+                let wanted = patch::apply_plain(&patch, &scale, schema)?;
+                scaled(current, &wanted, declared)
+            })
+            .await?
+        }
+    };
+    let object = match stored {
+        Stored::Entry(entry) => call.view().object(&entry)?,
+        Stored::DryRun(object) => versions::convert(&call.resource, object, &call.version)?,
+    };
+    let media = crate::negotiate::Media {
+        shape: Shape::Whole,
+        ..call.media
+    };
+    Ok(value_response(
+        200,
+        &scale_of(&call, &object, declared)?,
+        media,
+    ))
+}
+
+fn scaled(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Result<Value> {
+    let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas < 0 {
+        let path = Path::new("spec").child("replicas");
+        let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
+        return Err(Status::invalid(
+            &GroupKind::new("autoscaling", "Scale"),
+            meta(current, "name"),
+            &vec![error],
+        )
+        .into());
+    }
+    let mut object = current.clone();
+    match declared {
+        Some(scale) => scale.write(&mut object, replicas),
+        None => object["spec"]["replicas"] = replicas.into(),
+    }
+    let version = wanted["metadata"]["resourceVersion"].clone();
+    metadata_mut(&mut object).insert("resourceVersion".to_owned(), version);
+    let uid = &wanted["metadata"]["uid"];
+    if uid.is_string() {
+        object["metadata"]["uid"] = uid.clone();
+    }
+    Ok(object)
+}
+
+fn scale_of(call: &Call<'_>, object: &Value, declared: Option<&Scale>) -> Result<Value> {
+    if let Some(scale) = declared {
+        let missing = || ApiError::from(Status::internal("the spec replicas field does not exist"));
+        return scale.read(object).ok_or_else(missing);
+    }
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let mut metadata = json!({});
+    for key in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = object["metadata"].get(key) {
+            metadata[key] = value.clone();
+        }
+    }
+    let replicas = number("/spec/replicas");
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": API_VERSION, "metadata": metadata,
+        "spec": {}, "status": {"replicas": number("/status/replicas")},
+    });
+    if replicas != 0 {
+        scale["spec"]["replicas"] = replicas.into();
+    }
+    let selector = match &object["spec"]["selector"] {
+        // A replication controller has a plain map.
+        map if call.resource.is("", "replicationcontrollers") => json!({"matchLabels": map}),
+        selector => selector.clone(),
+    };
+    let selector = LabelSelector::from_json(&selector)
+        .and_then(|it| it.to_selector())
+        .map_or_else(|_| String::new(), |it| it.to_string());
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    Ok(scale)
+}

@@ -1,0 +1,79 @@
+//! Small pieces that several kinds print.
+
+use serde_json::Value;
+
+use crate::object::{string_map, strings};
+
+/// `<none>` for nothing.
+pub(super) fn or_none(text: String) -> String {
+    if text.is_empty() {
+        "<none>".to_owned()
+    } else {
+        text
+    }
+}
+
+/// A number, 0 if absent.
+pub(super) fn number(value: &Value) -> Value {
+    value.as_i64().unwrap_or(0).into()
+}
+
+/// `a=b,c=d`, or `<none>`.
+pub(super) fn labels(value: &Value) -> String {
+    let pairs: Vec<String> = string_map(value)
+        .into_iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    or_none(pairs.join(","))
+}
+
+/// A `LabelSelector` in the form of the command line.
+pub(super) fn label_selector(value: &Value) -> String {
+    if value.is_null() {
+        return "<none>".to_owned();
+    }
+    let text = allot_apimachinery::labels::LabelSelector::from_json(value)
+        .and_then(|selector| selector.to_selector())
+        .map(|selector| selector.to_string())
+        .unwrap_or_default();
+    or_none(text)
+}
+
+/// Names and images of the containers of a pod spec.
+pub(super) fn containers(spec: &Value) -> (String, String) {
+    let all = spec["containers"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let join = |key: &str| {
+        all.iter()
+            .filter_map(|it| it[key].as_str())
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    (join("name"), join("image"))
+}
+
+/// Items joined by commas, cut after `max` with a note how many follow.
+pub(super) fn list_with_more(items: &[String], max: usize) -> String {
+    if items.len() <= max {
+        return or_none(items.join(","));
+    }
+    format!("{} + {} more...", items[..max].join(","), items.len() - max)
+}
+
+/// Abbreviated access modes of a volume.
+pub(super) fn access_modes(value: &Value) -> String {
+    let modes: Vec<&str> = strings(value)
+        .iter()
+        .map(|mode| match mode.as_str() {
+            "ReadWriteOnce" => "RWO",
+            "ReadOnlyMany" => "ROX",
+            "ReadWriteMany" => "RWX",
+            "ReadWriteOncePod" => "RWOP",
+            _ => "",
+        })
+        .filter(|mode| !mode.is_empty())
+        .collect();
+    modes.join(",")
+}

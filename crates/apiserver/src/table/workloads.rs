@@ -1,0 +1,230 @@
+//! Rows of workload controllers.
+
+use serde_json::{Value, json};
+
+use super::format::{containers, label_selector, labels, number};
+use super::{age, since};
+use crate::object::{meta, text};
+
+fn with_template(object: &Value, mut cells: Vec<Value>, selector: String) -> Vec<Value> {
+    let (names, images) = containers(&object["spec"]["template"]["spec"]);
+    cells.extend([json!(names), json!(images), json!(selector)]);
+    cells
+}
+
+pub(super) fn deployment(object: &Value) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let ready = format!(
+        "{}/{}",
+        number(&status["readyReplicas"]),
+        number(&spec["replicas"])
+    );
+    let cells = vec![
+        json!(meta(object, "name")),
+        json!(ready),
+        number(&status["updatedReplicas"]),
+        number(&status["availableReplicas"]),
+        age(object),
+    ];
+    with_template(object, cells, label_selector(&spec["selector"]))
+}
+
+pub(super) fn replica_set(object: &Value) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let cells = vec![
+        json!(meta(object, "name")),
+        number(&spec["replicas"]),
+        number(&status["replicas"]),
+        number(&status["readyReplicas"]),
+        age(object),
+    ];
+    with_template(object, cells, label_selector(&spec["selector"]))
+}
+
+pub(super) fn replication_controller(object: &Value) -> Vec<Value> {
+    let mut cells = replica_set(object);
+    if let Some(last) = cells.last_mut() {
+        *last = labels(&object["spec"]["selector"]).into();
+    }
+    cells
+}
+
+pub(super) fn daemon_set(object: &Value) -> Vec<Value> {
+    let status = &object["status"];
+    let cells = vec![
+        json!(meta(object, "name")),
+        number(&status["desiredNumberScheduled"]),
+        number(&status["currentNumberScheduled"]),
+        number(&status["numberReady"]),
+        number(&status["updatedNumberScheduled"]),
+        number(&status["numberAvailable"]),
+        json!(labels(&object["spec"]["template"]["spec"]["nodeSelector"])),
+        age(object),
+    ];
+    with_template(object, cells, label_selector(&object["spec"]["selector"]))
+}
+
+pub(super) fn stateful_set(object: &Value) -> Vec<Value> {
+    let ready = format!(
+        "{}/{}",
+        number(&object["status"]["readyReplicas"]),
+        number(&object["spec"]["replicas"])
+    );
+    let (names, images) = containers(&object["spec"]["template"]["spec"]);
+    vec![
+        json!(meta(object, "name")),
+        json!(ready),
+        age(object),
+        json!(names),
+        json!(images),
+    ]
+}
+
+pub(super) fn job(object: &Value) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let succeeded = number(&status["succeeded"]);
+    let completions = match (
+        spec["completions"].as_i64(),
+        spec["parallelism"].as_i64().unwrap_or(0),
+    ) {
+        (Some(wanted), _) => format!("{succeeded}/{wanted}"),
+        (None, parallelism) if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
+        (None, _) => format!("{succeeded}/1"),
+    };
+    let duration = match (
+        text(status, &["startTime"]),
+        text(status, &["completionTime"]),
+    ) {
+        ("", _) => String::new(),
+        (start, "") => since(start),
+        (start, end) => match (
+            start.parse::<jiff::Timestamp>(),
+            end.parse::<jiff::Timestamp>(),
+        ) {
+            (Ok(start), Ok(end)) => {
+                allot_model::table::human_duration(end.duration_since(start).as_secs())
+            }
+            _ => String::new(),
+        },
+    };
+    let has = |kind: &str| {
+        status["conditions"].as_array().is_some_and(|list| {
+            list.iter()
+                .any(|it| it["type"] == kind && it["status"] == "True")
+        })
+    };
+    let state = if has("Complete") {
+        "Complete"
+    } else if has("Failed") {
+        "Failed"
+    } else if object["metadata"]["deletionTimestamp"].is_string() {
+        "Terminating"
+    } else if has("Suspended") {
+        "Suspended"
+    } else if has("FailureTarget") {
+        "FailureTarget"
+    } else if has("SuccessCriteriaMet") {
+        "SuccessCriteriaMet"
+    } else {
+        "Running"
+    };
+    let cells = vec![
+        json!(meta(object, "name")),
+        json!(state),
+        json!(completions),
+        json!(duration),
+        age(object),
+    ];
+    with_template(object, cells, label_selector(&spec["selector"]))
+}
+
+pub(super) fn cron_job(object: &Value) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let last = match text(status, &["lastScheduleTime"]) {
+        "" => "<none>".to_owned(),
+        time => since(time),
+    };
+    let zone = spec["timeZone"].as_str().unwrap_or("<none>");
+    let (names, images) = containers(&spec["jobTemplate"]["spec"]["template"]["spec"]);
+    vec![
+        json!(meta(object, "name")),
+        json!(text(spec, &["schedule"])),
+        json!(zone),
+        json!(spec["suspend"].as_bool().unwrap_or(false)),
+        json!(status["active"].as_array().map_or(0, Vec::len)),
+        json!(last),
+        age(object),
+        json!(names),
+        json!(images),
+        json!(label_selector(&spec["jobTemplate"]["spec"]["selector"])),
+    ]
+}
+
+pub(super) fn disruption_budget(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let amount = |value: &Value| match value {
+        Value::Null => "N/A".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    vec![
+        json!(meta(object, "name")),
+        json!(amount(&spec["minAvailable"])),
+        json!(amount(&spec["maxUnavailable"])),
+        number(&object["status"]["disruptionsAllowed"]),
+        age(object),
+    ]
+}
+
+pub(super) fn pod_template(object: &Value) -> Vec<Value> {
+    let (names, images) = containers(&object["template"]["spec"]);
+    let pod_labels = labels(&object["template"]["metadata"]["labels"]);
+    vec![
+        json!(meta(object, "name")),
+        json!(names),
+        json!(images),
+        json!(pod_labels),
+    ]
+}
+
+pub(super) fn controller_revision(object: &Value) -> Vec<Value> {
+    let owner = object["metadata"]["ownerReferences"]
+        .as_array()
+        .and_then(|owners| owners.iter().find(|owner| owner["controller"] == true));
+    let controller = owner.map_or("<none>".to_owned(), |owner| {
+        let group = owner["apiVersion"]
+            .as_str()
+            .and_then(|it| it.split_once('/'))
+            .map(|(group, _)| group);
+        let kind = owner["kind"].as_str().unwrap_or_default().to_lowercase();
+        let name = owner["name"].as_str().unwrap_or_default();
+        match group {
+            Some(group) => format!("{kind}.{group}/{name}"),
+            None => format!("{kind}/{name}"),
+        }
+    });
+    vec![
+        json!(meta(object, "name")),
+        json!(controller),
+        number(&object["revision"]),
+        age(object),
+    ]
+}
+
+pub(super) fn autoscaler(object: &Value) -> Vec<Value> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let target = &spec["scaleTargetRef"];
+    let reference = format!("{}/{}", text(target, &["kind"]), text(target, &["name"]));
+    let min = spec["minReplicas"]
+        .as_i64()
+        .map_or("<unset>".to_owned(), |min| min.to_string());
+    vec![
+        json!(meta(object, "name")),
+        json!(reference),
+        json!("<none>"),
+        json!(min),
+        number(&spec["maxReplicas"]),
+        number(&status["currentReplicas"]),
+        age(object),
+    ]
+}
