@@ -9,6 +9,7 @@ pub mod component;
 pub mod controllers;
 pub mod convert;
 pub mod demo;
+pub mod drain_driver;
 pub mod driver;
 pub mod lint;
 pub mod manifests;

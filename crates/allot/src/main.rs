@@ -31,6 +31,8 @@ enum Command {
     Scheduler(cmd::scheduler::Args),
     /// Run the controllers against a Kubernetes API server
     Controllers(cmd::controllers::Args),
+    /// Take a driver out of service: taint its devices, wait for their users, remove its slices
+    DrainDriver(cmd::drain_driver::Args),
     /// Run a node agent against a Kubernetes API server
     Node(cmd::node::Args),
     /// Run a DRA driver
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Apiserver(args) => cmd::apiserver::run(args),
         Command::Scheduler(args) => cmd::scheduler::run(args),
         Command::Controllers(args) => cmd::controllers::run(args),
+        Command::DrainDriver(args) => cmd::drain_driver::run(args),
         Command::Node(args) => cmd::node::run(args),
         Command::Driver(args) => cmd::driver::run(args),
         Command::Allocate(args) => cmd::allocate::run(args),

@@ -29,6 +29,7 @@ mod cronjob;
 mod daemonset;
 mod deployment;
 mod disruption;
+pub mod drain;
 mod error;
 mod gc;
 mod inventory;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use allot_controllers::kit::metrics::Metrics;
 use allot_controllers::{Config, leader};
 use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio_util::sync::CancellationToken;
+
+use super::component;
 
 /// Flags of `allot controllers`.
 #[derive(Debug, clap::Args)]
@@ -49,14 +50,11 @@ pub struct Args {
 
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(serve(args))
+    component::block_on(|shutdown| serve(args, shutdown))
 }
 
-async fn serve(args: Args) -> anyhow::Result<()> {
-    let shutdown = CancellationToken::new();
-    tokio::spawn(cancel_on_signal(shutdown.clone()));
-    let client = client(args.kubeconfig.as_deref()).await?;
+async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let client = component::client(args.kubeconfig.as_deref()).await?;
     let mut config = if is_allot(&client, &shutdown).await {
         Config::embedded()
     } else {
@@ -84,23 +82,6 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client for the API server of a kubeconfig file, or of the environment.
-async fn client(kubeconfig: Option<&std::path::Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
-        }
-        None => kube::Config::infer()
-            .await
-            .context("no kubeconfig found; name one with --kubeconfig")?,
-    };
-    Ok(kube::Client::try_from(config)?)
-}
-
 /// Whether the API server is one of allot, which has no controllers of its own. Waits until it
 /// answers.
 async fn is_allot(client: &kube::Client, shutdown: &CancellationToken) -> bool {
@@ -120,21 +101,6 @@ async fn is_allot(client: &kube::Client, shutdown: &CancellationToken) -> bool {
             }
         }
     }
-}
-
-async fn cancel_on_signal(shutdown: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
-        return;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    shutdown.cancel();
 }
 
 async fn serve_metrics(listener: tokio::net::TcpListener, metrics: Metrics) {

@@ -248,7 +248,8 @@ impl<T: QueueKey> Queue<T> {
                 self.add_after(key.clone(), delay);
             }
             Err(error) => {
-                if error.is_conflict() {
+                // Conflicts are normal, and what is wrong with an object was told in an event.
+                if error.is_conflict() || matches!(error, Error::Invalid(_)) {
                     tracing::debug!(queue = self.0.name, ?key, %error, "will retry");
                 } else {
                     tracing::warn!(queue = self.0.name, ?key, %error, "will retry");

@@ -1,0 +1,69 @@
+//! `allot drain-driver`: takes a driver out of service.
+
+use std::path::PathBuf;
+
+use allot_controllers::drain::{Drain, Progress, drain};
+use allot_controllers::kit::clock::Clock;
+
+use super::component;
+
+/// Flags of `allot drain-driver`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the driver, as in the slices
+    driver: String,
+    /// Only on this node
+    #[arg(long)]
+    node: Option<String>,
+    /// Evict pods that use the driver's devices instead of waiting for them to end
+    #[arg(long)]
+    evict: bool,
+    /// Give up after that many seconds; by default it waits as long as it takes
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+/// Runs the command until it is done or told to stop.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    component::block_on(async move |shutdown| {
+        let client = component::client(args.kubeconfig.as_deref()).await?;
+        let what = Drain {
+            driver: args.driver.clone(),
+            node: args.node,
+            evict: args.evict,
+            clock: Clock::System,
+        };
+        let stop = shutdown.child_token();
+        let mut removed = None;
+        let work = drain(client, what, stop.clone(), |progress| match progress {
+            Progress::Tainted { slices, devices } => {
+                println!("{devices} devices in {slices} slices are tainted");
+            }
+            Progress::InUse(claims) => {
+                println!("in use by {} claims: {}", claims.len(), claims.join(", "));
+            }
+            Progress::Removed(slices) => removed = Some(slices),
+        });
+        match args.timeout {
+            Some(seconds) => {
+                let limit = std::time::Duration::from_secs(seconds);
+                tokio::time::timeout(limit, work).await.map_err(|_| {
+                    anyhow::anyhow!(
+                        "devices of {} are still in use after {seconds} s; they stay tainted",
+                        args.driver
+                    )
+                })??;
+            }
+            None => work.await?,
+        }
+        match removed {
+            Some(0) => anyhow::bail!("driver {} has no slices here", args.driver),
+            Some(slices) => println!("{slices} slices removed"),
+            None => println!("stopped; the devices stay tainted"),
+        }
+        Ok(())
+    })
+}

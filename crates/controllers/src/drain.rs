@@ -1,0 +1,135 @@
+//! Takes a driver out of service: taint its devices, wait until nobody uses them, remove its slices.
+//!
+//! The steps are those that Kubernetes recommends before a driver is uninstalled, done by hand
+//! there. Works with every scheduler, because the taint is set in the slices.
+
+mod plan;
+
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+use crate::kit::api::{self, Delete, Part};
+use crate::kit::clock::{Clock, rfc3339};
+use crate::kit::informer::Informer;
+use crate::kit::meta;
+use crate::kit::whole::Whole;
+
+/// Key of the taint on devices of a driver that is being drained.
+pub const TAINT: &str = "allot.dev/draining";
+
+/// What to drain.
+#[derive(Debug, Clone)]
+pub struct Drain {
+    /// Name of the driver.
+    pub driver: String,
+    /// Only its slices on that node.
+    pub node: Option<String>,
+    /// Evict pods that use the devices (taint NoExecute) instead of waiting for them to end.
+    pub evict: bool,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// What is going on, for the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// So many devices in so many slices are tainted.
+    Tainted {
+        /// Slices of the driver.
+        slices: usize,
+        /// Devices in them.
+        devices: usize,
+    },
+    /// These claims (namespace/name) still hold devices.
+    InUse(Vec<String>),
+    /// So many slices were removed: done.
+    Removed(usize),
+}
+
+/// Drains a driver; returns when its slices are removed or at `shutdown`.
+///
+/// # Errors
+/// When the API server refuses a write.
+pub async fn drain(
+    client: Client,
+    drain: Drain,
+    shutdown: CancellationToken,
+    mut tell: impl FnMut(Progress),
+) -> Result<(), Error> {
+    let slices = Informer::<Whole<ResourceSlice>>::new();
+    let claims = Informer::<ResourceClaim>::new();
+    let changed = std::sync::Arc::new(Notify::new());
+    let wake = changed.clone();
+    slices.on(move |_| wake.notify_one());
+    let wake = changed.clone();
+    claims.on(move |_| wake.notify_one());
+    let stop = shutdown.child_token();
+    let _stop = stop.clone().drop_guard();
+    tokio::spawn(slices.clone().run(Api::all(client.clone()), stop.clone()));
+    tokio::spawn(claims.clone().run(Api::all(client.clone()), stop));
+    tokio::select! {
+        () = shutdown.cancelled() => return Ok(()),
+        () = async { slices.wait_synced().await; claims.wait_synced().await } => {}
+    }
+    let api: Api<Whole<ResourceSlice>> = Api::all(client);
+    let mut told: Option<Progress> = None;
+    let mut news = |progress: Progress| {
+        if told.as_ref() != Some(&progress) {
+            tell(progress.clone());
+            told = Some(progress);
+        }
+    };
+    let mut first = true;
+    loop {
+        let mine: Vec<_> = slices
+            .list()
+            .into_iter()
+            .filter(|s| plan::selects(&drain, s))
+            .collect();
+        // A driver that still runs may write its slices anew; each time they are tainted again.
+        for slice in &mine {
+            let now = rfc3339(drain.clock.now());
+            let Some(devices) = plan::tainted(&drain, slice.at("/spec/devices"), &now) else {
+                continue;
+            };
+            let body = json!({"metadata": api::unchanged(&**slice), "spec": {"devices": devices}});
+            match api::patch(&api, meta::name(&**slice), Part::Main, &body).await {
+                Ok(new) => slices.assume(new),
+                Err(error) if error.is_not_found() || error.is_conflict() => changed.notify_one(),
+                Err(error) => return Err(error),
+            }
+        }
+        if first {
+            let devices = mine
+                .iter()
+                .map(|s| s.spec.devices.as_ref().map_or(0, Vec::len))
+                .sum();
+            news(Progress::Tainted {
+                slices: mine.len(),
+                devices,
+            });
+            first = false;
+        }
+        let users = plan::users(&mine, &claims.list());
+        if users.is_empty() {
+            for slice in &mine {
+                api::delete_cached(&slices, &api, &**slice, Delete::default()).await?;
+            }
+            news(Progress::Removed(mine.len()));
+            return Ok(());
+        }
+        news(Progress::InUse(users));
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = changed.notified() => {}
+        }
+        // Several changes often come together.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
