@@ -69,6 +69,11 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    // The container helper is not for people, and must run before any thread is started.
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|arg| arg == "node-shim") {
+        allot_node::shim::main(args);
+    }
     let cli = Cli::parse();
     logging::init(&cli.log, cli.command.log_level());
     let result = match cli.command {

@@ -1,1 +1,167 @@
-//! The node agent: plugin manager, claim cache, pod loop and container runtimes.
+//! The node agent: what a kubelet is to Kubernetes, for DRA. It registers its Node, finds drivers, prepares the claims of pods,
+//! runs their containers with the devices they were given, and reports what happens.
+//!
+//! Invariants:
+//! - a claim is prepared before the first container of its pod starts and given back after the last one ended, and
+//!   before the pod is reported as ended;
+//! - what is on disk (claim checkpoint, container state) is enough to go on after a crash at any moment;
+//! - the status of a pod is patched, never replaced: fields of others survive;
+//! - namespaces are entered by a helper process with one thread ([`shim`]), never by forking this one.
+//!
+//! It must not know the API server's or the store's code, nor any particular driver.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let client = kube::Client::try_default().await?;
+//! let config = allot_node::Config::new("node-1", "/var/lib/allot/n1");
+//! allot_node::run(client, config, CancellationToken::new()).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+mod claims;
+mod config;
+mod error;
+mod events;
+mod plugins;
+mod pods;
+mod register;
+mod runtime;
+pub mod shim;
+
+pub use config::{Config, RuntimeKind, Tls};
+pub use error::Error;
+
+use events::{Kind, Recorder};
+use plugins::Plugins;
+use pods::Node;
+use runtime::{DynRuntime, Process, Simulated};
+
+/// Runs one node until `shutdown`. Containers go on after that; the next run finds them.
+///
+/// # Errors
+/// What cannot be retried: a directory that cannot be used, a damaged checkpoint, a Node that the API server refuses.
+pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let io = |path: &std::path::Path, source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let root =
+        std::path::absolute(&config.root_dir).map_err(|source| io(&config.root_dir, source))?;
+    let config = Config {
+        root_dir: root,
+        ..config
+    };
+    let mut directories = vec![
+        config.registry_dir(),
+        config.plugins_dir(),
+        config.root_dir.join("pod-resources"),
+    ];
+    directories.extend(config.cdi_dirs());
+    for directory in directories {
+        std::fs::create_dir_all(&directory).map_err(|source| io(&directory, source))?;
+    }
+    let runtime = make_runtime(&config).await?;
+    let plugins = Arc::new(Plugins::default());
+    let claims = claims::Claims::new(
+        client.clone(),
+        Arc::clone(&plugins),
+        config.root_dir.join("dra_manager_state"),
+    )?;
+    let events = Recorder::new(client.clone(), config.node_name.clone());
+    let node = Arc::new(Node {
+        client: client.clone(),
+        runtime: Arc::clone(&runtime),
+        claims,
+        events: events.clone(),
+        pods: Default::default(),
+        shutdown: shutdown.clone(),
+        config: config.clone(),
+    });
+
+    let mut tasks = JoinSet::new();
+    let facts = register::Facts {
+        port: None,
+        runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
+        limitations: runtime.limitations(),
+    };
+    if config.plugins {
+        // Before any driver can publish: what it publishes now stays.
+        plugins::clean_at_start(&client, &config.node_name).await;
+        let (name, grace) = (config.node_name.clone(), config.slice_grace);
+        tasks.spawn(plugins::watch(config.registry_dir(), Arc::clone(&plugins)));
+        tasks.spawn(plugins::clean_when_gone(
+            client.clone(),
+            name,
+            Arc::clone(&plugins),
+            grace,
+        ));
+    }
+    let object = tokio::select! {
+        result = register::register(&client, &config, &facts) => result?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    events.node(&object, Kind::Normal, "Starting", "Starting kubelet.");
+    for limitation in facts
+        .limitations
+        .iter()
+        .filter(|_| config.runtime != RuntimeKind::Simulated)
+    {
+        events.node(
+            &object,
+            Kind::Warning,
+            "IsolationNotApplied",
+            limitation.clone(),
+        );
+    }
+    tasks.spawn(register::heartbeat(
+        client.clone(),
+        config.clone(),
+        facts,
+        object,
+    ));
+    let (sender, receiver) = mpsc::channel(256);
+    tasks.spawn(pods::source(client, config.node_name.clone(), sender));
+    tasks.spawn(pods::dispatch(node, receiver));
+    tracing::info!(node = config.node_name, root = %config.root_dir.display(), runtime = runtime.name(), "node is up");
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        // None of them ends by itself; if one panics, so does the node.
+        Some(Err(error)) = tasks.join_next() => if error.is_panic() { std::panic::resume_unwind(error.into_panic()) },
+    }
+    tasks.shutdown().await;
+    Ok(())
+}
+
+/// Runs several nodes in this process; the first error ends all.
+///
+/// # Errors
+/// See [`run`].
+pub async fn run_fleet(
+    client: Client,
+    nodes: Vec<Config>,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let runs = nodes
+        .into_iter()
+        .map(|config| run(client.clone(), config, shutdown.clone()));
+    futures::future::try_join_all(runs).await.map(drop)
+}
+
+async fn make_runtime(config: &Config) -> Result<DynRuntime, Error> {
+    Ok(match config.runtime {
+        RuntimeKind::Simulated => Arc::new(Simulated::default()),
+        RuntimeKind::Auto | RuntimeKind::Process => {
+            Arc::new(Process::new(config.root_dir.join("containers"), config.shim.clone()).await?)
+        }
+    })
+}

@@ -1,10 +1,82 @@
 //! `allot node`.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use allot_node::{Config, RuntimeKind};
+
 /// Flags of `allot node`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// How to reach the API server; the environment's when absent
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of the node; with --nodes the prefix, numbers from 0 are appended
+    #[arg(long, env = "NODE_NAME")]
+    node_name: String,
+    /// How many nodes to run in this process
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
+    /// Where the state goes; with --nodes one directory per node below it. Keep it short, sockets go there
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/allot")]
+    root_dir: PathBuf,
+    /// What runs the containers: auto, process or simulated
+    #[arg(long, default_value = "auto")]
+    runtime: RuntimeKind,
+    /// Directories with CDI files, last one first in priority; <root-dir>/cdi when absent
+    #[arg(long, value_name = "DIR")]
+    cdi_dir: Vec<PathBuf>,
+    /// Address of the HTTPS API for logs, exec and port-forward
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Clients of the HTTPS API need a certificate of this authority
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Additional labels of the nodes, NAME=VALUE
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    label: Vec<(String, String)>,
+    /// Capacity that differs from the host's, RESOURCE=QUANTITY
+    #[arg(long, value_name = "RESOURCE=QUANTITY", value_parser = pair)]
+    capacity: Vec<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
 
 /// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot node` is not part of this build yet")
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let ca = args
+        .client_ca_file
+        .as_ref()
+        .map(std::fs::read)
+        .transpose()?;
+    let configs = (0..args.nodes).map(|index| {
+        let (name, root) = match args.nodes {
+            1 => (args.node_name.clone(), args.root_dir.clone()),
+            _ => (
+                format!("{}{index}", args.node_name),
+                args.root_dir.join(index.to_string()),
+            ),
+        };
+        let mut config = Config::new(name, root);
+        config.runtime = args.runtime;
+        config.cdi_dirs = args.cdi_dir.clone();
+        config.listen = Some(args.listen);
+        config.tls.client_ca_pem = ca.clone();
+        config.labels = args.label.iter().cloned().collect();
+        config.capacity = args.capacity.iter().cloned().collect();
+        if args.runtime == RuntimeKind::Simulated && args.nodes > 1 {
+            // Thousands of them: no sockets and no watches per node.
+            config.listen = None;
+            config.plugins = false;
+        }
+        config
+    });
+    let configs: Vec<Config> = configs.collect();
+    super::component::block_on(async move |shutdown| {
+        let client = super::component::client(args.kubeconfig.as_deref()).await?;
+        Ok(allot_node::run_fleet(client, configs, shutdown).await?)
+    })
 }

@@ -1,0 +1,312 @@
+//! What is prepared for whom, and its checkpoint file in the kubelet's format.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use allot_protos::dra_v1;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// Namespace and name of a claim.
+pub(crate) type Key = (String, String);
+
+/// A claim that at least one pod of this node uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ClaimInfo {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// UIDs of the pods.
+    pub(crate) pods: BTreeSet<String>,
+    /// Devices by driver; drivers without devices count, they have to be told when the claim is given back.
+    pub(crate) drivers: BTreeMap<String, Vec<Device>>,
+    /// All drivers have prepared it. Not in the checkpoint: after a restart every driver is asked again.
+    pub(crate) prepared: bool,
+}
+
+/// A prepared device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) pool: String,
+    pub(crate) device: String,
+    pub(crate) share_id: Option<String>,
+    pub(crate) requests: Vec<String>,
+    pub(crate) cdi_ids: Vec<String>,
+}
+
+impl From<dra_v1::Device> for Device {
+    fn from(device: dra_v1::Device) -> Self {
+        Self {
+            pool: device.pool_name,
+            device: device.device_name,
+            share_id: device.share_id,
+            requests: device.request_names,
+            cdi_ids: device.cdi_device_ids,
+        }
+    }
+}
+
+/// All claims, and the file that remembers them.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    file: PathBuf,
+    claims: BTreeMap<Key, ClaimInfo>,
+    /// What the file holds.
+    saved: Option<String>,
+}
+
+const KIND: &str = "DRACheckpoint";
+const API_VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct File {
+    data: String,
+    checksum: u32,
+}
+
+/// Field names are those that Go gives to structs without tags; absent lists are null.
+#[derive(Serialize, Deserialize)]
+struct Checkpoint {
+    kind: String,
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+    #[serde(rename = "ClaimInfoStateList")]
+    claims: Option<Vec<ClaimState>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ClaimState {
+    #[serde(rename = "ClaimUID")]
+    uid: String,
+    #[serde(rename = "ClaimName")]
+    name: String,
+    #[serde(rename = "Namespace")]
+    namespace: String,
+    #[serde(rename = "PodUIDs")]
+    pods: Option<BTreeMap<String, Empty>>,
+    #[serde(rename = "DriverState")]
+    drivers: Option<BTreeMap<String, DriverState>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Empty {}
+
+#[derive(Serialize, Deserialize)]
+struct DriverState {
+    #[serde(rename = "Devices")]
+    devices: Option<Vec<DeviceState>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct DeviceState {
+    #[serde(rename = "PoolName")]
+    pool: String,
+    #[serde(rename = "DeviceName")]
+    device: String,
+    #[serde(rename = "ShareID")]
+    share_id: Option<String>,
+    #[serde(rename = "RequestNames")]
+    requests: Option<Vec<String>>,
+    #[serde(rename = "CDIDeviceIDs")]
+    cdi_ids: Option<Vec<String>>,
+}
+
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+impl From<&ClaimInfo> for ClaimState {
+    fn from(info: &ClaimInfo) -> Self {
+        let device = |device: &Device| DeviceState {
+            pool: device.pool.clone(),
+            device: device.device.clone(),
+            share_id: device.share_id.clone(),
+            requests: some(device.requests.clone()),
+            cdi_ids: some(device.cdi_ids.clone()),
+        };
+        let driver = |(name, devices): (&String, &Vec<Device>)| {
+            (
+                name.clone(),
+                DriverState {
+                    devices: some(devices.iter().map(device).collect()),
+                },
+            )
+        };
+        Self {
+            uid: info.uid.clone(),
+            name: info.name.clone(),
+            namespace: info.namespace.clone(),
+            pods: Some(
+                info.pods
+                    .iter()
+                    .map(|uid| (uid.clone(), Empty {}))
+                    .collect(),
+            ),
+            drivers: Some(info.drivers.iter().map(driver).collect()),
+        }
+    }
+}
+
+impl From<ClaimState> for ClaimInfo {
+    fn from(state: ClaimState) -> Self {
+        let device = |device: DeviceState| Device {
+            pool: device.pool,
+            device: device.device,
+            share_id: device.share_id,
+            requests: device.requests.unwrap_or_default(),
+            cdi_ids: device.cdi_ids.unwrap_or_default(),
+        };
+        let driver = |(name, state): (String, DriverState)| {
+            (
+                name,
+                state
+                    .devices
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(device)
+                    .collect(),
+            )
+        };
+        Self {
+            uid: state.uid,
+            name: state.name,
+            namespace: state.namespace,
+            pods: state.pods.unwrap_or_default().into_keys().collect(),
+            drivers: state
+                .drivers
+                .unwrap_or_default()
+                .into_iter()
+                .map(driver)
+                .collect(),
+            prepared: false,
+        }
+    }
+}
+
+impl Cache {
+    /// Reads the file; a missing one is an empty cache.
+    pub(crate) fn open(file: PathBuf) -> Result<Self, Error> {
+        let damaged = |reason: String| Error::Checkpoint {
+            path: file.clone(),
+            reason,
+        };
+        let claims = match std::fs::read(&file) {
+            Ok(bytes) => {
+                let content: File =
+                    serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+                if crc32fast::hash(content.data.as_bytes()) != content.checksum {
+                    return Err(damaged("checkpoint is corrupted".into()));
+                }
+                let checkpoint: Checkpoint = serde_json::from_str(&content.data)
+                    .map_err(|error| damaged(error.to_string()))?;
+                if (checkpoint.kind.as_str(), checkpoint.api_version.as_str())
+                    != (KIND, API_VERSION)
+                {
+                    return Err(damaged(format!(
+                        "unknown {} {}",
+                        checkpoint.api_version, checkpoint.kind
+                    )));
+                }
+                let claims = checkpoint
+                    .claims
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(ClaimInfo::from);
+                claims
+                    .map(|info| ((info.namespace.clone(), info.name.clone()), info))
+                    .collect()
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(source) => return Err(Error::Io { path: file, source }),
+        };
+        Ok(Self {
+            file,
+            claims,
+            saved: None,
+        })
+    }
+
+    /// Writes the file if something changed.
+    pub(crate) fn save(&mut self) -> Result<(), String> {
+        let checkpoint = Checkpoint {
+            kind: KIND.into(),
+            api_version: API_VERSION.into(),
+            claims: some(self.claims.values().map(ClaimState::from).collect()),
+        };
+        let fail = |error: &dyn std::fmt::Display| {
+            format!("save DRA state: {}: {error}", self.file.display())
+        };
+        let data = serde_json::to_string(&checkpoint).map_err(|error| fail(&error))?;
+        if self.saved.as_ref() == Some(&data) {
+            return Ok(());
+        }
+        let file = File {
+            checksum: crc32fast::hash(data.as_bytes()),
+            data,
+        };
+        let bytes = serde_json::to_vec(&file).map_err(|error| fail(&error))?;
+        allot_cdi::file::write_atomic(&self.file, &bytes, 0o600).map_err(|error| fail(&error))?;
+        self.saved = Some(file.data);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&ClaimInfo> {
+        self.claims.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut ClaimInfo> {
+        self.claims.get_mut(key)
+    }
+
+    pub(crate) fn by_uid(&mut self, uid: &str) -> Option<&mut ClaimInfo> {
+        self.claims.values_mut().find(|info| info.uid == uid)
+    }
+
+    /// The entry of a claim; a claim of the same name but another UID must be given back first.
+    pub(crate) fn get_or_insert(
+        &mut self,
+        key: Key,
+        uid: &str,
+        drivers: Vec<String>,
+    ) -> Result<&mut ClaimInfo, String> {
+        let info = self.claims.entry(key.clone()).or_insert_with(|| ClaimInfo {
+            uid: uid.to_owned(),
+            namespace: key.0,
+            name: key.1.clone(),
+            drivers: drivers
+                .into_iter()
+                .map(|driver| (driver, Vec::new()))
+                .collect(),
+            ..ClaimInfo::default()
+        });
+        if info.uid != uid {
+            return Err(format!(
+                "old ResourceClaim with same name {} and different UID {} still exists (previous pod force-deleted?!)",
+                key.1, info.uid
+            ));
+        }
+        Ok(info)
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) {
+        self.claims.remove(key);
+    }
+
+    /// Claims that a pod uses.
+    pub(crate) fn of_pod(&self, uid: &str) -> Vec<Key> {
+        let used = self
+            .claims
+            .iter()
+            .filter(|(_, info)| info.pods.contains(uid));
+        used.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(crate) fn pods(&self) -> BTreeSet<String> {
+        self.claims
+            .values()
+            .flat_map(|info| info.pods.iter().cloned())
+            .collect()
+    }
+}

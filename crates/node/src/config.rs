@@ -1,0 +1,120 @@
+//! How a node is set up.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What runs the containers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RuntimeKind {
+    /// [`RuntimeKind::Process`], with as much isolation as the kernel permits.
+    #[default]
+    Auto,
+    /// Containers are processes of this host.
+    Process,
+    /// Containers are only pretended.
+    Simulated,
+}
+
+impl std::str::FromStr for RuntimeKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "process" => Ok(Self::Process),
+            "simulated" => Ok(Self::Simulated),
+            _ => Err(format!(
+                "unknown runtime {text:?}: expected auto, process or simulated"
+            )),
+        }
+    }
+}
+
+/// Certificates of the node's HTTPS API (logs, exec, attach, port-forward).
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// Clients have to show a certificate of this authority (PEM). Without it only `/healthz` is served.
+    pub client_ca_pem: Option<Vec<u8>>,
+    /// Serving certificate (PEM); made up, as by a kubelet, when absent.
+    pub cert_pem: Option<Vec<u8>>,
+    /// Its key.
+    pub key_pem: Option<Vec<u8>>,
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Name of the Node object.
+    pub node_name: String,
+    /// State of the node: plugin sockets, checkpoints, volumes, logs. Keep the path short, socket paths have at most 107 bytes.
+    pub root_dir: PathBuf,
+    /// What runs the containers.
+    pub runtime: RuntimeKind,
+    /// Where CDI files are looked for, in rising priority. Empty means `<root_dir>/cdi` only.
+    pub cdi_dirs: Vec<PathBuf>,
+    /// Where the HTTPS API listens; port 0 picks one. `None`: not served.
+    pub listen: Option<SocketAddr>,
+    /// Certificates of the HTTPS API.
+    pub tls: Tls,
+    /// Program and first arguments of the container helper. Empty means this executable with `node-shim`.
+    pub shim: Vec<OsString>,
+    /// Additional labels of the Node.
+    pub labels: BTreeMap<String, String>,
+    /// Capacity that differs from what the host has, as quantities by resource name.
+    pub capacity: BTreeMap<String, String>,
+    /// The address in the Node's status.
+    pub address: IpAddr,
+    /// Whether drivers can register. A simulated node of a large cluster has none.
+    pub plugins: bool,
+    /// How often the Lease is renewed; its duration is four times that.
+    pub heartbeat: Duration,
+    /// Directories of the host that containers must not see, besides the node's own.
+    pub hidden: Vec<PathBuf>,
+    /// How long a driver may be away until its ResourceSlices are deleted.
+    pub slice_grace: Duration,
+}
+
+impl Config {
+    /// A node with the defaults.
+    pub fn new(node_name: impl Into<String>, root_dir: impl Into<PathBuf>) -> Self {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Self {
+            node_name: node_name.into(),
+            root_dir: root_dir.into(),
+            runtime: RuntimeKind::Auto,
+            cdi_dirs: Vec::new(),
+            listen: Some(SocketAddr::new(address, 0)),
+            tls: Tls::default(),
+            shim: Vec::new(),
+            labels: BTreeMap::new(),
+            capacity: BTreeMap::new(),
+            address,
+            plugins: true,
+            heartbeat: Duration::from_secs(10),
+            hidden: Vec::new(),
+            slice_grace: Duration::from_secs(30),
+        }
+    }
+
+    /// Where drivers put their registration sockets.
+    pub fn registry_dir(&self) -> PathBuf {
+        self.root_dir.join("plugins_registry")
+    }
+
+    /// Where drivers keep their own data and sockets.
+    pub fn plugins_dir(&self) -> PathBuf {
+        self.root_dir.join("plugins")
+    }
+
+    /// The CDI directories in effect.
+    pub fn cdi_dirs(&self) -> Vec<PathBuf> {
+        if self.cdi_dirs.is_empty() {
+            vec![self.root_dir.join("cdi")]
+        } else {
+            self.cdi_dirs.clone()
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Events about pods and nodes, as the kubelet words them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+/// Weight of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// For the record.
+    Normal,
+    /// Something needs attention.
+    Warning,
+}
+
+/// What tells events apart that are counted and not repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    kind: Kind,
+    uid: String,
+    field: String,
+    reason: String,
+    message: String,
+}
+
+/// Sends events in the background; never makes anybody wait.
+#[derive(Clone)]
+pub struct Recorder {
+    sender: mpsc::Sender<(Key, ObjectReference)>,
+}
+
+/// Events that are waiting to be sent; more are dropped.
+const BACKLOG: usize = 1000;
+/// Remembered for counting.
+const REMEMBERED: usize = 4096;
+
+impl Recorder {
+    /// A recorder for one node.
+    pub fn new(client: Client, node: String) -> Self {
+        let (sender, mut receiver) = mpsc::channel::<(Key, ObjectReference)>(BACKLOG);
+        tokio::spawn(async move {
+            let known: Arc<Mutex<HashMap<Key, (String, i32)>>> = Arc::default();
+            while let Some((key, object)) = receiver.recv().await {
+                if let Err(error) = send(&client, &node, &key, object, &known).await {
+                    tracing::debug!(%error, reason = key.reason, "event was not stored");
+                }
+            }
+        });
+        Self { sender }
+    }
+
+    /// Records something about a pod, or about one of its containers.
+    pub fn pod(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        kind: Kind,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        let object = ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            namespace: pod.namespace(),
+            name: pod.metadata.name.clone(),
+            uid: pod.uid(),
+            resource_version: pod.resource_version(),
+            field_path: container.map(|name| {
+                let init = pod
+                    .spec
+                    .iter()
+                    .flat_map(|spec| spec.init_containers.iter().flatten());
+                let list = if init.clone().any(|c| c.name == name) {
+                    "initContainers"
+                } else {
+                    "containers"
+                };
+                format!("spec.{list}{{{name}}}")
+            }),
+        };
+        self.record(object, kind, reason, message.into());
+    }
+
+    /// Records something about the node.
+    pub fn node(&self, node: &Node, kind: Kind, reason: &str, message: impl Into<String>) {
+        let object = ObjectReference {
+            kind: Some("Node".into()),
+            name: node.metadata.name.clone(),
+            uid: node.metadata.name.clone(),
+            ..ObjectReference::default()
+        };
+        self.record(object, kind, reason, message.into());
+    }
+
+    fn record(&self, object: ObjectReference, kind: Kind, reason: &str, message: String) {
+        let key = Key {
+            kind,
+            uid: object.uid.clone().unwrap_or_default(),
+            field: object.field_path.clone().unwrap_or_default(),
+            reason: reason.to_owned(),
+            message,
+        };
+        // A full queue means that the API server does not keep up; events are the least important of its objects.
+        let _ = self.sender.try_send((key, object));
+    }
+}
+
+async fn send(
+    client: &Client,
+    node: &str,
+    key: &Key,
+    object: ObjectReference,
+    known: &Mutex<HashMap<Key, (String, i32)>>,
+) -> Result<(), kube::Error> {
+    let namespace = object.namespace.clone().unwrap_or_else(|| "default".into());
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    let now = Time(Timestamp::now());
+    let seen = known.lock().get(key).cloned();
+    if let Some((name, count)) = seen {
+        let patch = json!({"count": count + 1, "lastTimestamp": now});
+        match api
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            Ok(_) => {
+                known.lock().insert(key.clone(), (name, count + 1));
+                return Ok(());
+            }
+            // It expired; the next one starts again.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let name = format!(
+        "{}.{:x}",
+        object.name.as_deref().unwrap_or_default(),
+        now.0.as_nanosecond()
+    );
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(namespace),
+            ..ObjectMeta::default()
+        },
+        involved_object: object,
+        reason: Some(key.reason.clone()),
+        message: Some(key.message.clone()),
+        type_: Some(format!("{:?}", key.kind)),
+        source: Some(EventSource {
+            component: Some("kubelet".into()),
+            host: Some(node.to_owned()),
+        }),
+        reporting_component: Some("kubelet".into()),
+        reporting_instance: Some(node.to_owned()),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        count: Some(1),
+        ..Event::default()
+    };
+    api.create(&PostParams::default(), &event).await?;
+    let mut known = known.lock();
+    if known.len() >= REMEMBERED {
+        known.clear();
+    }
+    known.insert(key.clone(), (name, 1));
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! Which DRA drivers are there: finds registration sockets, talks to their owners, and keeps the connections.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use allot_protos::registration::registration_client::RegistrationClient;
+use allot_protos::registration::{InfoRequest, PluginInfo, RegistrationStatus};
+use allot_protos::{DRA_PLUGIN_TYPE, service_name, transport};
+use futures::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tonic::transport::Channel;
+
+mod slices;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use slices::{clean_at_start, clean_when_gone};
+
+const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often failed registrations are tried again, and the directory is looked at if nobody tells about changes.
+const RECONCILE: Duration = Duration::from_secs(1);
+
+/// Versions of the DRA service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    V1,
+    V1beta1,
+}
+
+/// A registered plugin of a driver.
+#[derive(Debug)]
+pub(crate) struct Plugin {
+    pub(crate) driver: String,
+    pub(crate) endpoint: PathBuf,
+    pub(crate) service: Service,
+    pub(crate) channel: Channel,
+    /// Advertised the health service.
+    pub(crate) health: bool,
+    connected: AtomicBool,
+    /// Ends its background tasks.
+    gone: tokio_util::sync::CancellationToken,
+}
+
+impl Plugin {
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+}
+
+/// The registered plugins. Several of one driver are allowed: that is how drivers are updated without a gap.
+#[derive(Debug, Default)]
+pub(crate) struct Plugins {
+    by_driver: Mutex<BTreeMap<String, Vec<Arc<Plugin>>>>,
+    /// Somebody came, went, connected or disconnected.
+    pub(crate) changed: Notify,
+}
+
+impl Plugins {
+    /// The plugin to use for a driver: the newest that is connected, else the newest.
+    pub(crate) fn get(&self, driver: &str) -> Result<Arc<Plugin>, String> {
+        if driver.is_empty() {
+            return Err("DRA driver name is empty".into());
+        }
+        let plugins = self.by_driver.lock();
+        let plugins = plugins.get(driver).map(Vec::as_slice).unwrap_or_default();
+        let best = plugins
+            .iter()
+            .rev()
+            .find(|plugin| plugin.is_connected())
+            .or_else(|| plugins.last());
+        best.cloned()
+            .ok_or_else(|| format!("DRA driver {driver} is not registered"))
+    }
+
+    /// Drivers with a plugin that is connected.
+    pub(crate) fn connected(&self) -> Vec<String> {
+        let plugins = self.by_driver.lock();
+        let any = plugins
+            .iter()
+            .filter(|(_, plugins)| plugins.iter().any(|plugin| plugin.is_connected()));
+        any.map(|(driver, _)| driver.clone()).collect()
+    }
+
+    fn add(&self, plugin: Arc<Plugin>) -> Result<(), String> {
+        let mut all = self.by_driver.lock();
+        let plugins = all.entry(plugin.driver.clone()).or_default();
+        if plugins
+            .iter()
+            .any(|other| other.endpoint == plugin.endpoint)
+        {
+            return Err(format!(
+                "endpoint {} already registered for DRA driver plugin {}",
+                plugin.endpoint.display(),
+                plugin.driver
+            ));
+        }
+        plugins.push(plugin);
+        drop(all);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn remove(&self, plugin: &Arc<Plugin>) {
+        plugin.gone.cancel();
+        let mut all = self.by_driver.lock();
+        if let Some(plugins) = all.get_mut(&plugin.driver) {
+            plugins.retain(|other| !Arc::ptr_eq(other, plugin));
+            if plugins.is_empty() {
+                all.remove(&plugin.driver);
+            }
+        }
+        drop(all);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Identity of a socket file: a new one at the same path is another registration.
+type Inode = (u64, u64, i64, i64);
+
+/// Watches the registration directory until dropped.
+pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>) {
+    let mut registered: HashMap<PathBuf, (Inode, Option<Arc<Plugin>>)> = HashMap::new();
+    let mut changes = changes(&directory);
+    loop {
+        let found = sockets(&directory);
+        registered.retain(|path, (inode, plugin)| {
+            let keep = found.get(path) == Some(inode);
+            if let Some(plugin) = plugin.as_ref().filter(|_| !keep) {
+                tracing::info!(driver = plugin.driver, socket = %path.display(), "driver plugin is gone");
+                plugins.remove(plugin);
+            }
+            keep
+        });
+        for (path, inode) in found {
+            if matches!(registered.get(&path), Some((_, Some(_)))) {
+                continue;
+            }
+            let plugin = match register(&path, &plugins).await {
+                Ok(plugin) => {
+                    tracing::info!(driver = plugin.driver, socket = %path.display(), "driver plugin registered");
+                    Some(plugin)
+                }
+                Err(error) => {
+                    tracing::warn!(socket = %path.display(), error, "driver plugin was not registered");
+                    None
+                }
+            };
+            registered.insert(path, (inode, plugin));
+        }
+        let failed = registered.values().any(|(_, plugin)| plugin.is_none());
+        match &mut changes {
+            Some(changes) if !failed => {
+                changes.next().await;
+            }
+            Some(changes) => {
+                let _ = tokio::time::timeout(RECONCILE, changes.next()).await;
+            }
+            None => tokio::time::sleep(RECONCILE).await,
+        }
+    }
+}
+
+/// Ticks when something in the directory changes; `None` where the kernel gives no more watches.
+fn changes(directory: &Path) -> Option<impl futures::Stream<Item = ()> + Unpin + use<>> {
+    use inotify::{Inotify, WatchMask};
+    let open = || {
+        let inotify = Inotify::init()?;
+        inotify.watches().add(
+            directory,
+            WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE,
+        )?;
+        inotify.into_event_stream(vec![0; 4096])
+    };
+    match open() {
+        Ok(stream) => Some(stream.map(drop)),
+        Err(error) => {
+            tracing::warn!(directory = %directory.display(), %error, "no inotify, looking every second");
+            None
+        }
+    }
+}
+
+fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let metadata = entry.metadata().ok()?;
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            let inode = (
+                metadata.dev(),
+                metadata.ino(),
+                metadata.ctime(),
+                metadata.ctime_nsec(),
+            );
+            (metadata.file_type().is_socket() && !hidden).then(|| (entry.path(), inode))
+        })
+        .collect()
+}
+
+async fn register(socket: &Path, plugins: &Arc<Plugins>) -> Result<Arc<Plugin>, String> {
+    let channel = transport::connect(socket)
+        .await
+        .map_err(|error| format!("failed to dial {}: {error}", socket.display()))?;
+    let mut client = RegistrationClient::new(channel);
+    let info = tokio::time::timeout(GET_INFO_TIMEOUT, client.get_info(InfoRequest {}))
+        .await
+        .map_err(|_| "failed to get plugin info: no answer in time".to_owned())?
+        .map_err(|status| format!("failed to get plugin info: {status}"))?
+        .into_inner();
+    let result = accept(socket, info, plugins).await;
+    let status = RegistrationStatus {
+        plugin_registered: result.is_ok(),
+        error: result.as_ref().err().cloned().unwrap_or_default(),
+    };
+    let told =
+        tokio::time::timeout(NOTIFY_TIMEOUT, client.notify_registration_status(status)).await;
+    match (result, told) {
+        (Ok(plugin), Ok(Ok(_))) => {
+            tokio::spawn(monitor(Arc::clone(&plugin), Arc::clone(plugins)));
+            Ok(plugin)
+        }
+        // A plugin that does not know that it is registered may do nothing.
+        (Ok(plugin), _) => {
+            plugins.remove(&plugin);
+            Err("failed to notify the plugin of its registration".into())
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+async fn accept(socket: &Path, info: PluginInfo, plugins: &Plugins) -> Result<Arc<Plugin>, String> {
+    if info.r#type != DRA_PLUGIN_TYPE {
+        return Err(format!(
+            "RegisterPlugin error -- no handler registered for plugin type: {} at socket {}",
+            info.r#type,
+            socket.display()
+        ));
+    }
+    let endpoint = if info.endpoint.is_empty() {
+        socket.to_owned()
+    } else {
+        PathBuf::from(&info.endpoint)
+    };
+    let service = choose(&info, &endpoint).map_err(|error| {
+        format!("RegisterPlugin error -- plugin validation failed with err: {error}")
+    })?;
+    let plugin = Arc::new(Plugin {
+        driver: info.name,
+        channel: transport::connect_lazy(&endpoint),
+        endpoint,
+        service,
+        health: info
+            .supported_versions
+            .iter()
+            .any(|name| name == service_name::HEALTH_V1ALPHA1),
+        connected: AtomicBool::new(true),
+        gone: tokio_util::sync::CancellationToken::new(),
+    });
+    plugins.add(Arc::clone(&plugin)).map_err(|error| {
+        format!("RegisterPlugin error -- plugin registration failed with err: {error}")
+    })?;
+    Ok(plugin)
+}
+
+/// The first service of the plugin's list that we know: the plugin's order decides.
+fn choose(info: &PluginInfo, endpoint: &Path) -> Result<Service, String> {
+    let context = format!(
+        "invalid supported gRPC versions of DRA driver plugin {} at endpoint {}",
+        info.name,
+        endpoint.display()
+    );
+    if info.name.is_empty() {
+        return Err("DRA driver name is empty".into());
+    }
+    if info.supported_versions.is_empty() {
+        return Err(format!(
+            "{context}: empty list of supported gRPC services (aka supported versions)"
+        ));
+    }
+    let known = |name: &String| match name.as_str() {
+        service_name::DRA_V1 => Some(Service::V1),
+        service_name::DRA_V1BETA1 => Some(Service::V1beta1),
+        _ => None,
+    };
+    info.supported_versions.iter().find_map(known).ok_or_else(|| {
+        let ours = [service_name::DRA_V1, service_name::DRA_V1BETA1].map(|name| format!("{name:?}")).join(", ");
+        let theirs: Vec<String> = info.supported_versions.iter().map(|name| format!("{name:?}")).collect();
+        format!(
+            "{context}: none of services supported by the plugin ({}) are supported by the kubelet ({ours})",
+            theirs.join(", ")
+        )
+    })
+}
+
+/// Knows whether the plugin's process is there by a connection that says nothing: it breaks when the process ends.
+async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
+    let set = |connected: bool| {
+        if plugin.connected.swap(connected, Ordering::Relaxed) != connected {
+            tracing::info!(
+                driver = plugin.driver,
+                connected,
+                "driver plugin connection"
+            );
+            plugins.changed.notify_waiters();
+        }
+    };
+    let watch = async {
+        loop {
+            match tokio::net::UnixStream::connect(&plugin.endpoint).await {
+                Ok(mut stream) => {
+                    set(true);
+                    let mut sink = tokio::io::sink();
+                    let _ = tokio::io::copy(&mut stream, &mut sink).await;
+                }
+                Err(_) => {
+                    set(false);
+                    tokio::time::sleep(RECONCILE).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = watch => {}
+        () = plugin.gone.cancelled() => {}
+    }
+}

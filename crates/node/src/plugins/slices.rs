@@ -1,0 +1,85 @@
+//! Removes the ResourceSlices of drivers that are not there any more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use super::Plugins;
+
+/// Deletes all slices of the node: whatever drivers were here before has to register and publish again.
+pub(crate) async fn clean_at_start(client: &Client, node: &str) {
+    delete(client, format!("spec.nodeName={node}")).await;
+}
+
+/// Deletes the slices of a driver once it has been away for `grace`.
+pub(crate) async fn clean_when_gone(
+    client: Client,
+    node: String,
+    plugins: Arc<Plugins>,
+    grace: Duration,
+) {
+    let mut seen: Vec<String> = Vec::new();
+    let mut due: BTreeMap<String, Instant> = BTreeMap::new();
+    loop {
+        let changed = plugins.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        let connected = plugins.connected();
+        for driver in &connected {
+            due.remove(driver);
+            if !seen.contains(driver) {
+                seen.push(driver.clone());
+            }
+        }
+        for driver in seen.iter().filter(|driver| !connected.contains(driver)) {
+            // A timer that runs is not extended.
+            due.entry(driver.clone())
+                .or_insert_with(|| Instant::now() + grace);
+        }
+        let next = due.values().min().copied();
+        tokio::select! {
+            () = changed => continue,
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+        }
+        let now = Instant::now();
+        let late: Vec<String> = due
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(driver, _)| driver.clone())
+            .collect();
+        for driver in late {
+            tracing::info!(driver, "driver is gone, deleting its slices");
+            delete(
+                &client,
+                format!("spec.driver={driver},spec.nodeName={node}"),
+            )
+            .await;
+            due.remove(&driver);
+            seen.retain(|other| *other != driver);
+        }
+    }
+}
+
+async fn delete(client: &Client, selector: String) {
+    let api: Api<ResourceSlice> = Api::all(client.clone());
+    let mut delay = Duration::from_secs(1);
+    for _ in 0..100 {
+        let params = ListParams::default().fields(&selector);
+        match api
+            .delete_collection(&DeleteParams::default(), &params)
+            .await
+        {
+            Ok(_) => return,
+            // A cluster without DRA has no slices.
+            Err(kube::Error::Api(status)) if status.code == 404 => return,
+            Err(error) => tracing::warn!(selector, %error, "slices were not deleted"),
+        }
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(Duration::from_secs(300));
+    }
+}

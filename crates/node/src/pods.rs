@@ -1,0 +1,233 @@
+//! The pod loop: one worker task per pod.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::claims::Claims;
+use crate::config::Config;
+use crate::events::Recorder;
+use crate::runtime::{DynRuntime, Found};
+
+mod env;
+mod launch;
+mod state;
+mod status;
+#[cfg(test)]
+mod tests;
+mod volumes;
+mod worker;
+
+pub(crate) use state::ContainerState;
+pub(crate) use status::log_path;
+
+/// What a worker is told about its pod.
+#[derive(Debug, Clone)]
+pub(crate) struct Update {
+    pub(crate) pod: Arc<Pod>,
+    /// The object is gone from the API server.
+    pub(crate) deleted: bool,
+}
+
+/// Everything that workers share.
+pub(crate) struct Node {
+    pub(crate) client: Client,
+    pub(crate) config: Config,
+    pub(crate) runtime: DynRuntime,
+    pub(crate) claims: Claims,
+    pub(crate) events: Recorder,
+    /// Pods by UID, for the HTTPS API and PodResources.
+    pub(crate) pods: Mutex<HashMap<String, Entry>>,
+    pub(crate) shutdown: CancellationToken,
+}
+
+/// A pod with a worker.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) update: watch::Sender<Update>,
+    /// Its containers by name, kept up to date by the worker.
+    pub(crate) containers: Arc<Mutex<HashMap<String, ContainerState>>>,
+}
+
+impl Node {
+    /// Where a pod's volumes are.
+    pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.config.root_dir.join("pods").join(uid)
+    }
+
+    /// The pod of that name, the newest if an older one still terminates.
+    pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<(Arc<Pod>, Entry)> {
+        let pods = self.pods.lock();
+        let found = pods
+            .values()
+            .map(|entry| (Arc::clone(&entry.update.borrow().pod), entry.clone()));
+        found
+            .filter(|(pod, _)| {
+                pod.namespace().as_deref() == Some(namespace) && pod.name_any() == name
+            })
+            .max_by_key(|(pod, _)| pod.metadata.creation_timestamp.as_ref().map(|time| time.0))
+    }
+}
+
+/// What the API server says about the pods of a node.
+#[derive(Debug)]
+pub(crate) enum PodEvent {
+    /// A pod as it is now.
+    Applied(Pod),
+    /// It is gone.
+    Deleted(Pod),
+    /// All pods that exist were sent; the UIDs are those.
+    Synced(Vec<String>),
+}
+
+/// Watches the pods of one node.
+pub(crate) async fn source(client: Client, node: String, sender: mpsc::Sender<PodEvent>) {
+    let api: Api<Pod> = Api::all(client);
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    let stream = kube::runtime::WatchStreamExt::default_backoff(watcher(api, config));
+    let mut stream = std::pin::pin!(stream);
+    let mut seen = Vec::new();
+    while let Some(event) = stream.next().await {
+        let event = match event {
+            Ok(watcher::Event::Init) => {
+                seen.clear();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(pod)) => {
+                seen.push(pod.uid().unwrap_or_default());
+                PodEvent::Applied(pod)
+            }
+            Ok(watcher::Event::InitDone) => PodEvent::Synced(std::mem::take(&mut seen)),
+            Ok(watcher::Event::Apply(pod)) => PodEvent::Applied(pod),
+            Ok(watcher::Event::Delete(pod)) => PodEvent::Deleted(pod),
+            Err(error) => {
+                tracing::debug!(node, %error, "watching pods");
+                continue;
+            }
+        };
+        if sender.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Gives every pod its worker; ends when the source does.
+pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEvent>) {
+    let mut found: HashMap<String, Vec<Found>> = HashMap::new();
+    for container in node.runtime.recover().await {
+        found
+            .entry(container.owner.pod_uid.clone())
+            .or_default()
+            .push(container);
+    }
+    let mut synced = false;
+    while let Some(event) = events.recv().await {
+        match event {
+            PodEvent::Applied(pod) => apply(&node, pod, &mut found),
+            PodEvent::Deleted(pod) => delete(&node, &pod.uid().unwrap_or_default()),
+            PodEvent::Synced(uids) => {
+                // The watch was broken: deletions may have been missed.
+                let known: Vec<String> = node.pods.lock().keys().cloned().collect();
+                for uid in known.iter().filter(|uid| !uids.contains(uid)) {
+                    delete(&node, uid);
+                }
+                if !synced {
+                    synced = true;
+                    tokio::spawn(collect_garbage(
+                        Arc::clone(&node),
+                        std::mem::take(&mut found),
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn apply(node: &Arc<Node>, pod: Pod, found: &mut HashMap<String, Vec<Found>>) {
+    let uid = pod.uid().unwrap_or_default();
+    let update = Update {
+        pod: Arc::new(pod),
+        deleted: false,
+    };
+    let mut pods = node.pods.lock();
+    if let Some(entry) = pods.get(&uid) {
+        entry.update.send_replace(update);
+        return;
+    }
+    let (sender, receiver) = watch::channel(update);
+    let containers = Arc::default();
+    pods.insert(
+        uid.clone(),
+        Entry {
+            update: sender,
+            containers: Arc::clone(&containers),
+        },
+    );
+    drop(pods);
+    let recovered = found.remove(&uid).unwrap_or_default();
+    let node = Arc::clone(node);
+    tokio::spawn(async move {
+        worker::Worker::new(Arc::clone(&node), receiver, containers, recovered)
+            .run()
+            .await;
+        node.pods.lock().remove(&uid);
+    });
+}
+
+fn delete(node: &Arc<Node>, uid: &str) {
+    if let Some(entry) = node.pods.lock().get(uid) {
+        entry.update.send_modify(|update| update.deleted = true);
+    }
+}
+
+/// Removes what pods left behind that went away while the agent was not running: containers, claims, directories.
+/// Claims of pods without a worker are looked at again every minute.
+async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) {
+    let stops = orphans.values().flatten().map(|container| {
+        let node = Arc::clone(&node);
+        async move {
+            tracing::info!(
+                pod = container.owner.pod_name,
+                "stopping a container whose pod is gone"
+            );
+            node.runtime
+                .stop(container.running.id.clone(), Duration::from_secs(2))
+                .await;
+            node.runtime.remove(&container.running.id);
+        }
+    });
+    futures::future::join_all(stops).await;
+    for entry in std::fs::read_dir(node.config.root_dir.join("pods"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let uid = entry.file_name().to_string_lossy().into_owned();
+        if !node.pods.lock().contains_key(&uid) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    loop {
+        for uid in node.claims.pods() {
+            if node.pods.lock().contains_key(&uid) {
+                continue;
+            }
+            if let Err(error) = node.claims.unprepare(&uid).await {
+                tracing::warn!(pod = uid, error, "claims of a pod that is gone");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(60)) => {}
+            () = node.shutdown.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Environment and arguments of a container.
+
+use std::collections::{BTreeMap, HashMap};
+
+use allot_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
+use kube::{Api, Client, ResourceExt};
+
+use crate::claims::text;
+
+/// What a reference points to cannot be had; the container is not started until it can.
+pub(super) type Problem = String;
+
+/// Config maps and secrets of one namespace, each fetched once.
+pub(super) struct Sources {
+    client: Client,
+    namespace: String,
+    maps: HashMap<String, Option<BTreeMap<String, Vec<u8>>>>,
+    secrets: HashMap<String, Option<BTreeMap<String, Vec<u8>>>>,
+}
+
+impl Sources {
+    pub(super) fn new(client: Client, namespace: String) -> Self {
+        Self {
+            client,
+            namespace,
+            maps: HashMap::new(),
+            secrets: HashMap::new(),
+        }
+    }
+
+    /// The data of a config map; `None` when it does not exist and need not.
+    pub(super) async fn config_map(
+        &mut self,
+        name: &str,
+        optional: bool,
+    ) -> Result<Option<&BTreeMap<String, Vec<u8>>>, Problem> {
+        if !self.maps.contains_key(name) {
+            let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+            let found = api.get_opt(name).await.map_err(|error| text(&error))?;
+            let data = found.map(|map| {
+                let text = map
+                    .data
+                    .into_iter()
+                    .flatten()
+                    .map(|(key, value)| (key, value.into_bytes()));
+                let binary = map
+                    .binary_data
+                    .into_iter()
+                    .flatten()
+                    .map(|(key, value)| (key, value.0));
+                text.chain(binary).collect()
+            });
+            self.maps.insert(name.to_owned(), data);
+        }
+        match self.maps.get(name).and_then(Option::as_ref) {
+            None if !optional => Err(format!("configmap \"{name}\" not found")),
+            found => Ok(found),
+        }
+    }
+
+    /// The data of a secret.
+    pub(super) async fn secret(
+        &mut self,
+        name: &str,
+        optional: bool,
+    ) -> Result<Option<&BTreeMap<String, Vec<u8>>>, Problem> {
+        if !self.secrets.contains_key(name) {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+            let found = api.get_opt(name).await.map_err(|error| text(&error))?;
+            let data = found.map(|secret| {
+                secret
+                    .data
+                    .into_iter()
+                    .flatten()
+                    .map(|(key, value)| (key, value.0))
+                    .collect()
+            });
+            self.secrets.insert(name.to_owned(), data);
+        }
+        match self.secrets.get(name).and_then(Option::as_ref) {
+            None if !optional => Err(format!("secret \"{name}\" not found")),
+            found => Ok(found),
+        }
+    }
+}
+
+/// What the downward API knows besides the pod.
+pub(super) struct Downward<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) node: &'a str,
+    pub(super) address: String,
+    /// Allocatable resources of the node, for limits that are not set.
+    pub(super) allocatable: &'a BTreeMap<String, String>,
+}
+
+/// The whole environment, in order; later entries of a name win.
+pub(super) async fn environment(
+    downward: &Downward<'_>,
+    container: &Container,
+    sources: &mut Sources,
+) -> Result<Vec<(String, String)>, Problem> {
+    let mut env: Vec<(String, String)> = Vec::new();
+    for from in container.env_from.iter().flatten() {
+        let prefix = from.prefix.as_deref().unwrap_or_default();
+        let data = if let Some(map) = &from.config_map_ref {
+            sources
+                .config_map(&map.name, map.optional.unwrap_or(false))
+                .await?
+        } else if let Some(secret) = &from.secret_ref {
+            sources
+                .secret(&secret.name, secret.optional.unwrap_or(false))
+                .await?
+        } else {
+            None
+        };
+        for (key, value) in data.into_iter().flatten() {
+            env.push((
+                format!("{prefix}{key}"),
+                String::from_utf8_lossy(value).into_owned(),
+            ));
+        }
+    }
+    for variable in container.env.iter().flatten() {
+        let value = match &variable.value_from {
+            None => Some(expand(variable.value.as_deref().unwrap_or_default(), &env)),
+            Some(_) => referenced(downward, container, variable, sources).await?,
+        };
+        if let Some(value) = value {
+            env.push((variable.name.clone(), value));
+        }
+    }
+    Ok(env)
+}
+
+async fn referenced(
+    downward: &Downward<'_>,
+    container: &Container,
+    variable: &EnvVar,
+    sources: &mut Sources,
+) -> Result<Option<String>, Problem> {
+    let Some(from) = &variable.value_from else {
+        return Ok(None);
+    };
+    if let Some(field) = &from.field_ref {
+        return downward.field(&field.field_path).map(Some);
+    }
+    if let Some(resource) = &from.resource_field_ref {
+        let divisor = resource
+            .divisor
+            .as_ref()
+            .map_or("1", |divisor| divisor.0.as_str());
+        return downward
+            .resource(container, &resource.resource, divisor)
+            .map(Some);
+    }
+    let (kind, name, key, optional, data) = if let Some(map) = &from.config_map_key_ref {
+        let optional = map.optional.unwrap_or(false);
+        (
+            "ConfigMap",
+            &map.name,
+            &map.key,
+            optional,
+            sources.config_map(&map.name, optional).await?,
+        )
+    } else if let Some(secret) = &from.secret_key_ref {
+        let optional = secret.optional.unwrap_or(false);
+        (
+            "Secret",
+            &secret.name,
+            &secret.key,
+            optional,
+            sources.secret(&secret.name, optional).await?,
+        )
+    } else {
+        return Ok(None);
+    };
+    match data.and_then(|data| data.get(key)) {
+        Some(value) => Ok(Some(String::from_utf8_lossy(value).into_owned())),
+        None if optional => Ok(None),
+        None => {
+            let namespace = downward.pod.namespace().unwrap_or_default();
+            Err(format!(
+                "couldn't find key {key} in {kind} {namespace}/{name}"
+            ))
+        }
+    }
+}
+
+impl Downward<'_> {
+    /// A field of the pod, by the paths that the API permits.
+    pub(super) fn field(&self, path: &str) -> Result<String, Problem> {
+        let pod = self.pod;
+        let metadata = &pod.metadata;
+        let quoted = |map: Option<&BTreeMap<String, String>>| {
+            let lines = map
+                .into_iter()
+                .flatten()
+                .map(|(key, value)| format!("{key}={value:?}"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let subscript = |prefix: &str| {
+            path.strip_prefix(prefix)?
+                .strip_prefix("['")?
+                .strip_suffix("']")
+        };
+        let entry = |map: Option<&BTreeMap<String, String>>, key: &str| {
+            map.and_then(|map| map.get(key))
+                .cloned()
+                .unwrap_or_default()
+        };
+        if let Some(key) = subscript("metadata.labels") {
+            return Ok(entry(metadata.labels.as_ref(), key));
+        }
+        if let Some(key) = subscript("metadata.annotations") {
+            return Ok(entry(metadata.annotations.as_ref(), key));
+        }
+        match path {
+            "metadata.name" => Ok(pod.name_any()),
+            "metadata.namespace" => Ok(pod.namespace().unwrap_or_default()),
+            "metadata.uid" => Ok(pod.uid().unwrap_or_default()),
+            "metadata.labels" => Ok(quoted(metadata.labels.as_ref())),
+            "metadata.annotations" => Ok(quoted(metadata.annotations.as_ref())),
+            "spec.nodeName" => Ok(self.node.to_owned()),
+            "spec.serviceAccountName" => {
+                let spec = pod.spec.as_ref();
+                Ok(spec
+                    .and_then(|spec| spec.service_account_name.clone())
+                    .unwrap_or_else(|| "default".into()))
+            }
+            "status.hostIP" | "status.podIP" | "status.hostIPs" | "status.podIPs" => {
+                Ok(self.address.clone())
+            }
+            _ => Err(format!("unsupported fieldPath: {path}")),
+        }
+    }
+
+    /// A request or limit of a container in units of the divisor, rounded up.
+    pub(super) fn resource(
+        &self,
+        container: &Container,
+        resource: &str,
+        divisor: &str,
+    ) -> Result<String, Problem> {
+        let bad = |text: &str| format!("invalid quantity {text:?}");
+        let (kind, name) = resource
+            .split_once('.')
+            .ok_or_else(|| format!("unsupported container resource: {resource}"))?;
+        let resources = container.resources.as_ref();
+        let map = match kind {
+            "limits" => resources.and_then(|resources| resources.limits.as_ref()),
+            "requests" => resources.and_then(|resources| resources.requests.as_ref()),
+            _ => return Err(format!("unsupported container resource: {resource}")),
+        };
+        let text = map
+            .and_then(|map| map.get(name))
+            .map(|quantity| quantity.0.clone());
+        let text = match (text, kind) {
+            (Some(text), _) => text,
+            (None, "limits") => self
+                .allocatable
+                .get(name)
+                .cloned()
+                .unwrap_or_else(|| "0".into()),
+            (None, _) => "0".into(),
+        };
+        let quantity: Quantity = text.parse().map_err(|_| bad(&text))?;
+        let unit: Quantity = if divisor == "0" { "1" } else { divisor }
+            .parse()
+            .map_err(|_| bad(divisor))?;
+        let (value, unit) = match name {
+            "cpu" => (
+                i128::from(quantity.milli_value()),
+                i128::from(unit.milli_value()),
+            ),
+            _ => (i128::from(quantity.value()), i128::from(unit.value())),
+        };
+        let unit = unit.max(1);
+        Ok(((value + unit - 1) / unit).to_string())
+    }
+}
+
+/// Replaces `$(NAME)` by variables that are known; `$$` stands for a dollar sign; unknown names stay as they are.
+pub(super) fn expand(text: &str, env: &[(String, String)]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        if let Some(tail) = after.strip_prefix('$') {
+            out.push('$');
+            rest = tail;
+            continue;
+        }
+        let name = after
+            .strip_prefix('(')
+            .and_then(|tail| tail.split_once(')'));
+        match name {
+            Some((name, tail)) => {
+                match env.iter().rev().find(|(known, _)| known == name) {
+                    Some((_, value)) => out.push_str(value),
+                    None => out.push_str(&format!("$({name})")),
+                }
+                rest = tail;
+            }
+            None => {
+                out.push('$');
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}

@@ -1,0 +1,113 @@
+//! What a worker knows about its containers.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::runtime::Running;
+use crate::shim::spec::Exit;
+
+/// First wait before a restart, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// A container that ran this long starts with a fresh back-off.
+const CALM: Duration = Duration::from_secs(600);
+
+/// One container of a pod.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ContainerState {
+    pub(crate) phase: Phase,
+    /// How it ended before the current run.
+    pub(crate) last: Option<Terminated>,
+    pub(crate) restarts: u32,
+    pub(super) backoff: Duration,
+    pub(crate) retry_at: Option<Instant>,
+}
+
+/// The three states of the API.
+#[derive(Debug, Clone)]
+pub(crate) enum Phase {
+    Waiting { reason: String, message: String },
+    Running(Running),
+    Terminated(Terminated),
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self::waiting("ContainerCreating", "")
+    }
+}
+
+impl Phase {
+    pub(crate) fn waiting(reason: &str, message: impl Into<String>) -> Self {
+        Self::Waiting {
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// A container that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Terminated {
+    /// Empty if it never had one.
+    pub(crate) id: String,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) exit: Exit,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+impl Terminated {
+    pub(crate) fn new(running: &Running, exit: Exit) -> Self {
+        let reason = if exit.code == 0 { "Completed" } else { "Error" };
+        Self {
+            id: running.id.clone(),
+            started: Some(running.started),
+            exit,
+            reason,
+            message: String::new(),
+        }
+    }
+}
+
+impl ContainerState {
+    pub(crate) fn running(&self) -> Option<&Running> {
+        match &self.phase {
+            Phase::Running(running) => Some(running),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn terminated(&self) -> Option<&Terminated> {
+        match &self.phase {
+            Phase::Terminated(terminated) => Some(terminated),
+            _ => None,
+        }
+    }
+
+    /// It ran at least once.
+    pub(crate) fn started_once(&self) -> bool {
+        self.last.is_some() || !matches!(self.phase, Phase::Waiting { .. })
+    }
+
+    /// Decides when the next start may happen: the first restart at once, later ones after doubling waits. Returns the
+    /// wait.
+    pub(crate) fn plan_restart(&mut self, now: Instant, ran: Duration) -> Duration {
+        if ran >= CALM {
+            self.backoff = Duration::ZERO;
+        }
+        let wait = self.backoff;
+        self.backoff = if wait.is_zero() {
+            BACKOFF.0
+        } else {
+            (wait * 2).min(BACKOFF.1)
+        };
+        self.retry_at = Some(now + wait);
+        wait
+    }
+
+    pub(crate) fn may_start(&self, now: Instant) -> bool {
+        self.retry_at.is_none_or(|at| at <= now)
+    }
+}

@@ -1,0 +1,391 @@
+//! The status that a pod gets from its containers: pure.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::state::{ContainerState, Phase, Terminated};
+
+/// Where a container's output goes.
+pub(crate) fn log_path(root: &Path, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
+    let pod = format!(
+        "{}_{}_{}",
+        pod.namespace().unwrap_or_default(),
+        pod.name_any(),
+        pod.uid().unwrap_or_default()
+    );
+    root.join("logs")
+        .join(pod)
+        .join(container)
+        .join(format!("{attempt}.log"))
+}
+
+/// What the status is made of.
+pub(super) struct Input<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) containers: &'a HashMap<String, ContainerState>,
+    pub(super) runtime: &'a str,
+    pub(super) address: &'a str,
+    /// Volumes and claims are ready.
+    pub(super) sandbox: bool,
+    /// No container will be started any more.
+    pub(super) ending: bool,
+    pub(super) now: Timestamp,
+    /// When the agent first saw the pod.
+    pub(super) start: Timestamp,
+    /// Conditions as they were reported last: status and time of its last change.
+    pub(super) since: &'a HashMap<String, (String, Timestamp)>,
+}
+
+/// An init container that keeps running.
+pub(super) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// The restart policy of the pod.
+pub(super) fn restart_policy(pod: &Pod) -> &str {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.restart_policy.as_deref())
+        .unwrap_or("Always")
+}
+
+/// All init containers are done, sidecars have started.
+pub(super) fn initialized(pod: &Pod, containers: &HashMap<String, ContainerState>) -> bool {
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let started = pod
+        .spec
+        .iter()
+        .flat_map(|spec| &spec.containers)
+        .any(|container| {
+            containers
+                .get(&container.name)
+                .is_some_and(ContainerState::started_once)
+        });
+    started
+        || init.into_iter().all(|container| {
+            let Some(state) = containers.get(&container.name) else {
+                return false;
+            };
+            match is_sidecar(container) {
+                true => state.running().is_some(),
+                false => state.terminated().is_some_and(|end| end.exit.code == 0),
+            }
+        })
+}
+
+/// Pod phase by the kubelet's rules.
+pub(super) fn phase(input: &Input<'_>) -> &'static str {
+    let pod = input.pod;
+    let policy = restart_policy(pod);
+    let spec = pod.spec.as_ref();
+    let init = spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let failed_init = init
+        .into_iter()
+        .filter(|container| !is_sidecar(container))
+        .any(|container| {
+            let end = input
+                .containers
+                .get(&container.name)
+                .and_then(ContainerState::terminated);
+            end.is_some_and(|end| end.exit.code != 0) && policy == "Never"
+        });
+    if failed_init {
+        return "Failed";
+    }
+    if !initialized(pod, input.containers) {
+        return if input.ending { "Failed" } else { "Pending" };
+    }
+    let (mut running, mut waiting, mut failed) = (0, 0, 0);
+    for container in spec.iter().flat_map(|spec| &spec.containers) {
+        let Some(state) = input.containers.get(&container.name) else {
+            waiting += 1;
+            continue;
+        };
+        match &state.phase {
+            Phase::Running(_) => running += 1,
+            Phase::Terminated(end) if end.exit.code == 0 => {}
+            Phase::Terminated(_) => failed += 1,
+            // Between two runs.
+            Phase::Waiting { .. } if state.last.is_some() => failed += 1,
+            Phase::Waiting { .. } => waiting += 1,
+        }
+    }
+    if input.ending {
+        // Whatever never ran counts as failed.
+        return if failed + waiting + running > 0 {
+            "Failed"
+        } else {
+            "Succeeded"
+        };
+    }
+    match policy {
+        _ if waiting > 0 => "Pending",
+        _ if running > 0 => "Running",
+        "Always" => "Running",
+        _ if failed == 0 => "Succeeded",
+        "Never" => "Failed",
+        _ => "Running",
+    }
+}
+
+/// The fields of `status` that a kubelet owns.
+pub(super) fn status(input: &Input<'_>) -> Value {
+    let pod = input.pod;
+    let phase = phase(input);
+    let spec = pod.spec.clone().unwrap_or_default();
+    let over = phase == "Succeeded" || phase == "Failed";
+    let one = |container: &Container, init: bool| container_status(input, container, init);
+    let containers: Vec<Value> = spec
+        .containers
+        .iter()
+        .map(|container| one(container, false))
+        .collect();
+    let init: Vec<Value> = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .map(|container| one(container, true))
+        .collect();
+    let unready: Vec<&str> = containers
+        .iter()
+        .filter(|status| status["ready"] != json!(true))
+        .filter_map(|status| status["name"].as_str())
+        .collect();
+    let initialized = initialized(pod, input.containers);
+    let pending_init: Vec<&str> = init
+        .iter()
+        .filter(|status| status["ready"] != json!(true))
+        .filter_map(|status| status["name"].as_str())
+        .collect();
+    let list = |names: &[&str]| format!("[{}]", names.join(" "));
+    let ready = if over && phase == "Succeeded" {
+        Condition::no("PodCompleted", String::new())
+    } else if over {
+        Condition::no("PodFailed", String::new())
+    } else if unready.is_empty() {
+        Condition::yes()
+    } else {
+        Condition::no(
+            "ContainersNotReady",
+            format!("containers with unready status: {}", list(&unready)),
+        )
+    };
+    let init_condition = match (initialized, phase) {
+        (true, "Succeeded") => Condition {
+            status: "True",
+            reason: "PodCompleted",
+            message: String::new(),
+        },
+        (true, _) => Condition::yes(),
+        (false, _) => {
+            let text = format!("containers with incomplete status: {}", list(&pending_init));
+            Condition::no("ContainersNotInitialized", text)
+        }
+    };
+    let sandbox = Condition {
+        status: if input.sandbox { "True" } else { "False" },
+        reason: "",
+        message: String::new(),
+    };
+    let conditions: Vec<Value> = [
+        ("PodReadyToStartContainers", sandbox),
+        ("Initialized", init_condition),
+        ("Ready", gates(pod, &ready)),
+        ("ContainersReady", ready),
+    ]
+    .into_iter()
+    .map(|(kind, condition)| condition.json(input, kind))
+    .collect();
+    let mut status = json!({
+        "phase": phase,
+        "conditions": conditions,
+        "containerStatuses": containers,
+        "hostIP": input.address,
+        "hostIPs": [{"ip": input.address}],
+        "startTime": seconds(input.start),
+    });
+    if !init.is_empty() {
+        status["initContainerStatuses"] = json!(init);
+    }
+    if input.sandbox || over {
+        status["podIP"] = json!(input.address);
+        status["podIPs"] = json!([{"ip": input.address}]);
+    }
+    if let Some(generation) = pod.metadata.generation {
+        status["observedGeneration"] = json!(generation);
+    }
+    status
+}
+
+/// Times in the API have seconds.
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+struct Condition {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl Condition {
+    fn yes() -> Self {
+        Self {
+            status: "True",
+            reason: "",
+            message: String::new(),
+        }
+    }
+
+    fn no(reason: &'static str, message: String) -> Self {
+        Self {
+            status: "False",
+            reason,
+            message,
+        }
+    }
+
+    /// With the time of the last change of its status.
+    fn json(&self, input: &Input<'_>, kind: &str) -> Value {
+        let same = input
+            .since
+            .get(kind)
+            .filter(|(status, _)| status == self.status);
+        let since = same.map_or(input.now, |(_, time)| *time);
+        let mut condition = json!({
+            "type": kind, "status": self.status, "lastProbeTime": null, "lastTransitionTime": seconds(since),
+        });
+        // In a strategic merge null removes what an earlier status left.
+        condition["reason"] = if self.reason.is_empty() {
+            Value::Null
+        } else {
+            json!(self.reason)
+        };
+        condition["message"] = if self.message.is_empty() {
+            Value::Null
+        } else {
+            json!(self.message)
+        };
+        if let Some(generation) = input.pod.metadata.generation {
+            condition["observedGeneration"] = json!(generation);
+        }
+        condition
+    }
+}
+
+/// Ready also needs the conditions that the pod names as gates.
+fn gates(pod: &Pod, containers: &Condition) -> Condition {
+    let gates = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let missing: Vec<String> = gates
+        .filter(|gate| {
+            let conditions = pod
+                .status
+                .iter()
+                .flat_map(|status| status.conditions.iter().flatten());
+            !conditions
+                .into_iter()
+                .any(|c| c.type_ == gate.condition_type && c.status == "True")
+        })
+        .map(|gate| {
+            format!(
+                "corresponding condition of pod readiness gate \"{}\" is not \"True\".",
+                gate.condition_type
+            )
+        })
+        .collect();
+    if containers.status == "True" && !missing.is_empty() {
+        return Condition::no("ReadinessGatesNotReady", missing.join(" "));
+    }
+    Condition {
+        status: containers.status,
+        reason: containers.reason,
+        message: containers.message.clone(),
+    }
+}
+
+fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Value {
+    let waiting = ContainerState {
+        phase: default_phase(input, init),
+        ..ContainerState::default()
+    };
+    let state = input.containers.get(&container.name).unwrap_or(&waiting);
+    let uri = |id: &str| format!("{}://{id}", input.runtime);
+    let end = |end: &Terminated| {
+        let mut value = json!({
+            "exitCode": end.exit.code,
+            "reason": end.reason,
+            "finishedAt": seconds(end.exit.finished),
+            "startedAt": end.started.map(seconds),
+        });
+        if !end.message.is_empty() {
+            value["message"] = json!(end.message);
+        }
+        if !end.id.is_empty() {
+            value["containerID"] = json!(uri(&end.id));
+        }
+        json!({"terminated": value})
+    };
+    let (now, id) = match &state.phase {
+        Phase::Waiting { reason, message } => {
+            let mut value = json!({"reason": reason});
+            if !message.is_empty() {
+                value["message"] = json!(message);
+            }
+            (
+                json!({"waiting": value}),
+                state.last.as_ref().map(|last| last.id.as_str()),
+            )
+        }
+        Phase::Running(running) => (
+            json!({"running": {"startedAt": seconds(running.started)}}),
+            Some(running.id.as_str()),
+        ),
+        Phase::Terminated(terminated) => (end(terminated), Some(terminated.id.as_str())),
+    };
+    let ready = match (init && !is_sidecar(container), &state.phase) {
+        (true, Phase::Terminated(end)) => end.exit.code == 0,
+        (true, _) => false,
+        (false, phase) => matches!(phase, Phase::Running(_)),
+    };
+    let image = container.image.clone().unwrap_or_default();
+    let mut status = json!({
+        "name": container.name,
+        "image": image,
+        "imageID": "",
+        "ready": ready,
+        "started": matches!(state.phase, Phase::Running(_)),
+        "restartCount": state.restarts,
+        "state": now,
+        "lastState": state.last.as_ref().map_or(json!({}), end),
+    });
+    if let Some(id) = id.filter(|id| !id.is_empty()) {
+        status["containerID"] = json!(uri(id));
+    }
+    status
+}
+
+fn default_phase(input: &Input<'_>, init: bool) -> Phase {
+    let has_init = input
+        .pod
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.init_containers.iter().flatten().next().is_some());
+    match !init && has_init && !initialized(input.pod, input.containers) || (init && input.sandbox)
+    {
+        true => Phase::waiting("PodInitializing", ""),
+        false => Phase::waiting("ContainerCreating", ""),
+    }
+}

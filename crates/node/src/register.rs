@@ -1,0 +1,330 @@
+//! The Node object and its Lease.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::error::Error;
+
+/// What the status says besides the configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    /// Port of the HTTPS API.
+    pub(crate) port: Option<u16>,
+    /// Name and version of the runtime.
+    pub(crate) runtime: String,
+    /// What the runtime cannot do here; empty when all is well.
+    pub(crate) limitations: Vec<String>,
+}
+
+/// Condition that says whether containers are isolated as configured.
+const ISOLATION: &str = "ContainerIsolation";
+const LEASES: &str = "kube-node-lease";
+
+/// Creates the Node, or updates the one of an earlier run; retries until the API server answers.
+pub(crate) async fn register(
+    client: &Client,
+    config: &Config,
+    facts: &Facts,
+) -> Result<Node, Error> {
+    let api: Api<Node> = Api::all(client.clone());
+    let mut delay = std::time::Duration::from_millis(50);
+    loop {
+        match try_register(&api, config, facts).await {
+            Ok(node) => return Ok(node),
+            Err(kube::Error::Api(status))
+                if (status.code == 422 || status.code == 400) && !status.is_conflict() =>
+            {
+                let source = Box::new(kube::Error::Api(status));
+                return Err(Error::Register {
+                    name: config.node_name.clone(),
+                    source,
+                });
+            }
+            Err(error) => {
+                tracing::warn!(node = config.node_name, %error, "the node is not registered yet");
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(std::time::Duration::from_secs(7));
+            }
+        }
+    }
+}
+
+async fn try_register(
+    api: &Api<Node>,
+    config: &Config,
+    facts: &Facts,
+) -> Result<Node, kube::Error> {
+    let labels = labels(config);
+    let node = match api.get_opt(&config.node_name).await? {
+        Some(node) => {
+            let missing = labels.iter().any(|(key, value)| {
+                node.metadata
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get(key))
+                    != Some(value)
+            });
+            if missing {
+                let patch = json!({"metadata": {"labels": labels}});
+                api.patch(
+                    &config.node_name,
+                    &PatchParams::default(),
+                    &Patch::Merge(patch),
+                )
+                .await?
+            } else {
+                node
+            }
+        }
+        None => {
+            let metadata = ObjectMeta {
+                name: Some(config.node_name.clone()),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            };
+            let node = Node {
+                metadata,
+                ..Node::default()
+            };
+            match api.create(&PostParams::default(), &node).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    api.get(&config.node_name).await?
+                }
+                result => result?,
+            }
+        }
+    };
+    let status = status(config, facts, Some(&node));
+    let patch = json!({"status": status});
+    api.patch_status(
+        &config.node_name,
+        &PatchParams::default(),
+        &Patch::Strategic(patch),
+    )
+    .await
+}
+
+fn labels(config: &Config) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let mut labels = BTreeMap::from([
+        (
+            "kubernetes.io/hostname".to_owned(),
+            config.node_name.clone(),
+        ),
+        ("kubernetes.io/os".to_owned(), "linux".to_owned()),
+        ("kubernetes.io/arch".to_owned(), arch.to_owned()),
+        ("beta.kubernetes.io/os".to_owned(), "linux".to_owned()),
+        ("beta.kubernetes.io/arch".to_owned(), arch.to_owned()),
+    ]);
+    labels.extend(config.labels.clone());
+    labels
+}
+
+/// The whole status. Conditions keep the time of their last change from `before`.
+pub(crate) fn status(config: &Config, facts: &Facts, before: Option<&Node>) -> Value {
+    let capacity = capacity(config);
+    let mut status = json!({
+        "capacity": capacity,
+        "allocatable": capacity,
+        "addresses": [
+            {"type": "InternalIP", "address": config.address.to_string()},
+            {"type": "Hostname", "address": config.node_name},
+        ],
+        "conditions": conditions(facts, before),
+        "nodeInfo": node_info(facts),
+    });
+    if let Some(port) = facts.port {
+        status["daemonEndpoints"] = json!({"kubeletEndpoint": {"Port": port}});
+    }
+    status
+}
+
+fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
+    let now = Time(Timestamp::now());
+    let isolated = facts.limitations.is_empty();
+    let text = if isolated {
+        "containers have their own namespaces".to_owned()
+    } else {
+        facts.limitations.join("; ")
+    };
+    let all = [
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available".to_owned(),
+        ),
+        (
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure".to_owned(),
+        ),
+        (
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available".to_owned(),
+        ),
+        (
+            "Ready",
+            "True",
+            "KubeletReady",
+            "kubelet is posting ready status".to_owned(),
+        ),
+        (
+            ISOLATION,
+            if isolated { "True" } else { "False" },
+            if isolated { "Applied" } else { "NotApplied" },
+            text,
+        ),
+    ];
+    let old = before
+        .and_then(|node| node.status.as_ref())
+        .and_then(|status| status.conditions.as_deref());
+    all.into_iter()
+        .map(|(kind, status, reason, message)| {
+            let same = old
+                .unwrap_or_default()
+                .iter()
+                .find(|c| c.type_ == kind && c.status == status);
+            let since = same
+                .and_then(|c| c.last_transition_time.clone())
+                .unwrap_or_else(|| now.clone());
+            json!({
+                "type": kind, "status": status, "reason": reason, "message": message,
+                "lastHeartbeatTime": now, "lastTransitionTime": since,
+            })
+        })
+        .collect()
+}
+
+fn capacity(config: &Config) -> BTreeMap<String, String> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"))
+        .map_or_else(|| "1Gi".to_owned(), |kilobytes| format!("{kilobytes}Ki"));
+    let storage = rustix::fs::statvfs(&config.root_dir).map_or_else(
+        |_| "1Gi".to_owned(),
+        |stat| format!("{}Ki", stat.f_blocks * stat.f_frsize / 1024),
+    );
+    let mut capacity = BTreeMap::from([
+        ("cpu".to_owned(), cpus.to_string()),
+        ("memory".to_owned(), memory),
+        ("ephemeral-storage".to_owned(), storage),
+        ("pods".to_owned(), "110".to_owned()),
+        ("hugepages-1Gi".to_owned(), "0".to_owned()),
+        ("hugepages-2Mi".to_owned(), "0".to_owned()),
+    ]);
+    capacity.extend(config.capacity.clone());
+    capacity
+}
+
+fn node_info(facts: &Facts) -> Value {
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .map(|text| text.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let system = rustix::system::uname();
+    let os = read("/etc/os-release");
+    let image = os
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="))
+        .unwrap_or("Linux")
+        .trim_matches('"');
+    json!({
+        "machineID": read("/etc/machine-id"),
+        "systemUUID": read("/etc/machine-id"),
+        "bootID": read("/proc/sys/kernel/random/boot_id"),
+        "kernelVersion": system.release().to_string_lossy(),
+        "osImage": image,
+        "containerRuntimeVersion": facts.runtime,
+        "kubeletVersion": format!("v1.36.0+allot-{}", env!("CARGO_PKG_VERSION")),
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": if std::env::consts::ARCH == "x86_64" { "amd64" } else { std::env::consts::ARCH },
+    })
+}
+
+/// Renews the Lease for ever, and every five minutes the whole status.
+pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node: Node) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+    let nodes: Api<Node> = Api::all(client);
+    let mut ticks = tokio::time::interval(config.heartbeat);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let full = (300.0 / config.heartbeat.as_secs_f64()).ceil() as u64;
+    for tick in 0u64.. {
+        ticks.tick().await;
+        if let Err(error) = renew(&leases, &config, &node).await {
+            tracing::warn!(node = config.node_name, %error, "lease was not renewed");
+        }
+        if tick % full.max(1) == full.max(1) - 1 {
+            let patch = match nodes.get(&config.node_name).await {
+                Ok(before) => json!({"status": status(&config, &facts, Some(&before))}),
+                Err(_) => continue,
+            };
+            let params = PatchParams::default();
+            if let Err(error) = nodes
+                .patch_status(&config.node_name, &params, &Patch::Strategic(patch))
+                .await
+            {
+                tracing::warn!(node = config.node_name, %error, "node status was not updated");
+            }
+        }
+    }
+}
+
+async fn renew(leases: &Api<Lease>, config: &Config, node: &Node) -> Result<(), kube::Error> {
+    let now = MicroTime(Timestamp::now());
+    let patch = json!({"spec": {"renewTime": now, "holderIdentity": config.node_name}});
+    match leases
+        .patch(
+            &config.node_name,
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Err(kube::Error::Api(status)) if status.code == 404 => {}
+        result => return result.map(drop),
+    }
+    let lease = Lease {
+        metadata: ObjectMeta {
+            name: Some(config.node_name.clone()),
+            namespace: Some(LEASES.into()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".into(),
+                kind: "Node".into(),
+                name: config.node_name.clone(),
+                uid: node.metadata.uid.clone().unwrap_or_default(),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(config.node_name.clone()),
+            lease_duration_seconds: Some(config.heartbeat.as_secs() as i32 * 4),
+            renew_time: Some(now),
+            ..LeaseSpec::default()
+        }),
+    };
+    leases
+        .create(&PostParams::default(), &lease)
+        .await
+        .map(drop)
+}

@@ -1,0 +1,105 @@
+//! What runs containers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::shim::spec::{ContainerSpec, Exit, Owner};
+
+mod process;
+mod simulated;
+
+pub use process::Process;
+pub use simulated::Simulated;
+
+/// A container that was started.
+#[derive(Debug, Clone)]
+pub struct Running {
+    /// Identifies it to the runtime.
+    pub id: String,
+    /// When its program was started.
+    pub started: Timestamp,
+    /// Becomes `Some` when it ends.
+    pub exit: watch::Receiver<Option<Exit>>,
+}
+
+/// A container found after a restart of the agent, running or not.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The container.
+    pub running: Running,
+}
+
+/// A program that runs in a container beside its main one.
+pub struct Exec {
+    /// The process; its standard streams are pipes or a terminal.
+    pub child: tokio::process::Child,
+    /// The other side of the terminal, if there is one.
+    pub terminal: Option<std::os::fd::OwnedFd>,
+}
+
+/// Why a container could not be started.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);
+
+/// A container runtime.
+pub trait Runtime: Send + Sync + 'static {
+    /// Name for container ids and `nodeInfo`, such as `process`.
+    fn name(&self) -> &'static str;
+
+    /// What this runtime cannot do on this host, for people; empty when all is well.
+    fn limitations(&self) -> Vec<String>;
+
+    /// Starts a container under an id that was never used. `annotations` are the pod's.
+    fn start(
+        &self,
+        id: String,
+        spec: ContainerSpec,
+        annotations: &BTreeMap<String, String>,
+    ) -> BoxFuture<'_, Result<Running, StartError>>;
+
+    /// Containers of an earlier run of the agent.
+    fn recover(&self) -> BoxFuture<'_, Vec<Found>>;
+
+    /// Ends a container: politely, and after `grace` by force. Returns when it has ended.
+    fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()>;
+
+    /// Forgets a container that has ended.
+    fn remove(&self, id: &str);
+
+    /// Starts a further program in a running container.
+    ///
+    /// # Errors
+    /// The container is gone, or this runtime has no processes.
+    fn exec(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec>;
+}
+
+/// A shared runtime.
+pub type DynRuntime = Arc<dyn Runtime>;
+
+/// A new container id: 32 hexadecimal digits.
+pub fn new_id() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// Waits for the end of a container.
+pub async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
+    match exit.wait_for(Option::is_some).await {
+        Ok(value) => value.clone().unwrap_or(Exit {
+            code: 255,
+            finished: Timestamp::now(),
+        }),
+        // Whoever watched it is gone: nobody knows how it ended.
+        Err(_) => Exit {
+            code: 255,
+            finished: Timestamp::now(),
+        },
+    }
+}

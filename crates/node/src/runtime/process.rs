@@ -1,0 +1,349 @@
+//! Containers as processes of this host, each behind a shim of its own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde::Deserialize;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::sync::watch;
+
+use super::{Exec, Found, Running, Runtime, StartError, ended};
+use crate::error::Error;
+use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, State};
+
+/// A shim answers within milliseconds; a host that swaps may need longer.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The runtime with processes.
+#[derive(Debug)]
+pub struct Process {
+    directory: PathBuf,
+    shim: Vec<OsString>,
+    isolation: Isolation,
+    reasons: Vec<String>,
+    containers: Mutex<HashMap<String, Container>>,
+}
+
+#[derive(Debug, Clone)]
+struct Container {
+    state: State,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+#[derive(Deserialize)]
+struct Probe {
+    isolation: Isolation,
+    reasons: Vec<String>,
+}
+
+impl Process {
+    /// A runtime that keeps its state below `directory`; finds out what the kernel permits.
+    ///
+    /// # Errors
+    /// The directory or the helper cannot be used.
+    pub async fn new(directory: PathBuf, shim: Vec<OsString>) -> Result<Self, Error> {
+        let shim = match shim.is_empty() {
+            false => shim,
+            true => {
+                let this = std::env::current_exe().map_err(|source| Error::Io {
+                    path: "/proc/self/exe".into(),
+                    source,
+                })?;
+                vec![this.into(), "node-shim".into()]
+            }
+        };
+        let trial = directory.join(format!("probe-{}", std::process::id()));
+        std::fs::create_dir_all(&trial).map_err(|source| Error::Io {
+            path: trial.clone(),
+            source,
+        })?;
+        let failed = |reason: String| Error::Shim {
+            program: shim[0].to_string_lossy().into_owned(),
+            reason,
+        };
+        let output = Command::new(&shim[0])
+            .args(&shim[1..])
+            .arg("probe")
+            .arg(&trial)
+            .stdin(Stdio::null())
+            .output();
+        let output = output.await.map_err(|error| failed(error.to_string()))?;
+        let _ = std::fs::remove_dir_all(&trial);
+        let probe: Probe = serde_json::from_slice(&output.stdout).map_err(|error| {
+            failed(format!(
+                "{error}; it said {}",
+                String::from_utf8_lossy(&output.stderr)
+            ))
+        })?;
+        Ok(Self {
+            directory,
+            shim,
+            isolation: probe.isolation,
+            reasons: probe.reasons,
+            containers: Mutex::default(),
+        })
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.shim[0]);
+        command.args(&self.shim[1..]).arg(verb);
+        command
+    }
+
+    async fn launch(&self, id: &str, mut spec: ContainerSpec) -> Result<Running, StartError> {
+        let fail = |text: String| StartError(text);
+        spec.isolation = self.isolation;
+        spec.hidden.push(self.directory.clone());
+        let directory = self.directory.join(id);
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| fail(format!("{}: {error}", directory.display())))?;
+        spec::write(&directory.join(spec::SPEC), &spec).map_err(fail)?;
+        let errors = std::fs::File::create(directory.join("shim.log"))
+            .map_err(|error| fail(error.to_string()))?;
+        let mut child = self
+            .command("run")
+            .arg(&directory)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .map_err(|error| fail(format!("container helper: {error}")))?;
+        let stdout = child
+            .stdout
+            .take()
+            .ok_or_else(|| fail("container helper has no output".into()))?;
+        let mut line = String::new();
+        let read =
+            tokio::time::timeout(START_TIMEOUT, BufReader::new(stdout).read_line(&mut line)).await;
+        let answer = match read {
+            Ok(Ok(_)) => serde_json::from_str(&line)
+                .map_err(|error| fail(format!("container helper: {error}")))?,
+            Ok(Err(error)) => Answer::Failed(format!("container helper: {error}")),
+            Err(_) => Answer::Failed("container helper did not answer".into()),
+        };
+        let state = match answer {
+            Answer::Started(state) => state,
+            Answer::Failed(reason) => {
+                let _ = child.start_kill();
+                let _ = child.wait().await;
+                let _ = std::fs::remove_dir_all(&directory);
+                return Err(StartError(reason));
+            }
+        };
+        let started = state.started;
+        let over = async move {
+            let _ = child.wait().await;
+        };
+        let exit = self.watch(id, state, directory, over);
+        Ok(Running {
+            id: id.to_owned(),
+            started,
+            exit,
+        })
+    }
+
+    /// Reports the end of a container when `over` completes, which is when its shim ends.
+    fn watch(
+        &self,
+        id: &str,
+        state: State,
+        directory: PathBuf,
+        over: impl Future<Output = ()> + Send + 'static,
+    ) -> watch::Receiver<Option<Exit>> {
+        let (sender, exit) = watch::channel(None);
+        self.containers.lock().insert(
+            id.to_owned(),
+            Container {
+                state,
+                exit: exit.clone(),
+            },
+        );
+        tokio::spawn(async move {
+            over.await;
+            sender.send_replace(Some(how_it_ended(&directory)));
+        });
+        exit
+    }
+
+    fn adopt(&self, id: &str, directory: &Path) -> Option<Found> {
+        let spec: ContainerSpec = spec::read(&directory.join(spec::SPEC)).ok()?;
+        // Without state the program never ran, or the shim was killed at once.
+        let state: State = spec::read(&directory.join(spec::STATE)).ok()?;
+        let started = state.started;
+        let alive = spec::start_time(state.shim) == Some(state.shim_start);
+        let shim = Pid::from_raw(state.shim).filter(|_| alive);
+        let over = shim.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
+        let exit = self.watch(id, state, directory.to_owned(), async move {
+            // SAFETY: an OwnedFd always yields the same descriptor and keeps it open until it is dropped.
+            let over = over.and_then(|fd: OwnedFd| unsafe { AsyncFd::register(fd) }.ok());
+            if let Some(over) = over {
+                let _ = over.readable().await;
+            }
+        });
+        Some(Found {
+            owner: spec.owner,
+            running: Running {
+                id: id.to_owned(),
+                started,
+                exit,
+            },
+        })
+    }
+
+    fn signal(&self, container: &Container, signal: Signal) {
+        let State { pid, pid_start, .. } = container.state;
+        if let Some(pid) = Pid::from_raw(pid).filter(|_| spec::start_time(pid) == Some(pid_start)) {
+            // Gone between the look and the signal is as good as gone.
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+}
+
+/// What the shim wrote down; when it was killed, so was the container.
+fn how_it_ended(directory: &Path) -> Exit {
+    spec::read(&directory.join(spec::EXIT)).unwrap_or_else(|_| Exit {
+        code: 137,
+        finished: Timestamp::now(),
+    })
+}
+
+impl Runtime for Process {
+    fn name(&self) -> &'static str {
+        "process"
+    }
+
+    fn limitations(&self) -> Vec<String> {
+        match self.isolation {
+            Isolation::Namespaces => Vec::new(),
+            Isolation::UserNamespace => {
+                vec!["containers run as the agent's user in a user namespace".into()]
+            }
+            Isolation::None => {
+                let mut all = vec![
+                    "namespaces are not permitted here: containers are plain processes, mounts and device nodes are \
+                     not applied"
+                        .to_owned(),
+                ];
+                all.extend(self.reasons.clone());
+                all
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        id: String,
+        spec: ContainerSpec,
+        _: &BTreeMap<String, String>,
+    ) -> BoxFuture<'_, Result<Running, StartError>> {
+        async move { self.launch(&id, spec).await }.boxed()
+    }
+
+    fn recover(&self) -> BoxFuture<'_, Vec<Found>> {
+        let entries = std::fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let mut found = Vec::new();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match self.adopt(&name, &entry.path()) {
+                Some(container) => found.push(container),
+                None => {
+                    let _ = std::fs::remove_dir_all(entry.path());
+                }
+            }
+        }
+        std::future::ready(found).boxed()
+    }
+
+    fn stop(&self, id: String, grace: Duration) -> BoxFuture<'_, ()> {
+        async move {
+            let Some(mut container) = self.containers.lock().get(&id).cloned() else {
+                return;
+            };
+            if container.exit.borrow().is_some() {
+                return;
+            }
+            if !grace.is_zero() {
+                self.signal(&container, Signal::TERM);
+                if tokio::time::timeout(grace, ended(&mut container.exit))
+                    .await
+                    .is_ok()
+                {
+                    return;
+                }
+            }
+            self.signal(&container, Signal::KILL);
+            ended(&mut container.exit).await;
+        }
+        .boxed()
+    }
+
+    fn remove(&self, id: &str) {
+        self.containers.lock().remove(id);
+        let directory = self.directory.join(id);
+        if let Err(error) = std::fs::remove_dir_all(&directory) {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
+            }
+        }
+    }
+
+    fn exec(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec> {
+        let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "container not running");
+        let container = self.containers.lock().get(id).cloned().ok_or_else(gone)?;
+        if container.exit.borrow().is_some() {
+            return Err(gone());
+        }
+        let directory = self.directory.join(id);
+        let file = directory.join(format!("exec-{}.json", super::new_id()));
+        let spec = ExecSpec {
+            directory,
+            args,
+            tty,
+        };
+        spec::write(&file, &spec).map_err(std::io::Error::other)?;
+        let mut command = self.command("exec");
+        command.arg(&file).env_clear().kill_on_drop(true);
+        let terminal = if tty {
+            let (master, slave) = open_terminal()?;
+            command
+                .stdin(slave.try_clone()?)
+                .stdout(slave.try_clone()?)
+                .stderr(slave);
+            Some(master)
+        } else {
+            command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            None
+        };
+        Ok(Exec {
+            child: command.spawn()?,
+            terminal,
+        })
+    }
+}
+
+/// A new pseudo-terminal: master and slave.
+fn open_terminal() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    Ok((master, slave))
+}

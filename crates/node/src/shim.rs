@@ -1,0 +1,50 @@
+//! The helper process behind every container of the process runtime: `allot node-shim`.
+//!
+//! One shim per container. It enters namespaces, sets up the file system, starts the program, copies its output to
+//! the log, and writes down how it ended. It outlives the agent: a restarted agent finds the
+//! state files and goes on.
+//!
+//! Invariants:
+//! - single-threaded from start to end, no async runtime: it forks, and what it does between fork and exec is only safe
+//!   in a process with one thread;
+//! - everything it needs is in the container's directory (`spec.json`); everything it knows is written there
+//!   (`state.json` once the program runs, `exit.json` at the end), each file replaced as a whole;
+//! - when the shim dies, the container dies with it.
+//!
+//! Processes: the shim supervises; its child is the init of the container (PID 1 of the PID namespace), which
+//! forwards signals and collects orphans; the init's child is the program. With an init even a program that was not
+//! written to be PID 1 reacts to SIGTERM.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+mod exec;
+mod init;
+mod log;
+mod rootfs;
+pub mod spec;
+mod supervise;
+mod sys;
+
+pub use log::format_line;
+
+/// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
+/// thread is started; never returns.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let code = match args
+        .iter()
+        .map(|arg| arg.to_str().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["run", directory] => supervise::run(Path::new(directory)),
+        ["exec", file] => exec::run(Path::new(file)),
+        ["probe", directory] => supervise::probe(Path::new(directory)),
+        _ => {
+            eprintln!("usage: node-shim run <directory> | exec <file> | probe <directory>");
+            2
+        }
+    };
+    std::process::exit(code)
+}

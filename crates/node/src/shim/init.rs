@@ -1,0 +1,136 @@
+//! Inside of the container: the init process and the program.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Pid, WaitOptions};
+
+use super::rootfs;
+use super::spec::{ContainerSpec, Isolation};
+use super::supervise::code;
+use super::sys::{self, Fork};
+
+/// What the init is given by the shim.
+pub(super) struct Setup<'a> {
+    pub(super) spec: &'a ContainerSpec,
+    pub(super) directory: &'a Path,
+    /// Ends when the shim has mapped the user ids.
+    pub(super) go: OwnedFd,
+    /// For the text of what went wrong; closed by a successful exec.
+    pub(super) failing: OwnedFd,
+    pub(super) stdio: [OwnedFd; 3],
+}
+
+/// The init process.
+pub(super) fn main(setup: Setup<'_>) -> ! {
+    let Setup {
+        spec,
+        directory,
+        go,
+        failing,
+        stdio,
+    } = setup;
+    sys::die_with_parent();
+    let _ = File::from(go).read(&mut [0]);
+    let mut failing = File::from(failing);
+    if spec.isolation != Isolation::None {
+        if let Err(problem) = rootfs::enter(spec, directory) {
+            let _ = failing.write_all(problem.as_bytes());
+            std::process::exit(1);
+        }
+    }
+    sys::block_signals();
+    let program = match sys::fork(0) {
+        Ok(Fork::Parent(pid)) => pid,
+        Ok(Fork::Child) => {
+            sys::die_with_parent();
+            let problem = exec(spec, stdio);
+            let _ = failing.write_all(problem.as_bytes());
+            std::process::exit(127)
+        }
+        Err(error) => {
+            let _ = failing.write_all(format!("fork: {error}").as_bytes());
+            std::process::exit(1)
+        }
+    };
+    drop((failing, stdio));
+    let code = watch(program);
+    if spec.isolation == Isolation::None {
+        // Without a PID namespace the rest of the process group would stay behind.
+        let _ = rustix::process::kill_process_group(program, rustix::process::Signal::KILL);
+    }
+    std::process::exit(code)
+}
+
+/// Forwards signals and collects orphans until the program ends; returns its exit code.
+pub(super) fn watch(program: Pid) -> i32 {
+    loop {
+        match sys::next_signal() {
+            libc::SIGCHLD => {
+                while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+                    if pid == program {
+                        return code(status);
+                    }
+                }
+            }
+            signal => sys::kill(program, signal),
+        }
+    }
+}
+
+/// Becomes the program; returns only what went wrong.
+fn exec(spec: &ContainerSpec, stdio: [OwnedFd; 3]) -> String {
+    let [input, output, errors] = stdio;
+    let result = rustix::stdio::dup2_stdin(&input)
+        .and_then(|()| rustix::stdio::dup2_stdout(&output))
+        .and_then(|()| rustix::stdio::dup2_stderr(&errors));
+    if let Err(error) = result {
+        return format!("standard streams: {error}");
+    }
+    drop((input, output, errors));
+    become_program(spec, &spec.args, spec.tty)
+}
+
+/// The last steps, the same for a container's program and for later ones.
+pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -> String {
+    let _ = rustix::process::setsid();
+    if tty {
+        let _ = rustix::process::ioctl_tiocsctty(rustix::stdio::stdin());
+    }
+    let Some((program, rest)) = args.split_first() else {
+        return "no command specified".into();
+    };
+    let cwd = spec.cwd.as_deref().unwrap_or("/");
+    if let Err(error) = std::env::set_current_dir(cwd) {
+        return format!("chdir to cwd ({cwd:?}) set in config.json failed: {error}");
+    }
+    if !spec.privileged && spec.isolation == Isolation::Namespaces {
+        sys::drop_capabilities();
+    }
+    if spec.isolation != Isolation::UserNamespace {
+        if let Err(error) = sys::become_user(spec.user, spec.group, &spec.groups) {
+            return format!("user {:?}, group {:?}: {error}", spec.user, spec.group);
+        }
+    }
+    let env = spec
+        .env
+        .iter()
+        .filter_map(|variable| variable.split_once('='));
+    sys::reset_signals();
+    // Command::exec looks the program up in the PATH of this environment.
+    let error = Command::new(program)
+        .args(rest)
+        .env_clear()
+        .envs(env)
+        .exec();
+    match error.kind() {
+        std::io::ErrorKind::NotFound if !program.contains('/') => {
+            format!("exec: {program:?}: executable file not found in $PATH")
+        }
+        _ => format!("exec: {program:?}: {error}"),
+    }
+}

@@ -1,0 +1,170 @@
+//! The files through which agent and shim talk.
+
+use std::path::{Path, PathBuf};
+
+use allot_cdi::DeviceNode;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What the shim is told, `spec.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContainerSpec {
+    /// Whose container it is; the agent finds it again by this.
+    pub owner: Owner,
+    /// Program and arguments.
+    pub args: Vec<String>,
+    /// Environment, `NAME=value`.
+    pub env: Vec<String>,
+    /// Working directory in the container; `/` when absent.
+    pub cwd: Option<String>,
+    /// Host name in the container.
+    pub hostname: String,
+    /// Bind mounts, in order.
+    pub mounts: Vec<Mount>,
+    /// Device nodes, besides the usual ones.
+    pub devices: Vec<DeviceNode>,
+    /// Directories of the host that the container must not see.
+    pub hidden: Vec<PathBuf>,
+    /// A terminal instead of pipes.
+    pub tty: bool,
+    /// Keep standard input open for attach.
+    pub stdin: bool,
+    /// User; that of the agent when absent.
+    pub user: Option<u32>,
+    /// Group.
+    pub group: Option<u32>,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// Keep all capabilities and allow new privileges.
+    pub privileged: bool,
+    /// Where the output goes.
+    pub log: PathBuf,
+    /// Which namespaces to use.
+    pub isolation: Isolation,
+}
+
+/// The container as the API knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Its namespace.
+    pub pod_namespace: String,
+    /// Its name.
+    pub pod_name: String,
+    /// Name of the container.
+    pub container: String,
+    /// How often it was started before.
+    pub attempt: u32,
+}
+
+/// How much of the host is hidden.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Isolation {
+    /// Own namespaces, as root.
+    Namespaces,
+    /// Own namespaces inside of a user namespace.
+    UserNamespace,
+    /// A process group with an environment, nothing else.
+    #[default]
+    None,
+}
+
+/// A bind mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Path on the host, without symbolic links.
+    pub source: PathBuf,
+    /// Path in the container.
+    pub target: PathBuf,
+    /// Not writable.
+    pub read_only: bool,
+}
+
+/// A program was started, `state.json`. Also the shim's answer to the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// PID of the container's init on the host.
+    pub pid: i32,
+    /// Its start time in clock ticks after boot, which tells it from a later process with the same PID.
+    pub pid_start: u64,
+    /// PID of the shim.
+    pub shim: i32,
+    /// Start time of the shim.
+    pub shim_start: u64,
+    /// When the program was started.
+    pub started: Timestamp,
+}
+
+/// A program ended, `exit.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code; 128 + signal number when killed.
+    pub code: i32,
+    /// When.
+    pub finished: Timestamp,
+}
+
+/// The shim's answer to the agent: one line of JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answer {
+    /// The program runs.
+    Started(State),
+    /// It does not, and never did.
+    Failed(String),
+}
+
+/// A further program in a running container: a file whose path is the argument of `exec`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExecSpec {
+    /// Directory of the container.
+    pub directory: PathBuf,
+    /// Program and arguments.
+    pub args: Vec<String>,
+    /// Standard input is a terminal.
+    pub tty: bool,
+}
+
+/// Name of [`ContainerSpec`]'s file.
+pub const SPEC: &str = "spec.json";
+/// Name of [`State`]'s file.
+pub const STATE: &str = "state.json";
+/// Name of [`Exit`]'s file.
+pub const EXIT: &str = "exit.json";
+/// Socket for attach.
+pub const ATTACH: &str = "attach.sock";
+
+/// Reads one of the files.
+///
+/// # Errors
+/// Missing or damaged, with the path.
+pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Replaces one of the files.
+///
+/// # Errors
+/// Those of the file system, with the path.
+pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), String> {
+    let bytes =
+        serde_json::to_vec(value).map_err(|error| format!("{}: {error}", path.display()))?;
+    allot_cdi::file::write_atomic(path, &bytes, 0o600)
+        .map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Start time of a process in clock ticks after boot; `None` when there is no such process (any more).
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the name in parentheses and may contain anything.
+    let rest = &stat[stat.rfind(')')? + 2..];
+    let mut fields = rest.split(' ');
+    // A zombie has ended, only nobody has asked for its status.
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}

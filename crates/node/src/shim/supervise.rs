@@ -1,0 +1,343 @@
+//! The shim itself: starts the container and sees it through.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
+
+use super::log::Lines;
+use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
+use super::sys::{self, Fork};
+use super::{init, rootfs};
+
+/// Namespaces of a container.
+fn flags(isolation: Isolation) -> i32 {
+    let own = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    match isolation {
+        Isolation::Namespaces => own,
+        Isolation::UserNamespace => own | libc::CLONE_NEWUSER,
+        Isolation::None => 0,
+    }
+}
+
+/// Runs the container in `directory`; returns the exit code of the shim.
+pub(super) fn run(directory: &Path) -> i32 {
+    match start(directory) {
+        Ok((container, state)) => {
+            answer(&Answer::Started(state));
+            let code = container.supervise();
+            let exit = Exit {
+                code,
+                finished: Timestamp::now(),
+            };
+            match spec::write(&directory.join(spec::EXIT), &exit) {
+                Ok(()) => 0,
+                Err(error) => {
+                    eprintln!("{error}");
+                    1
+                }
+            }
+        }
+        Err(error) => {
+            answer(&Answer::Failed(error));
+            1
+        }
+    }
+}
+
+/// Tells the agent, and lets go of it: standard output is its pipe.
+fn answer(answer: &Answer) {
+    let mut line = serde_json::to_string(answer).unwrap_or_default();
+    line.push('\n');
+    // If the agent is gone by now, the next one reads state.json.
+    let _ = std::io::stdout().write_all(line.as_bytes());
+    if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stdin(&null);
+    }
+}
+
+struct Container {
+    pid: Pid,
+    log: File,
+    /// Output with the lines in the making; a terminal has one stream only.
+    streams: Vec<(OwnedFd, Lines)>,
+}
+
+/// A pair of pipe ends that no other program inherits.
+fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+        .map_err(|error| format!("pipe: {error}"))
+}
+
+fn start(directory: &Path) -> Result<(Container, State), String> {
+    let spec: ContainerSpec = spec::read(&directory.join(spec::SPEC))?;
+    if spec.args.is_empty() {
+        return Err("no command specified".into());
+    }
+    // A session of its own: signals from the agent's terminal are not for containers.
+    let _ = rustix::process::setsid();
+    // Orphans of a container without a PID namespace come here and are not left to the host.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    if let Some(parent) = spec.log.parent() {
+        std::fs::create_dir_all(parent)
+            .map_err(|error| format!("{}: {error}", parent.display()))?;
+    }
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&spec.log)
+        .map_err(|error| format!("{}: {error}", spec.log.display()))?;
+
+    let (go, going) = pipe()?;
+    let (failure, failing) = pipe()?;
+    let (stdio, streams) = stdio(&spec)?;
+    let pid = match sys::fork(flags(spec.isolation)) {
+        Ok(Fork::Child) => {
+            drop(going);
+            drop(failure);
+            drop(streams);
+            drop(log);
+            let setup = init::Setup {
+                spec: &spec,
+                directory,
+                go,
+                failing,
+                stdio,
+            };
+            init::main(setup)
+        }
+        Ok(Fork::Parent(pid)) => pid,
+        Err(error) => return Err(format!("clone: {error}")),
+    };
+    drop((go, failing, stdio));
+    if spec.isolation == Isolation::UserNamespace {
+        map_ids(pid)?;
+    }
+    drop(going);
+    let mut problem = String::new();
+    File::from(failure)
+        .read_to_string(&mut problem)
+        .map_err(|error| error.to_string())?;
+    if !problem.is_empty() {
+        let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+        return Err(problem);
+    }
+    let raw = pid.as_raw_nonzero().get();
+    let shim = rustix::process::getpid().as_raw_nonzero().get();
+    let state = State {
+        pid: raw,
+        // A program may have ended already; nobody will look for its start time then.
+        pid_start: spec::start_time(raw).unwrap_or_default(),
+        shim,
+        shim_start: spec::start_time(shim).unwrap_or_default(),
+        started: Timestamp::now(),
+    };
+    spec::write(&directory.join(spec::STATE), &state)?;
+    Ok((Container { pid, log, streams }, state))
+}
+
+/// Maps the agent's user and group to root of the namespace.
+fn map_ids(pid: Pid) -> Result<(), String> {
+    let pid = pid.as_raw_nonzero();
+    let put = |file: &str, text: &str| {
+        std::fs::write(format!("/proc/{pid}/{file}"), text)
+            .map_err(|error| format!("/proc/{pid}/{file}: {error}"))
+    };
+    put("setgroups", "deny")?;
+    put(
+        "uid_map",
+        &format!("0 {} 1\n", rustix::process::geteuid().as_raw()),
+    )?;
+    put(
+        "gid_map",
+        &format!("0 {} 1\n", rustix::process::getegid().as_raw()),
+    )
+}
+
+/// Descriptors for the program (input, output, errors) and the shim's ends of the outputs.
+type Stdio = ([OwnedFd; 3], Vec<(OwnedFd, Lines)>);
+
+fn stdio(spec: &ContainerSpec) -> Result<Stdio, String> {
+    let null = |error: std::io::Error| format!("/dev/null: {error}");
+    if spec.tty {
+        let (master, slave) = terminal()?;
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|error| error.to_string());
+        let fds = [copy(&slave)?, copy(&slave)?, slave];
+        return Ok((fds, vec![(master, Lines::new("stdout"))]));
+    }
+    let input = OwnedFd::from(File::open("/dev/null").map_err(null)?);
+    let (out, output) = pipe()?;
+    let (err, errors) = pipe()?;
+    Ok((
+        [input, output, errors],
+        vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],
+    ))
+}
+
+/// A new pseudo-terminal: master and slave.
+fn terminal() -> Result<(OwnedFd, OwnedFd), String> {
+    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let open = || {
+        let master = openpt(flags)?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        let slave = ioctl_tiocgptpeer(&master, flags)?;
+        rustix::io::Result::Ok((master, slave))
+    };
+    open().map_err(|error| format!("terminal: {error}"))
+}
+
+impl Container {
+    /// Copies output until the program has ended and all is read; returns its exit code.
+    fn supervise(mut self) -> i32 {
+        let ended = match rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) {
+            Ok(ended) => ended,
+            Err(_) => return self.wait(),
+        };
+        let mut buffer = vec![0u8; 32 * 1024];
+        loop {
+            let mut watched: Vec<PollFd<'_>> = self
+                .streams
+                .iter()
+                .map(|(fd, _)| PollFd::new(fd, PollFlags::IN))
+                .collect();
+            watched.push(PollFd::new(&ended, PollFlags::IN));
+            if poll(&mut watched, None).is_err() {
+                continue;
+            }
+            let events: Vec<PollFlags> = watched.iter().map(PollFd::revents).collect();
+            let over = !events[events.len() - 1].is_empty();
+            let mut at = 0;
+            self.streams.retain_mut(|(fd, lines)| {
+                let ready = !events[at].is_empty();
+                at += 1;
+                !ready || copy(fd.as_fd(), lines, &mut self.log, &mut buffer)
+            });
+            if over {
+                break;
+            }
+        }
+        // Output that was written before the end; a process that escaped may hold the pipe open for ever.
+        for (fd, lines) in &mut self.streams {
+            while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, &mut buffer) {}
+            let _ = lines.finish(&mut self.log);
+        }
+        self.wait()
+    }
+
+    fn wait(&self) -> i32 {
+        loop {
+            match rustix::process::waitpid(Some(self.pid), WaitOptions::empty()) {
+                Ok(Some((_, status))) => return code(status),
+                Ok(None) | Err(rustix::io::Errno::INTR) => {}
+                // Cannot happen to our own child; 255 is what containerd reports for an unknown status.
+                Err(_) => return 255,
+            }
+        }
+    }
+}
+
+/// Exit code in the way of shells and container runtimes.
+pub(super) fn code(status: WaitStatus) -> i32 {
+    status
+        .exit_status()
+        .or_else(|| status.terminating_signal().map(|signal| 128 + signal))
+        .unwrap_or(255)
+}
+
+fn readable(fd: &OwnedFd) -> bool {
+    let mut watched = [PollFd::new(fd, PollFlags::IN)];
+    let now = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(poll(&mut watched, Some(&now)), Ok(n) if n > 0)
+}
+
+/// Copies what there is; false at the end of the stream (for a terminal that is an error, EIO).
+fn copy(fd: BorrowedFd<'_>, lines: &mut Lines, log: &mut File, buffer: &mut [u8]) -> bool {
+    match rustix::io::read(fd, &mut *buffer) {
+        Ok(0) => {}
+        Ok(n) => {
+            if let Err(error) = lines.push(log, &buffer[..n]) {
+                // The container goes on; a full disk must not stop it.
+                eprintln!("log: {error}");
+            }
+            return true;
+        }
+        Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return true,
+        Err(_) => {}
+    }
+    let _ = lines.finish(log);
+    false
+}
+
+/// Finds out which isolation works here, using `directory` for the attempt; prints it as JSON with the reasons why
+/// better ones do not.
+pub(super) fn probe(directory: &Path) -> i32 {
+    let mut reasons = Vec::new();
+    let candidates = if rustix::process::geteuid().is_root() {
+        vec![Isolation::Namespaces, Isolation::UserNamespace]
+    } else {
+        vec![Isolation::UserNamespace]
+    };
+    for isolation in candidates {
+        match attempt(directory, isolation) {
+            Ok(()) => return print(isolation, &reasons),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    print(Isolation::None, &reasons)
+}
+
+fn print(isolation: Isolation, reasons: &[String]) -> i32 {
+    println!(
+        "{}",
+        serde_json::json!({"isolation": isolation, "reasons": reasons})
+    );
+    0
+}
+
+fn attempt(directory: &Path, isolation: Isolation) -> Result<(), String> {
+    let (go, going) = pipe()?;
+    let (failure, failing) = pipe()?;
+    let pid = match sys::fork(flags(isolation)).map_err(|error| format!("clone: {error}"))? {
+        Fork::Child => {
+            drop((going, failure));
+            let _ = File::from(go).read(&mut [0]);
+            let spec = ContainerSpec {
+                isolation,
+                hostname: "probe".into(),
+                ..ContainerSpec::default()
+            };
+            if let Err(problem) = rootfs::enter(&spec, directory) {
+                let _ = File::from(failing).write_all(problem.as_bytes());
+            }
+            std::process::exit(0)
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((go, failing));
+    let mapped = if isolation == Isolation::UserNamespace {
+        map_ids(pid)
+    } else {
+        Ok(())
+    };
+    drop(going);
+    let mut problem = String::new();
+    let read = File::from(failure).read_to_string(&mut problem);
+    let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+    mapped?;
+    read.map_err(|error| error.to_string())?;
+    if problem.is_empty() {
+        Ok(())
+    } else {
+        Err(problem)
+    }
+}
