@@ -1,7 +1,8 @@
 //! Conversion between the versions of a kind, without loss.
 //!
-//! Only v1beta1 differs in structure: its device requests are flat where the others have `exactly`, and its devices
-//! keep everything but their name in `basic`. Members that this crate does not know travel with the part of the
+//! v1beta1 differs in structure: its device requests are flat where the others have `exactly`, and its devices keep
+//! everything but their name in `basic`. v1alpha3 of 1.31 to 1.33 is like it, with capacities as plain quantities; what
+//! it had for allocation by drivers (`spec.controller` and the like) is kept as unknown members. Members that this crate does not know travel with the part of the
 //! object they were found in, so that fields of newer releases survive a round trip.
 
 use serde_json::{Map, Value};
@@ -37,7 +38,7 @@ pub enum Error {
 /// The kind does not exist in one of the versions, or the value is not an object.
 pub fn convert(kind: Kind, from: Version, to: Version, mut value: Value) -> Result<Value, Error> {
     for version in [from, to] {
-        if !kind.versions().contains(&version) {
+        if !exists(kind, version) {
             return Err(Error::NoSuchVersion { kind, version });
         }
     }
@@ -45,13 +46,63 @@ pub fn convert(kind: Kind, from: Version, to: Version, mut value: Value) -> Resu
         return Err(Error::NotAnObject(kind));
     };
     root.insert("apiVersion".to_owned(), Value::from(to.api_version()));
-    match (from, to) {
-        (Version::V1Beta1, Version::V1Beta1) => {}
-        (Version::V1Beta1, _) => from_v1beta1(kind, &mut value),
-        (_, Version::V1Beta1) => to_v1beta1(kind, &mut value),
-        _ => {}
+    if from == to {
+        return Ok(value);
+    }
+    if from == Version::V1Alpha3 {
+        devices_of_v1alpha3(kind, &mut value, nest_capacity);
+    }
+    if is_flat(from) && !is_flat(to) {
+        from_v1beta1(kind, &mut value);
+    } else if !is_flat(from) && is_flat(to) {
+        to_v1beta1(kind, &mut value);
+    }
+    if to == Version::V1Alpha3 {
+        devices_of_v1alpha3(kind, &mut value, flatten_capacity);
     }
     Ok(value)
+}
+
+/// Whether some release had the kind in the version.
+fn exists(kind: Kind, version: Version) -> bool {
+    kind.versions().contains(&version) || kind.versions().contains(&Version::V1)
+}
+
+/// Whether requests are flat and devices are not.
+fn is_flat(version: Version) -> bool {
+    matches!(version, Version::V1Beta1 | Version::V1Alpha3)
+}
+
+fn devices_of_v1alpha3(kind: Kind, value: &mut Value, change: fn(&mut Value)) {
+    if kind != Kind::ResourceSlice {
+        return;
+    }
+    let Some(spec) = value.get_mut("spec") else {
+        return;
+    };
+    for device in items_mut(spec, "devices") {
+        let capacity = device.pointer_mut("/basic/capacity").and_then(object);
+        capacity
+            .into_iter()
+            .flatten()
+            .for_each(|(_, member)| change(member));
+    }
+}
+
+fn nest_capacity(capacity: &mut Value) {
+    if !capacity.is_object() {
+        *capacity = serde_json::json!({"value": capacity});
+    }
+}
+
+/// A capacity with more than a value has no older form and stays.
+fn flatten_capacity(capacity: &mut Value) {
+    if let Some(map) = object(capacity)
+        && map.len() == 1
+        && let Some(value) = map.remove("value")
+    {
+        *capacity = value;
+    }
 }
 
 /// Brings an object in hub form into the canonical form in which upstream would return it: empty members that

@@ -34,7 +34,7 @@ pub fn default(kind: Kind, version: Version, value: &mut Value, now: Timestamp) 
             if let Some(spec) = value.get_mut("spec") {
                 for device in items_mut(spec, "devices") {
                     let device = match version {
-                        Version::V1Beta1 => device.get_mut("basic"),
+                        Version::V1Beta1 | Version::V1Alpha3 => device.get_mut("basic"),
                         _ => Some(device),
                     };
                     if let Some(device) = device {
@@ -69,7 +69,7 @@ fn claim_spec(version: Version, spec: &mut Value) {
         return;
     };
     for request in items_mut(devices, "requests") {
-        if version == Version::V1Beta1 {
+        if matches!(version, Version::V1Beta1 | Version::V1Alpha3) {
             // A request without a class is one with alternatives; it must not become an exact one.
             if !request.text("deviceClassName").is_empty() {
                 allocation_mode(request);

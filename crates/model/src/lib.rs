@@ -31,6 +31,7 @@
 pub mod admin;
 pub mod authorize;
 pub mod availability;
+pub mod classic;
 pub mod convert;
 pub mod defaults;
 pub mod features;

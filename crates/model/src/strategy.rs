@@ -54,8 +54,7 @@ pub fn prepare_for_update(
     count_generation(kind, value, old);
 }
 
-/// Prepares an object whose status replaces that of `old`: the spec and all metadata but the labels upstream lets
-/// through are those of `old`, and the status of devices that are no longer allocated goes away.
+/// Prepares an object whose status replaces that of `old`: the spec and nearly all metadata are those of `old`, and the status of devices that are no longer allocated goes away.
 pub fn prepare_for_status_update(kind: Kind, value: &mut Value, old: &Value, features: &Features) {
     copy(value, old, "spec");
     reset_metadata(value, old);
@@ -164,7 +163,7 @@ fn set_generation(value: &mut Value, generation: i64) {
     }
 }
 
-fn copy(value: &mut Value, old: &Value, key: &str) {
+pub(crate) fn copy(value: &mut Value, old: &Value, key: &str) {
     match old.get(key) {
         Some(member) => set(value, key, member.clone()),
         None => remove(value, key),
@@ -172,7 +171,7 @@ fn copy(value: &mut Value, old: &Value, key: &str) {
 }
 
 /// Metadata is not writable through `/status`, except what identifies the write.
-fn reset_metadata(value: &mut Value, old: &Value) {
+pub(crate) fn reset_metadata(value: &mut Value, old: &Value) {
     let Some(metadata) = value.get_mut("metadata") else {
         return;
     };

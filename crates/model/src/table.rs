@@ -22,7 +22,7 @@ pub struct Column {
     pub priority: i32,
 }
 
-const fn text(name: &'static str, description: &'static str) -> Column {
+pub(crate) const fn text(name: &'static str, description: &'static str) -> Column {
     Column {
         name,
         kind: "string",
@@ -32,14 +32,14 @@ const fn text(name: &'static str, description: &'static str) -> Column {
     }
 }
 
-const NAME: Column = Column {
+pub(crate) const NAME: Column = Column {
     name: "Name",
     kind: "string",
     format: "name",
     description: "Name of the object.",
     priority: 0,
 };
-const AGE: Column = text("Age", "Time since the object was created.");
+pub(crate) const AGE: Column = text("Age", "Time since the object was created.");
 
 /// The columns of a kind's table.
 pub fn columns(kind: Kind) -> &'static [Column] {
@@ -215,7 +215,7 @@ fn pool_status_row(value: &Value, now: Timestamp) -> Vec<Value> {
     cells
 }
 
-fn since(time: &Value, now: Timestamp, unset: &str) -> String {
+pub(crate) fn since(time: &Value, now: Timestamp, unset: &str) -> String {
     match time.as_str().and_then(shape::time) {
         Some(time) => human_duration(now.duration_since(time).as_secs()),
         None => unset.to_owned(),

@@ -7,18 +7,18 @@
 //! together the way the API server does.
 
 mod capacity;
-mod claim;
+pub(crate) mod claim;
 mod class;
-mod common;
+pub(crate) mod common;
 mod conditions;
 pub mod meta;
-mod names;
-mod node_selector;
+pub(crate) mod names;
+pub(crate) mod node_selector;
 mod opaque;
 
 pub mod pod;
 mod pool_status;
-mod slice;
+pub(crate) mod slice;
 mod status;
 mod taint;
 mod template;
@@ -78,17 +78,17 @@ pub fn warnings(kind: Kind, value: &Value) -> Vec<String> {
     )]
 }
 
-/// The warning that goes with every answer in a version that is on its way out; `None` for others.
+/// The warning that goes with every answer in a version that is on its way out; `None` for v1.
 ///
 /// The releases are those of Kubernetes 1.36's life cycle tables.
 pub fn deprecation_warning(kind: Kind, version: crate::kind::Version) -> Option<String> {
     use crate::kind::Version;
     let (since, gone) = match (kind, version) {
-        (_, Version::V1) | (Kind::DeviceTaintRule, Version::V1Beta2) => return None,
-        (Kind::ResourcePoolStatusRequest, Version::V1Alpha3) => (39, 42),
-        (_, Version::V1Beta2) => (36, 39),
+        (_, Version::V1) => return None,
+        (Kind::ResourcePoolStatusRequest, Version::V1Alpha3)
+        | (Kind::DeviceTaintRule, Version::V1Beta2) => (39, 42),
+        (_, Version::V1Beta2 | Version::V1Alpha3) => (36, 39),
         (_, Version::V1Beta1) => (35, 38),
-        (_, Version::V1Alpha3) => (36, 39),
     };
     let api_version = version.api_version();
     Some(format!(

@@ -61,6 +61,34 @@ fn a_false_in_v1_is_lost_in_v1beta1() {
 }
 
 #[test]
+fn v1alpha3_has_plain_capacities() {
+    let old = json!({"spec": {"devices": [{"name": "d", "basic": {"capacity": {"m": "1Gi"}}}]}});
+    let hub = convert(
+        Kind::ResourceSlice,
+        Version::V1Alpha3,
+        Version::V1,
+        old.clone(),
+    )
+    .unwrap();
+    assert_eq!(
+        hub["spec"]["devices"],
+        json!([{"name": "d", "capacity": {"m": {"value": "1Gi"}}}])
+    );
+    let back = convert(Kind::ResourceSlice, Version::V1, Version::V1Alpha3, hub).unwrap();
+    assert_eq!(back["spec"], old["spec"]);
+    let claim = json!({"spec": {"controller": "c", "devices": {"requests": [{"name": "r", "deviceClassName": "k"}]}}});
+    let hub = convert(
+        Kind::ResourceClaim,
+        Version::V1Alpha3,
+        Version::V1,
+        claim.clone(),
+    )
+    .unwrap();
+    let back = convert(Kind::ResourceClaim, Version::V1, Version::V1Alpha3, hub).unwrap();
+    assert_eq!(back["spec"], claim["spec"]);
+}
+
+#[test]
 fn versions_a_kind_does_not_have_are_refused() {
     let error = convert(
         Kind::DeviceTaintRule,

@@ -1,10 +1,10 @@
 //! v1alpha3 as 1.31 to 1.33 had it: like v1beta1, except for what was left of allocation by drivers.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Context;
 use crate::kind::{Kind, Version};
-use crate::view::{View, items_mut, object, remove};
+use crate::view::{View, remove};
 
 impl<'a> Context<'a> {
     pub(super) fn alpha3(&mut self, kind: &str, document: &'a Value) {
@@ -21,17 +21,12 @@ impl<'a> Context<'a> {
                         remove(spec, "suitableNodes");
                     }
                 }
-                self.modern(Kind::DeviceClass, Version::V1Beta1, value);
+                self.modern(Kind::DeviceClass, Version::V1Alpha3, value);
             }
             "ResourceClaim" | "ResourceClaimTemplate" => {
                 self.claim_of_alpha3(kind, document, value)
             }
-            "ResourceSlice" => {
-                if let Some(spec) = value.get_mut("spec") {
-                    items_mut(spec, "devices").for_each(capacity_values);
-                }
-                self.modern(Kind::ResourceSlice, Version::V1Beta1, value);
-            }
+            "ResourceSlice" => self.modern(Kind::ResourceSlice, Version::V1Alpha3, value),
             "PodSchedulingContext" => {
                 self.note(
                     &["kind"],
@@ -104,18 +99,6 @@ impl<'a> Context<'a> {
         } else {
             Kind::ResourceClaim
         };
-        self.modern(kind, Version::V1Beta1, value);
-    }
-}
-
-/// Capacities were plain quantities.
-fn capacity_values(device: &mut Value) {
-    let Some(capacity) = device.pointer_mut("/basic/capacity").and_then(object) else {
-        return;
-    };
-    for (_, value) in capacity {
-        if !value.is_object() {
-            *value = json!({"value": value});
-        }
+        self.modern(kind, Version::V1Alpha3, value);
     }
 }

@@ -5,7 +5,7 @@ use super::Ty::{self, Bool, Int, List, Map, Meta, Quantity, Raw, Text, Time};
 use super::{Field, Presence, Struct};
 use crate::kind::Kind;
 
-const fn f(json: &'static str, go: &'static str, ty: Ty, presence: Presence) -> Field {
+pub(crate) const fn f(json: &'static str, go: &'static str, ty: Ty, presence: Presence) -> Field {
     Field {
         json,
         go,
@@ -14,21 +14,21 @@ const fn f(json: &'static str, go: &'static str, ty: Ty, presence: Presence) -> 
     }
 }
 
-const fn plain(fields: &'static [Field]) -> Struct {
+pub(crate) const fn plain(fields: &'static [Field]) -> Struct {
     Struct {
         fields,
         tagged: false,
     }
 }
 
-const fn tagged(fields: &'static [Field]) -> Struct {
+pub(crate) const fn tagged(fields: &'static [Field]) -> Struct {
     Struct {
         fields,
         tagged: true,
     }
 }
 
-const TEXTS: Ty = List(&Text);
+pub(crate) const TEXTS: Ty = List(&Text);
 
 /// The structure of a kind's hub form.
 pub(crate) const fn of(kind: Kind) -> Ty {
@@ -249,7 +249,7 @@ static CONDITION: Struct = tagged(&[
     f("message", "message", Text, Keep),
 ]);
 
-static NODE_SELECTOR: Struct = plain(&[f(
+pub(crate) static NODE_SELECTOR: Struct = plain(&[f(
     "nodeSelectorTerms",
     "NodeSelectorTerms",
     NODE_SELECTOR_TERMS,

@@ -14,7 +14,7 @@ use crate::limits;
 use crate::shape::{self, tables};
 use crate::view::View;
 
-pub(super) fn create(claim: &Value, features: &Features) -> ErrorList {
+pub(crate) fn create(claim: &Value, features: &Features) -> ErrorList {
     let mut errors = meta::object_meta(
         claim.at("metadata"),
         true,
@@ -26,7 +26,7 @@ pub(super) fn create(claim: &Value, features: &Features) -> ErrorList {
 }
 
 /// The spec cannot change, so nothing in it is judged again.
-pub(super) fn update(claim: &Value, old: &Value) -> ErrorList {
+pub(crate) fn update(claim: &Value, old: &Value) -> ErrorList {
     let path = Path::new("metadata");
     let mut errors = meta::object_meta(claim.at("metadata"), true, rules::dns1123_subdomain, &path);
     errors.extend(meta::object_meta_update(
@@ -45,7 +45,7 @@ pub(super) fn update(claim: &Value, old: &Value) -> ErrorList {
 }
 
 /// An error when the values differ, showing the new one as upstream does.
-pub(super) fn immutable(ty: shape::Ty, value: &Value, old: &Value, path: &Path) -> Option<Error> {
+pub(crate) fn immutable(ty: shape::Ty, value: &Value, old: &Value, path: &Path) -> Option<Error> {
     if shape::equal(ty, value, old) {
         return None;
     }
@@ -60,7 +60,7 @@ pub(super) fn immutable(ty: shape::Ty, value: &Value, old: &Value, path: &Path) 
 }
 
 /// Checks a claim spec, also that inside a template.
-pub(super) fn spec(spec: &Value, features: &Features, path: &Path) -> ErrorList {
+pub(crate) fn spec(spec: &Value, features: &Features, path: &Path) -> ErrorList {
     let devices = spec.at("devices");
     let path = path.child("devices");
     let names = RequestNames::of(devices);
@@ -164,13 +164,13 @@ fn wanted(wanted: &Value, features: &Features, path: &Path) -> ErrorList {
 }
 
 /// An unknown value of an enumeration; upstream shows such values as JSON.
-pub(super) fn not_supported(path: &Path, value: &str, supported: &[&str]) -> Error {
+pub(crate) fn not_supported(path: &Path, value: &str, supported: &[&str]) -> Error {
     let shown = BadValue::raw(allot_apimachinery::quote::go_json(&Value::from(value)));
     Error::not_supported(path, shown, supported)
 }
 
 /// Checks CEL selectors. `stored` ones were accepted before and are not compiled again.
-pub(super) fn selectors(
+pub(crate) fn selectors(
     selectors: &[Value],
     features: &Features,
     stored: bool,
@@ -209,10 +209,10 @@ fn expression_error(expression: &str, features: &Features, path: &Path) -> Optio
     }
 }
 
-pub(super) const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
+pub(crate) const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
 /// Checks a toleration, in a request or in a result.
-pub(super) fn toleration(toleration: &Value, path: &Path) -> ErrorList {
+pub(crate) fn toleration(toleration: &Value, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let key = toleration.text("key");
     if !key.is_empty() {
@@ -275,10 +275,10 @@ fn constraint(
 }
 
 /// The names of a claim's requests with those of their alternatives.
-pub(super) struct RequestNames<'a>(BTreeMap<&'a str, BTreeSet<&'a str>>);
+pub(crate) struct RequestNames<'a>(BTreeMap<&'a str, BTreeSet<&'a str>>);
 
 impl<'a> RequestNames<'a> {
-    pub(super) fn of(devices: &'a Value) -> RequestNames<'a> {
+    pub(crate) fn of(devices: &'a Value) -> RequestNames<'a> {
         let alternatives = |request: &'a Value| {
             request
                 .list("firstAvailable")
@@ -300,14 +300,14 @@ impl<'a> RequestNames<'a> {
     }
 
     /// Checks a list of references, which may not name anything twice.
-    pub(super) fn references(&self, references: &[Value], path: &Path) -> ErrorList {
+    pub(crate) fn references(&self, references: &[Value], path: &Path) -> ErrorList {
         let check =
             |item: &Value, path: &Path| self.reference(item.as_str().unwrap_or_default(), path);
         set(references, limits::REQUESTS, path, check, itself)
     }
 
     /// Checks a reference to a request, or to an alternative as `request/alternative`.
-    pub(super) fn reference(&self, name: &str, path: &Path) -> ErrorList {
+    pub(crate) fn reference(&self, name: &str, path: &Path) -> ErrorList {
         const TEXT: &str = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
         let mut segments = name.split('/');
         let (request, alternative) = (segments.next().unwrap_or_default(), segments.next());

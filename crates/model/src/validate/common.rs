@@ -9,7 +9,7 @@ use crate::view::Entries;
 
 /// Checks every item, unless there are more than `max`: then only that is reported, so that a huge object costs
 /// nothing.
-pub(super) fn list(
+pub(crate) fn list(
     items: &[Value],
     max: usize,
     path: &Path,
@@ -26,7 +26,7 @@ pub(super) fn list(
 }
 
 /// As [`list`], and no two items may have the same key.
-pub(super) fn set<K: Ord + Clone + Into<BadValue>>(
+pub(crate) fn set<K: Ord + Clone + Into<BadValue>>(
     items: &[Value],
     max: usize,
     path: &Path,
@@ -48,13 +48,13 @@ pub(super) fn set<K: Ord + Clone + Into<BadValue>>(
 }
 
 /// A string item as a key of [`set`].
-pub(super) fn itself(item: &Value) -> String {
+pub(crate) fn itself(item: &Value) -> String {
     item.as_str().unwrap_or_default().to_owned()
 }
 
 /// Checks keys and values of a map, unless there are more than `max`. Keys longer than `show` bytes are shortened
 /// in paths.
-pub(super) fn map(
+pub(crate) fn map(
     entries: Entries<'_>,
     max: usize,
     show: usize,
@@ -74,7 +74,7 @@ pub(super) fn map(
 }
 
 /// Cuts the middle out of a text that is longer than `max` bytes, at least 16.
-pub(super) fn shorten(text: &str, max: usize) -> String {
+pub(crate) fn shorten(text: &str, max: usize) -> String {
     const ELLIPSIS: &[u8] = b"...";
     let max = max.max(16);
     if text.len() <= max {
@@ -92,7 +92,7 @@ pub(super) fn shorten(text: &str, max: usize) -> String {
 }
 
 /// One error per text, about `value`.
-pub(super) fn invalid(path: &Path, value: &str, texts: Vec<String>) -> ErrorList {
+pub(crate) fn invalid(path: &Path, value: &str, texts: Vec<String>) -> ErrorList {
     texts
         .into_iter()
         .map(|text| Error::invalid(path, value, text))

@@ -6,25 +6,25 @@ use allot_apimachinery::names;
 use super::common::invalid;
 use crate::limits;
 
-pub(super) fn label(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn label(value: &str, path: &Path) -> ErrorList {
     invalid(path, value, names::dns1123_label(value))
 }
 
-pub(super) fn subdomain(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn subdomain(value: &str, path: &Path) -> ErrorList {
     invalid(path, value, names::dns1123_subdomain(value))
 }
 
 /// The name of a label, a taint or a condition.
-pub(super) fn label_name(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn label_name(value: &str, path: &Path) -> ErrorList {
     invalid(path, value, names::qualified_name(value))
 }
 
-pub(super) fn label_value(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn label_value(value: &str, path: &Path) -> ErrorList {
     invalid(path, value, names::label_value(value))
 }
 
 /// A driver name follows the rules of CSI drivers: upper case is tolerated.
-pub(super) fn driver(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn driver(value: &str, path: &Path) -> ErrorList {
     if value.is_empty() {
         return vec![Error::required(path, "")];
     }
@@ -41,7 +41,7 @@ pub(super) fn driver(value: &str, path: &Path) -> ErrorList {
 }
 
 /// A pool name is one or more DNS subdomains separated by slashes.
-pub(super) fn pool(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn pool(value: &str, path: &Path) -> ErrorList {
     if value.is_empty() {
         return vec![Error::required(path, "")];
     }
@@ -53,7 +53,7 @@ pub(super) fn pool(value: &str, path: &Path) -> ErrorList {
     errors
 }
 
-pub(super) fn device_class(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn device_class(value: &str, path: &Path) -> ErrorList {
     if value.is_empty() {
         vec![Error::required(path, "")]
     } else {
@@ -62,7 +62,7 @@ pub(super) fn device_class(value: &str, path: &Path) -> ErrorList {
 }
 
 /// The name of an attribute or capacity: a C identifier, or a domain, a slash and a C identifier.
-pub(super) fn qualified(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn qualified(value: &str, path: &Path) -> ErrorList {
     let mut parts = value.split('/');
     match (parts.next(), parts.next(), parts.next()) {
         (Some(identifier), None, _) => c_identifier(identifier, path),
@@ -83,7 +83,7 @@ pub(super) fn qualified(value: &str, path: &Path) -> ErrorList {
 }
 
 /// A qualified name that must have a domain.
-pub(super) fn fully_qualified(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn fully_qualified(value: &str, path: &Path) -> ErrorList {
     let mut errors = qualified(value, path);
     if !value.contains('/') {
         let text = "a fully qualified name must be a domain and a name separated by a slash";
@@ -102,7 +102,7 @@ fn c_identifier(value: &str, path: &Path) -> ErrorList {
 }
 
 /// A share ID: an RFC 4122 UUID in lower case with dashes.
-pub(super) fn uid(value: &str, path: &Path) -> ErrorList {
+pub(crate) fn uid(value: &str, path: &Path) -> ErrorList {
     if let Err(text) = parse_uuid(value.as_bytes()) {
         return vec![Error::invalid(
             path,

@@ -8,7 +8,7 @@ use super::names;
 use crate::view::{View, texts};
 
 /// Checks a `NodeSelector`.
-pub(super) fn node_selector(selector: &Value, path: &Path) -> ErrorList {
+pub(crate) fn node_selector(selector: &Value, path: &Path) -> ErrorList {
     let path = path.child("nodeSelectorTerms");
     let terms = selector.list("nodeSelectorTerms");
     if terms.is_empty() {

@@ -344,9 +344,14 @@ fn text_value(text: &str, path: &Path) -> Option<Error> {
     (text.len() > limits::ATTRIBUTE_VALUE).then(|| Error::too_long(path, limits::ATTRIBUTE_VALUE))
 }
 
+/// Whether a text is a version of semver.org 2.0.0.
+pub(crate) fn is_version(text: &str) -> bool {
+    SEMVER.as_ref().is_some_and(|semver| semver.is_match(text))
+}
+
 fn version_value(text: &str, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
-    if !SEMVER.as_ref().is_some_and(|semver| semver.is_match(text)) {
+    if !is_version(text) {
         errors.push(Error::invalid(
             path,
             text,
