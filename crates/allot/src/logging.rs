@@ -1,10 +1,13 @@
 //! Logs on standard error, the same for every command.
 
+use std::io::IsTerminal;
+
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
 /// Flags that every command takes.
 #[derive(Debug, clap::Args)]
+#[group(id = "logging")]
 pub struct Args {
     /// Log more: -v informs, -v=2 and above debug. RUST_LOG overrides
     #[arg(short, long, global = true, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
@@ -40,6 +43,7 @@ pub fn init(args: &Args, default: &str) {
     });
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     // A second call in one process changes nothing.
     let _ = match args.log_format {

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Flags of `allot apiserver`.
 #[derive(Debug, clap::Args)]
+#[group(id = "apiserver")]
 pub struct Args {
     /// Directory of the store, certificates and keys
     #[arg(long, value_name = "DIR")]

@@ -31,6 +31,9 @@ struct Gpu {
     /// Directory for CDI files; <kubelet-dir>/cdi when absent
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
+    /// Stop when standard input ends, as it does with the process that started this one
+    #[arg(long, hide = true)]
+    exit_with_parent: bool,
     /// How many GPUs the node has
     #[arg(long, default_value_t = 8)]
     num_devices: usize,
@@ -40,6 +43,13 @@ struct Gpu {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Driver::Gpu(args) = args.driver;
     super::component::block_on(async move |shutdown: CancellationToken| {
+        if args.exit_with_parent {
+            let shutdown = shutdown.clone();
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+                shutdown.cancel();
+            });
+        }
         let client = super::component::client(args.kubeconfig.as_deref()).await?;
         let mut config = allot_driver_gpu::Config::new(args.node_name, args.kubelet_dir);
         config.gpus = args.num_devices;

@@ -1,10 +1,36 @@
-//! `allot up`.
+//! `allot up`: a whole cluster on this machine.
+
+use std::time::Instant;
+
+use crate::cluster::{self, Cluster};
 
 /// Flags of `allot up`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+#[command(
+    after_help = "Example:\n  allot up &\n  kubectl --kubeconfig ~/.local/share/allot/kubeconfig get resourceslices"
+)]
+pub struct Args {
+    #[command(flatten)]
+    cluster: cluster::Args,
+}
 
-/// Runs the command until it is done or told to stop.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("`allot up` is not part of this build yet")
+/// Runs the cluster until it is told to stop.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let started = Instant::now();
+    super::component::block_on(async move |shutdown| {
+        let mut cluster = Cluster::start(args.cluster).await?;
+        tokio::select! {
+            ready = cluster.ready() => {
+                ready?;
+                println!(
+                    "ready: {} in {} ms, export KUBECONFIG={}",
+                    cluster.url,
+                    started.elapsed().as_millis(),
+                    cluster.kubeconfig.display()
+                );
+            }
+            () = shutdown.cancelled() => {}
+        }
+        cluster.run(shutdown).await
+    })
 }

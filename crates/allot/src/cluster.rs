@@ -1,0 +1,315 @@
+//! A whole cluster in one process: API server, controllers, scheduler, nodes and the example
+//! driver. `allot up` keeps it running, `allot demo` shows it.
+//!
+//! The components talk to the API server through an in-process client, so they run unchanged
+//! against any other Kubernetes; only the driver is a process of its own.
+
+mod children;
+mod ready;
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use allot_apiserver::identity::{MASTERS, User};
+use allot_controllers::Config as Controllers;
+use allot_node::{Config as Node, RuntimeKind};
+use anyhow::{Context, anyhow, bail};
+use k8s_openapi::api::resource::v1::DeviceClass;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cmd::{apiserver, scheduler};
+
+/// The class that the example driver's devices belong to, as in `examples/`.
+const DEVICE_CLASS: &str = include_str!("../../../examples/deviceclass.yaml");
+
+/// Longest path of a Unix socket that Linux takes, with its final NUL.
+const SOCKET_PATH_MAX: usize = 108;
+
+/// The longest socket path below a node's directory.
+const LONGEST_SOCKET: &str = "plugins_registry/gpu.example.com-reg.sock";
+
+/// How long components may take to finish before the process ends without them.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+#[group(id = "cluster")]
+pub struct Args {
+    #[command(flatten)]
+    pub apiserver: apiserver::Args,
+    /// How many nodes to run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub nodes: usize,
+    /// How containers run: as processes in namespaces of their own, or not at all
+    #[arg(long, value_enum, default_value_t = Runtime::Auto)]
+    pub runtime: Runtime,
+    /// Do not start the example GPU driver
+    #[arg(long)]
+    pub no_driver: bool,
+    /// KubeSchedulerConfiguration file
+    #[arg(long, value_name = "FILE")]
+    pub scheduler_config: Option<PathBuf>,
+    /// Controllers to run: `*` for all, names, `-name` to leave one out
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
+    pub controllers: Vec<String>,
+}
+
+/// How containers run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Runtime {
+    /// Processes where the machine permits them
+    Auto,
+    /// Processes of this machine
+    Process,
+    /// No processes: pods run in name only
+    Simulated,
+}
+
+impl From<Runtime> for RuntimeKind {
+    fn from(runtime: Runtime) -> Self {
+        match runtime {
+            Runtime::Auto => Self::Auto,
+            Runtime::Process => Self::Process,
+            Runtime::Simulated => Self::Simulated,
+        }
+    }
+}
+
+impl Args {
+    /// A cluster in memory on a port that the system picks.
+    pub fn temporary() -> anyhow::Result<Self> {
+        #[derive(clap::Parser)]
+        struct Parsed {
+            #[command(flatten)]
+            args: Args,
+        }
+        let flags = ["allot", "--in-memory", "--listen", "127.0.0.1:0"];
+        Ok(<Parsed as clap::Parser>::try_parse_from(flags)?.args)
+    }
+}
+
+/// A running cluster.
+pub struct Cluster {
+    /// Where the API server serves.
+    pub url: String,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// A client in this process, with every right.
+    pub client: Client,
+    nodes: usize,
+    driver: bool,
+    components: JoinSet<anyhow::Result<()>>,
+    stop_components: CancellationToken,
+    api: tokio::task::JoinHandle<std::io::Result<()>>,
+    stop_api: CancellationToken,
+    /// Holds what a cluster in memory needs on disk.
+    _scratch: Option<tempfile::TempDir>,
+}
+
+/// The directory of a cluster whose user named none: `$XDG_DATA_HOME/allot`.
+fn default_directory() -> anyhow::Result<PathBuf> {
+    let home = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share")));
+    home.map(|home| home.join("allot"))
+        .context("no home directory is known; pass --data-dir")
+}
+
+impl Cluster {
+    /// Starts everything and returns as soon as the API server answers; [`Cluster::ready`] waits
+    /// for the rest.
+    pub async fn start(mut args: Args) -> anyhow::Result<Self> {
+        // A restart in memory knows nothing of an earlier run: its files must not either.
+        let scratch = (args.apiserver.in_memory && args.apiserver.data_dir.is_none())
+            .then(|| tempfile::Builder::new().prefix("allot-").tempdir())
+            .transpose()
+            .context("cannot create a temporary directory")?;
+        let directory = match (&scratch, args.apiserver.data_dir.take()) {
+            (Some(scratch), _) => scratch.path().to_owned(),
+            (None, Some(directory)) => std::path::absolute(directory)?,
+            (None, None) => default_directory()?,
+        };
+        let nodes = node_directories(&directory, args.nodes)?;
+        args.apiserver.data_dir = Some(directory.clone());
+        // Bad flags are refused before anything is opened.
+        let features = args.apiserver.features()?;
+        let scheduling =
+            scheduler::read_config(args.scheduler_config.as_deref(), features.clone())?;
+        let controllers = Controllers::embedded().select(&args.controllers)?;
+
+        let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
+        let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
+        let as_user = |name: &str| {
+            let user = User::new(name, [MASTERS]);
+            Client::new(running.server.client_service(user), "default")
+        };
+        let mut cluster = Self {
+            url: running.url,
+            kubeconfig: running.kubeconfig,
+            client: as_user("kubernetes-admin"),
+            nodes: args.nodes,
+            driver: !args.no_driver,
+            components: JoinSet::new(),
+            stop_components: stop_components.clone(),
+            api: running.task,
+            stop_api,
+            _scratch: scratch,
+        };
+
+        let client = as_user("system:kube-scheduler");
+        cluster.spawn("scheduler", |stop| {
+            allot_scheduler::run(client, scheduling, stop)
+        });
+        let client = as_user("system:kube-controller-manager");
+        let config = Controllers {
+            root_ca: Some(running.authority.certificate().to_owned()),
+            ..controllers
+        };
+        cluster.spawn("controllers", |stop| {
+            allot_controllers::run(client, config, stop)
+        });
+        if !nodes.is_empty() {
+            let fleet = nodes
+                .iter()
+                .map(|(name, root)| {
+                    node_config(name, root, args.runtime.into(), &running.authority)
+                })
+                .collect::<anyhow::Result<Vec<_>>>()?;
+            let client = as_user("system:nodes");
+            cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
+        }
+        if cluster.driver {
+            create_device_class(&cluster.client).await?;
+            let children = children::Drivers::new(&cluster.kubeconfig, nodes);
+            cluster.spawn("driver", |stop| children.run(stop));
+        }
+        Ok(cluster)
+    }
+
+    fn spawn<F, E>(&mut self, name: &'static str, start: impl FnOnce(CancellationToken) -> F)
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<anyhow::Error>,
+    {
+        let stop = self.stop_components.clone();
+        let work = start(stop.clone());
+        self.components.spawn(async move {
+            match work.await {
+                Err(error) => Err(error.into().context(format!("the {name} failed"))),
+                Ok(()) if stop.is_cancelled() => Ok(()),
+                Ok(()) => Err(anyhow!("the {name} ended unexpectedly")),
+            }
+        });
+    }
+
+    /// Waits until every node is ready and every driver has published its devices.
+    pub async fn ready(&mut self) -> anyhow::Result<()> {
+        let waited = ready::wait(&self.client, self.nodes, self.driver);
+        tokio::select! {
+            result = waited => result,
+            failed = self.components.join_next() => failed.map_or(Ok(()), |joined| joined?),
+        }
+    }
+
+    /// Runs until `shutdown` or until a component fails, then stops everything: first those that
+    /// write through the API server, at last the API server.
+    pub async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let outcome = tokio::select! {
+            () = shutdown.cancelled() => Ok(()),
+            failed = self.components.join_next() => match failed {
+                Some(joined) => joined?,
+                None => bail!("every component ended"),
+            },
+            served = &mut self.api => {
+                served??;
+                bail!("the API server ended unexpectedly")
+            }
+        };
+        self.stop().await;
+        outcome
+    }
+
+    /// Stops everything.
+    pub async fn stop(mut self) {
+        self.stop_components.cancel();
+        let finished = tokio::time::timeout(GRACE, async {
+            while let Some(joined) = self.components.join_next().await {
+                if let Ok(Err(error)) = joined {
+                    tracing::warn!("{error:#}");
+                }
+            }
+        });
+        if finished.await.is_err() {
+            tracing::warn!("components did not finish within {}s", GRACE.as_secs());
+        }
+        self.components.abort_all();
+        self.stop_api.cancel();
+        let _ = tokio::time::timeout(GRACE, self.api).await;
+    }
+}
+
+/// Name and directory of every node.
+fn node_directories(directory: &Path, count: usize) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let nodes: Vec<_> = (0..count)
+        .map(|index| {
+            let name = format!("node-{index}");
+            let root = directory.join("nodes").join(&name);
+            (name, root)
+        })
+        .collect();
+    if let Some((_, root)) = nodes.last() {
+        let length = root.join(LONGEST_SOCKET).as_os_str().len() + 1;
+        if length > SOCKET_PATH_MAX {
+            bail!(
+                "the data directory {} is too deep: Unix sockets below it would have a path of {length} bytes, \
+                 {SOCKET_PATH_MAX} are possible; choose a shorter --data-dir",
+                directory.display()
+            );
+        }
+    }
+    Ok(nodes)
+}
+
+fn node_config(
+    name: &str,
+    root: &Path,
+    runtime: RuntimeKind,
+    authority: &allot_apiserver::pki::Authority,
+) -> anyhow::Result<Node> {
+    let shim: Vec<OsString> = vec![std::env::current_exe()?.into(), "node-shim".into()];
+    let mut config = Node::new(name, root);
+    config.runtime = runtime;
+    config.shim = shim;
+    config.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    config.tls.client_ca_pem = Some(authority.certificate().as_bytes().to_vec());
+    Ok(config)
+}
+
+/// Creates the example driver's class unless somebody did before.
+async fn create_device_class(client: &Client) -> anyhow::Result<()> {
+    let class: DeviceClass = serde_saphyr::from_str(DEVICE_CLASS)?;
+    let created = Api::all(client.clone())
+        .create(&PostParams::default(), &class)
+        .await;
+    match created {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        other => other
+            .map(|_| ())
+            .context("cannot create the example driver's device class"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

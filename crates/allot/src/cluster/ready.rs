@@ -1,0 +1,54 @@
+//! When a cluster is ready for its first pod.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+
+/// Waits until `nodes` nodes are ready and, with a driver, as many have published devices.
+pub(super) async fn wait(client: &Client, nodes: usize, driver: bool) -> anyhow::Result<()> {
+    until(Api::<Node>::all(client.clone()), nodes, |node| {
+        let ready = node
+            .status
+            .iter()
+            .flat_map(|status| &status.conditions)
+            .flatten();
+        let mut ready = ready.filter(|condition| condition.type_ == "Ready");
+        (ready.next()?.status == "True").then(|| node.metadata.name.clone())?
+    })
+    .await
+    .context("waiting for the nodes")?;
+    if !driver {
+        return Ok(());
+    }
+    until(Api::<ResourceSlice>::all(client.clone()), nodes, |slice| {
+        slice.spec.node_name.clone()
+    })
+    .await
+    .context("waiting for the driver's devices")
+}
+
+/// Waits until objects with `count` different keys were seen.
+async fn until<K>(
+    api: Api<K>,
+    count: usize,
+    key: impl Fn(&K) -> Option<String>,
+) -> anyhow::Result<()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let mut seen = BTreeSet::new();
+    let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()));
+    while seen.len() < count {
+        match events.try_next().await? {
+            Some(Event::Apply(object) | Event::InitApply(object)) => seen.extend(key(&object)),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(())
+}

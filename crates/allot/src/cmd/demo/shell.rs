@@ -1,0 +1,261 @@
+//! What the demo types, printed as kubectl would print it.
+
+use anyhow::Context;
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{
+    ApiResource, AttachParams, DynamicObject, GroupVersionKind, LogParams, Patch, PatchParams,
+};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+
+/// The media type of the tables that kubectl prints.
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// A user at a terminal.
+pub(super) struct Shell {
+    client: Client,
+}
+
+impl Shell {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// `kubectl get RESOURCE`.
+    pub(super) async fn get(&self, resource: &str) -> anyhow::Result<()> {
+        println!("$ kubectl get {resource}");
+        let path = match resource {
+            "pods" => "/api/v1/namespaces/default/pods".to_owned(),
+            "resourceclaims" => {
+                "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims".to_owned()
+            }
+            other => format!("/apis/resource.k8s.io/v1/{other}"),
+        };
+        let request = http::Request::get(path)
+            .header(http::header::ACCEPT, TABLE)
+            .body(Vec::new())?;
+        let table: Value = self.client.request(request).await?;
+        print!("{}", render(&table));
+        println!();
+        Ok(())
+    }
+
+    /// `kubectl apply -f FILE`.
+    pub(super) async fn apply(&self, file: &str, manifest: &str) -> anyhow::Result<()> {
+        println!("$ kubectl apply -f {file}");
+        for object in objects(manifest).with_context(|| file.to_owned())? {
+            let (api, resource) = self.api(&object).await?;
+            let name = object.metadata.name.clone().unwrap_or_default();
+            let params = PatchParams::apply("allot-demo");
+            api.patch(&name, &params, &Patch::Apply(&object)).await?;
+            println!("{} created", qualified(&resource, &name));
+        }
+        println!();
+        Ok(())
+    }
+
+    /// `kubectl delete pod NAME`.
+    pub(super) async fn delete(&self, pods: &Api<Pod>, name: &str) -> anyhow::Result<()> {
+        println!("$ kubectl delete pod {name}");
+        super::delete(pods, name).await?;
+        await_condition(pods.clone(), name, |pod: Option<&Pod>| pod.is_none()).await?;
+        println!("pod \"{name}\" deleted\n");
+        Ok(())
+    }
+
+    /// Deletes what a manifest made, last object first, without a word.
+    pub(super) async fn remove(&self, manifest: &str) -> anyhow::Result<()> {
+        for object in objects(manifest)?.iter().rev() {
+            let (api, _) = self.api(object).await?;
+            super::delete(&api, object.metadata.name.as_deref().unwrap_or_default()).await?;
+        }
+        Ok(())
+    }
+
+    /// `kubectl exec POD -c CONTAINER -- printenv`, the GPUs of it.
+    pub(super) async fn gpu_environment(
+        &self,
+        pod: &str,
+        container: &str,
+    ) -> anyhow::Result<Vec<String>> {
+        println!("$ kubectl exec {pod} -c {container} -- printenv | grep GPU_DEVICE");
+        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let params = AttachParams::default().container(container).stderr(false);
+        let mut process = pods.exec(pod, ["printenv"], &params).await?;
+        let mut output = String::new();
+        let mut stdout = process.stdout().context("exec gave no output")?;
+        stdout.read_to_string(&mut output).await?;
+        process.join().await?;
+        let lines: Vec<_> = output
+            .lines()
+            .filter(|line| line.contains("GPU_DEVICE"))
+            .collect();
+        for line in &lines {
+            println!("{line}");
+        }
+        println!();
+        let is_device = |line: &&&str| {
+            let number = line
+                .split('=')
+                .next()
+                .and_then(|name| name.strip_prefix("GPU_DEVICE_"));
+            number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        Ok(lines
+            .iter()
+            .filter(is_device)
+            .map(ToString::to_string)
+            .collect())
+    }
+
+    /// `kubectl logs POD`, the lines with `word`; follows until one is there.
+    pub(super) async fn logs(&self, pod: &str, word: &str) -> anyhow::Result<()> {
+        use futures::{AsyncBufReadExt, TryStreamExt};
+        println!("$ kubectl logs {pod} | grep {word}");
+        let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let params = LogParams {
+            follow: true,
+            ..LogParams::default()
+        };
+        let mut lines = pods.log_stream(pod, &params).await?.lines();
+        while let Some(line) = lines.try_next().await? {
+            if line.contains(word) {
+                println!("{line}\n");
+                return Ok(());
+            }
+        }
+        anyhow::bail!("the log has no line with {word}")
+    }
+
+    async fn api(
+        &self,
+        object: &DynamicObject,
+    ) -> anyhow::Result<(Api<DynamicObject>, ApiResource)> {
+        let types = object.types.as_ref().context("no apiVersion and kind")?;
+        let kind = GroupVersionKind::try_from(types)?;
+        let (resource, _) = kube::discovery::pinned_kind(&self.client, &kind).await?;
+        let api = Api::default_namespaced_with(self.client.clone(), &resource);
+        Ok((api, resource))
+    }
+}
+
+/// Waits until a pod runs.
+pub(super) async fn until_running(pods: &Api<Pod>, name: &str) -> anyhow::Result<()> {
+    await_condition(pods.clone(), name, conditions::is_pod_running()).await?;
+    Ok(())
+}
+
+/// Waits until a pod runs whose name begins with `prefix`, and returns the name.
+pub(super) async fn running_with_prefix(pods: &Api<Pod>, prefix: &str) -> anyhow::Result<String> {
+    let mut events = std::pin::pin!(watcher::watcher(pods.clone(), watcher::Config::default()));
+    while let Some(event) = events.try_next().await? {
+        let (Event::Apply(pod) | Event::InitApply(pod)) = event else {
+            continue;
+        };
+        let name = pod.metadata.name.unwrap_or_default();
+        let phase = pod.status.and_then(|status| status.phase);
+        if name.starts_with(prefix) && phase.as_deref() == Some("Running") {
+            return Ok(name);
+        }
+    }
+    anyhow::bail!("the watch ended")
+}
+
+/// The objects of a manifest.
+fn objects(manifest: &str) -> anyhow::Result<Vec<DynamicObject>> {
+    let documents = serde_saphyr::from_multiple::<Value>(manifest)?;
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .map(|document| Ok(serde_json::from_value(document)?))
+        .collect()
+}
+
+/// `resourceclaim.resource.k8s.io/name`, as kubectl names an object.
+fn qualified(resource: &ApiResource, name: &str) -> String {
+    let kind = resource.kind.to_lowercase();
+    match resource.group.as_str() {
+        "" => format!("{kind}/{name}"),
+        group => format!("{kind}.{group}/{name}"),
+    }
+}
+
+/// A table as kubectl prints it: columns of priority 0, three spaces between them.
+fn render(table: &Value) -> String {
+    let columns: Vec<_> = table["columnDefinitions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let shown: Vec<_> = (0..columns.len())
+        .filter(|i| columns[*i]["priority"] == 0)
+        .collect();
+    let header = shown
+        .iter()
+        .map(|i| text(&columns[*i]["name"]).to_uppercase())
+        .collect();
+    let mut lines: Vec<Vec<String>> = vec![header];
+    for row in table["rows"].as_array().into_iter().flatten() {
+        lines.push(shown.iter().map(|i| text(&row["cells"][*i])).collect());
+    }
+    if lines.len() == 1 {
+        return "No resources found in default namespace.\n".to_owned();
+    }
+    let widths: Vec<_> = (0..shown.len())
+        .map(|i| {
+            lines
+                .iter()
+                .map(|line| line[i].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    for line in lines {
+        let cells = line
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        out.push_str(cells.collect::<Vec<_>>().join("   ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_look_like_kubectl_s() {
+        let table = serde_json::json!({
+            "columnDefinitions": [
+                {"name": "Name", "priority": 0}, {"name": "State", "priority": 0},
+                {"name": "Wide", "priority": 1}, {"name": "Age", "priority": 0}],
+            "rows": [{"cells": ["a-claim", "pending", "x", "1s"]}, {"cells": ["b", "allocated", "x", "12s"]}]});
+        assert_eq!(
+            render(&table),
+            "NAME      STATE       AGE\na-claim   pending     1s\nb         allocated   12s\n"
+        );
+    }
+
+    #[test]
+    fn every_example_is_read() {
+        for example in super::super::EXAMPLES {
+            let objects = objects(example.manifest).expect(example.file);
+            assert!(objects.len() >= 2, "{}", example.file);
+        }
+    }
+}

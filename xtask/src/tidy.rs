@@ -1,0 +1,194 @@
+//! The invariants of docs/ARCHITECTURE.md that a reader of text can check.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Crates from the bottom to the top: each may depend only on those before it.
+const ORDER: &[&str] = &[
+    "apimachinery",
+    "cel",
+    "schema",
+    "model",
+    "allocator",
+    "store",
+    "apiserver",
+    "controllers",
+    "scheduler",
+    "protos",
+    "cdi",
+    "node",
+    "driver",
+    "driver-gpu",
+    "allot",
+];
+
+/// Crates without IO, clock, environment or async.
+const PURE: &[&str] = &["apimachinery", "cel", "schema", "model", "allocator"];
+
+/// What a pure crate must not name.
+const IMPURE: &[&str] = &[
+    "tokio",
+    "std::fs",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "std::env",
+    "std::process",
+    "SystemTime::now",
+    "Instant::now",
+    "Timestamp::now",
+    "rand::",
+];
+
+/// Crates that talk to any Kubernetes API, and so must not know ours.
+const CLIENTS: &[&str] = &["controllers", "scheduler", "node", "driver"];
+const SERVER: &[&str] = &["apiserver", "store"];
+
+/// Longest source file, in lines, tables and tests included.
+const LONGEST: usize = 1200;
+
+/// Checks everything and prints one line per finding.
+pub fn run() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut findings = Vec::new();
+    let mut crates = crates(&root.join("crates"));
+    crates.extend(crates_of_drivers(&root.join("drivers")));
+    for (name, directory) in &crates {
+        manifest(name, directory, &mut findings);
+        for file in sources(&directory.join("src")) {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            let shown = file
+                .strip_prefix(&root)
+                .unwrap_or(&file)
+                .display()
+                .to_string();
+            source(name, &shown, &text, &mut findings);
+        }
+    }
+    for finding in &findings {
+        println!("tidy: {finding}");
+    }
+    if findings.is_empty() {
+        println!("tidy: {} crates are in order", crates.len());
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn crates(directory: &Path) -> BTreeMap<String, PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.path().join("Cargo.toml").exists())
+        .map(|entry| {
+            (
+                entry.file_name().to_string_lossy().into_owned(),
+                entry.path(),
+            )
+        })
+        .collect()
+}
+
+fn crates_of_drivers(directory: &Path) -> BTreeMap<String, PathBuf> {
+    let prefixed = |(name, path)| (format!("driver-{name}"), path);
+    crates(directory).into_iter().map(prefixed).collect()
+}
+
+/// Dependencies point downwards.
+fn manifest(name: &str, directory: &Path, findings: &mut Vec<String>) {
+    let Some(place) = ORDER.iter().position(|other| *other == name) else {
+        findings.push(format!("crate {name} has no place in xtask/src/tidy.rs"));
+        return;
+    };
+    let text = fs::read_to_string(directory.join("Cargo.toml")).unwrap_or_default();
+    let mut section = "";
+    for line in text.lines() {
+        if line.starts_with('[') {
+            section = line.trim_matches(['[', ']']);
+        }
+        if section != "dependencies" {
+            continue;
+        }
+        let dependency = line.split(['.', ' ', '=']).next().unwrap_or_default();
+        if PURE.contains(&name) && dependency == "tokio" {
+            findings.push(format!("pure crate {name} depends on tokio"));
+        }
+        let Some(ours) = dependency.strip_prefix("allot-") else {
+            continue;
+        };
+        let below = ORDER[..place].contains(&ours);
+        if !below || (CLIENTS.contains(&name) && SERVER.contains(&ours)) {
+            findings.push(format!("crate {name} must not depend on {ours}"));
+        }
+    }
+}
+
+fn source(name: &str, shown: &str, text: &str, findings: &mut Vec<String>) {
+    let test = shown.ends_with("tests.rs") || shown.contains("/tests/");
+    if shown.ends_with("/mod.rs") {
+        findings.push(format!("{shown}: use foo.rs beside foo/, not mod.rs"));
+    }
+    if !test && !text.starts_with("//!") {
+        findings.push(format!(
+            "{shown}: say at the top what the file is for (//!)"
+        ));
+    }
+    let lines = text.lines().count();
+    if lines > LONGEST {
+        findings.push(format!("{shown}: {lines} lines are more than one room"));
+    }
+    if PURE.contains(&name) && !test {
+        // What stands after the tests' attribute is no part of the library.
+        let library = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for (number, line) in library.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in IMPURE.iter().filter(|word| code.contains(**word)) {
+                let number = number + 1;
+                findings.push(format!("{shown}:{number}: a pure crate names {word}"));
+            }
+        }
+    }
+}
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(name: &str, shown: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        source(name, shown, text, &mut findings);
+        findings
+    }
+
+    #[test]
+    fn a_pure_crate_may_not_look_at_the_clock_but_its_tests_may() {
+        let bad = "//! x\nlet t = Instant::now();\n";
+        assert_eq!(findings("cel", "crates/cel/src/a.rs", bad).len(), 1);
+        assert_eq!(findings("cel", "crates/cel/src/a/tests.rs", bad).len(), 0);
+        assert_eq!(findings("node", "crates/node/src/a.rs", bad).len(), 0);
+    }
+
+    #[test]
+    fn files_say_what_they_are_for() {
+        assert_eq!(
+            findings("node", "crates/node/src/a.rs", "fn f() {}").len(),
+            1
+        );
+    }
+}
