@@ -2,15 +2,22 @@
 //!
 //! One chain, in upstream's order. Every plugin is a function of the write; webhooks get their place here.
 
+mod dra;
+mod limits;
+mod node;
+mod pods;
 mod quota;
+mod security;
 
 use allot_apimachinery::Status;
+use allot_apimachinery::field::ErrorList;
+use allot_store::ListOptions;
 use serde_json::Value;
 
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::registry::Resource;
-use crate::server::Core;
+use crate::server::{Core, Warnings};
 
 /// What a write is about to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,16 +57,93 @@ pub struct Attributes<'a> {
 /// # Errors
 /// The first refusal.
 pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
-    let _ = object;
-    namespace_lifecycle(core, attributes).await
+    if enabled(core, "NodeRestriction") {
+        node::restrict(core, attributes, object).await?;
+    }
+    if enabled(core, "NamespaceLifecycle") {
+        namespace_lifecycle(core, attributes).await?;
+    }
+    let creates_pod = attributes.operation == Operation::Create
+        && attributes.resource.is("", "pods")
+        && attributes.subresource.is_empty();
+    if creates_pod {
+        if enabled(core, "LimitRanger") {
+            limits::set_defaults(core, attributes, object).await?;
+        }
+        if enabled(core, "ServiceAccount") {
+            pods::service_account(core, attributes, object).await?;
+        }
+    }
+    if attributes.operation == Operation::Create
+        && attributes.resource.is("", "nodes")
+        && enabled(core, "TaintNodesByCondition")
+    {
+        node::taint_not_ready(object);
+    }
+    if creates_pod {
+        if enabled(core, "Priority") {
+            pods::priority(core, attributes, object).await?;
+        }
+        if enabled(core, "DefaultTolerationSeconds") {
+            pods::default_tolerations(object);
+        }
+        if enabled(core, "RuntimeClass") {
+            pods::runtime_class(core, attributes, object).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Lets every plugin refuse the final object.
 ///
 /// # Errors
 /// The first refusal.
-pub async fn validate(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
-    quota::check(core, attributes, object).await
+pub async fn validate(core: &Core, attributes: &Attributes<'_>, object: &Value, warn: &Warnings) -> Result<()> {
+    if attributes.resource.is("", "pods") && enabled(core, "LimitRanger") {
+        limits::check(core, attributes, object).await?;
+    }
+    if enabled(core, "PodSecurity") {
+        security::check(core, attributes, object, warn).await?;
+    }
+    if matches!(attributes.operation, Operation::Create | Operation::Update) {
+        crate::auth::check_escalation(core, attributes.user, attributes.resource, object, attributes.old).await?;
+    }
+    if enabled(core, "ResourceQuota") {
+        quota::check(core, attributes, object).await?;
+    }
+    Ok(())
+}
+
+/// Field errors that depend on more than the object: administrative access and who may change a claim's status.
+///
+/// # Errors
+/// Those of the store.
+pub async fn field_errors(core: &Core, attributes: &Attributes<'_>, verb: &str, object: &Value) -> Result<ErrorList> {
+    dra::field_errors(core, attributes, verb, object).await
+}
+
+/// The plugin has not been switched off.
+fn enabled(core: &Core, plugin: &str) -> bool {
+    !core.config.disabled_admission.iter().any(|name| name == plugin)
+}
+
+/// 403 by a plugin.
+fn forbidden(attributes: &Attributes<'_>, why: &str) -> ApiError {
+    Status::forbidden(&attributes.resource.group_resource(), attributes.name, why).into()
+}
+
+/// An object of the store by collection and key.
+async fn stored(core: &Core, collection: &str, key: &str) -> Result<Option<Value>> {
+    let entry = core.backend.get(collection, key).await?;
+    // What the store holds was written by this server as JSON.
+    Ok(entry.and_then(|entry| serde_json::from_slice(&entry.value).ok()))
+}
+
+/// All objects of a namespace in a collection.
+async fn stored_in(core: &Core, collection: &str, namespace: &str) -> Result<Vec<Value>> {
+    let prefix = format!("{namespace}/");
+    let page = core.backend.list(collection, ListOptions { prefix: &prefix, ..ListOptions::default() }).await?;
+    Ok(page.entries.iter().filter_map(|entry| serde_json::from_slice(&entry.value).ok()).collect())
 }
 
 /// Namespaces that always exist.

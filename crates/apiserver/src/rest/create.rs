@@ -127,7 +127,8 @@ impl Call<'_> {
             }
             if attempt == 0 {
                 strategy::prepare_for_create(self.core, &self.resource, &mut object);
-                let errors = strategy::validate_create(self.core, &self.resource, &object);
+                let mut errors = strategy::validate_create(self.core, &self.resource, &object);
+                errors.extend(admission::field_errors(self.core, &attributes, "create", &object).await?);
                 if !errors.is_empty() {
                     let name = meta(&object, "name");
                     return Err(Status::invalid(&self.resource.group_kind(), name, &errors).into());
@@ -135,7 +136,7 @@ impl Call<'_> {
                 for warning in strategy::warnings(&self.resource, &object) {
                     self.request.warnings.add(warning);
                 }
-                admission::validate(self.core, &attributes, &object).await?;
+                admission::validate(self.core, &attributes, &object, &self.request.warnings).await?;
                 strategy::finish(&self.resource, &mut object);
             }
             let name = meta(&object, "name");

@@ -98,7 +98,7 @@ impl Call<'_> {
                 dry_run: self.dry_run,
             };
             admission::mutate(self.core, &attributes, &mut Value::Null).await?;
-            admission::validate(self.core, &attributes, &Value::Null).await?;
+            admission::validate(self.core, &attributes, &Value::Null, &self.request.warnings).await?;
             let mut new = old.clone();
             let definition = self
                 .resource

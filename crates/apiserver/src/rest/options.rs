@@ -57,7 +57,7 @@ pub(super) fn field_validation(request: &Incoming, verb: &str) -> Result<FieldVa
         "Ignore" => Ok(FieldValidation::Ignore),
         other => {
             let path = Path::new("fieldValidation");
-            let error = Error::not_supported(&path, other, &["Ignore", "Strict", "Warn"]);
+            let error = Error::not_supported(&path, other, &["", "Ignore", "Strict", "Warn"]);
             Err(invalid(options_kind(verb), &vec![error]))
         }
     }

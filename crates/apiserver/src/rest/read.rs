@@ -96,13 +96,12 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
         .get("sendInitialEvents")
         .map(|value| !matches!(value, "false" | "0" | ""));
     if watch {
-        let send = Path::new("sendInitialEvents");
         if initial.is_some() {
-            if matching.is_empty() {
-                let text =
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            if matching != "NotOlderThan" {
+                let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
                 errors.push(Error::forbidden(&path, text));
-            } else if matching != "NotOlderThan" {
+            }
+            if !matching.is_empty() && matching != "NotOlderThan" {
                 errors.push(Error::not_supported(&path, matching, &["NotOlderThan"]));
             }
             if query.text("continue").is_some() {
@@ -117,7 +116,6 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
         }
-        let _ = send;
     } else {
         if initial.is_some() {
             errors.push(Error::forbidden(

@@ -264,14 +264,14 @@ impl Call<'_> {
         };
         admission::mutate(self.core, &attributes, &mut new).await?;
         strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
-        let errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
+        let mut errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
         if !errors.is_empty() {
             return Err(Status::invalid(&self.resource.group_kind(), self.name(), &errors).into());
         }
         for warning in strategy::warnings(&self.resource, &new) {
             self.request.warnings.add(warning);
         }
-        admission::validate(self.core, &attributes, &new).await?;
+        admission::validate(self.core, &attributes, &new, &self.request.warnings).await?;
         strategy::finish(&self.resource, &mut new);
         Ok(new)
     }

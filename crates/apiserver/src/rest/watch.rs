@@ -92,8 +92,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         prefix,
         from,
         initial,
-        initial_end: (streaming_list && bookmarks)
-            || (streaming_list && query.get("allowWatchBookmarks").is_none() && false),
+        initial_end: streaming_list && bookmarks,
         bookmarks,
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
         deadline: Instant::now() + life,
@@ -310,18 +309,14 @@ impl Stream {
 
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
         let revision = self.watcher.as_ref().map_or(self.from, Watcher::position);
-        let mut object = json!({
-            "kind": self.resource.kind, "apiVersion": self.resource.api_version(&self.version),
-            "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null},
-        });
+        let mut object =
+            crate::managed::with_manager(&self.resource, &self.version, "", |_, empty| empty());
+        object["metadata"] = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
-        frame("BOOKMARK", &self.bookmark_shape(object))
-    }
-
-    fn bookmark_shape(&mut self, object: Value) -> Value {
-        self.shape(object)
+        let shaped = self.shape(object);
+        frame("BOOKMARK", &shaped)
     }
 }
 

@@ -1,0 +1,59 @@
+//! Claims: administrative access by namespace, and granular permissions for the status.
+
+use allot_apimachinery::field::ErrorList;
+use allot_model::{Kind, admin, authorize};
+use serde_json::Value;
+
+use super::{Attributes, Operation, stored};
+use crate::auth::Ask;
+use crate::error::Result;
+use crate::object::{meta, string_map};
+use crate::server::Core;
+use crate::versions::dra_kind;
+
+/// See [`super::field_errors`].
+pub(super) async fn field_errors(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    verb: &str,
+    object: &Value,
+) -> Result<ErrorList> {
+    let Some(kind) = dra_kind(attributes.resource) else { return Ok(ErrorList::new()) };
+    let status = attributes.subresource == "status";
+    let places = match (attributes.operation, attributes.old) {
+        (Operation::Create, _) => admin::requested(kind, object),
+        (Operation::Update, Some(old)) if status && kind == Kind::ResourceClaim => admin::granted(object, old),
+        _ => Vec::new(),
+    };
+    let mut errors = ErrorList::new();
+    if !places.is_empty() {
+        let namespace = meta(object, "namespace");
+        let labels = stored(core, "namespaces", namespace).await?.map(|found| string_map(&found["metadata"]["labels"]));
+        let labels = labels.ok_or_else(|| format!("namespace {namespace:?} not found"));
+        errors.extend(admin::check(&places, labels.as_ref().map_err(Clone::clone)));
+    }
+    if let (true, Kind::ResourceClaim, Some(old)) = (status, kind, attributes.old) {
+        let caller = authorize::Caller { user: &attributes.user.name, extra: &attributes.user.extra };
+        for check in authorize::status_checks(object, old, verb, caller, &core.config.features) {
+            let mut reason = None;
+            for permission in &check.any_of {
+                let ask = Ask {
+                    subresource: permission.subresource,
+                    namespace: &permission.namespace,
+                    name: &permission.name,
+                    ..Ask::resource(attributes.user, &permission.verb, allot_model::GROUP, "resourceclaims")
+                };
+                let decision = core.authorizer.decide(core, &ask).await?;
+                if decision.allowed() {
+                    reason = None;
+                    break;
+                }
+                reason = Some(ask.denial(decision.reason()));
+            }
+            if let Some(reason) = reason {
+                errors.push(check.denied(&reason));
+            }
+        }
+    }
+    Ok(errors)
+}

@@ -1,0 +1,156 @@
+//! What new pods get: priority, tolerations, overhead, service account.
+
+use serde_json::{Value, json};
+
+use super::{Attributes, forbidden, stored};
+use crate::error::Result;
+use crate::object::{child_mut, meta, text};
+use crate::server::Core;
+
+const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
+/// How long pods stay on a node that has stopped answering.
+const UNREACHABLE_SECONDS: i64 = 300;
+
+/// The priority of the pod's class, or of the default class.
+pub(super) async fn priority(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+    let named = text(pod, &["spec", "priorityClassName"]).to_owned();
+    let class = if named.is_empty() {
+        default_class(core).await?
+    } else {
+        let found = stored(core, CLASSES, &named).await?;
+        let missing = || forbidden(attributes, &format!("no PriorityClass with name {named} was found"));
+        Some(found.ok_or_else(missing)?)
+    };
+    let (value, policy, name) = match &class {
+        Some(class) => (
+            class["value"].as_i64().unwrap_or(0),
+            class["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority").to_owned(),
+            meta(class, "name").to_owned(),
+        ),
+        None => (0, "PreemptLowerPriority".to_owned(), String::new()),
+    };
+    if let Some(sent) = pod["spec"]["priority"].as_i64()
+        && sent != value
+    {
+        let why = format!(
+            "the integer value of priority ({sent}) must not be provided in pod spec; priority admission controller \
+             computed {value} from the given PriorityClass name"
+        );
+        return Err(forbidden(attributes, &why));
+    }
+    if let Some(sent) = pod["spec"]["preemptionPolicy"].as_str()
+        && sent != policy
+    {
+        let why = format!(
+            "the string value of PreemptionPolicy ({sent}) must not be provided in pod spec; priority admission \
+             controller computed {policy} from the given PriorityClass name"
+        );
+        return Err(forbidden(attributes, &why));
+    }
+    let spec = child_mut(pod, "spec");
+    if !name.is_empty() {
+        spec.insert("priorityClassName".to_owned(), name.into());
+    }
+    spec.insert("priority".to_owned(), value.into());
+    spec.insert("preemptionPolicy".to_owned(), policy.into());
+    Ok(())
+}
+
+/// The lowest class that is marked as default.
+async fn default_class(core: &Core) -> Result<Option<Value>> {
+    let page = core.backend.list(CLASSES, allot_store::ListOptions::default()).await?;
+    let classes = page.entries.iter().filter_map(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
+    Ok(classes.filter(|class| class["globalDefault"] == true).min_by_key(|class| class["value"].as_i64()))
+}
+
+/// Pods stay for a while on a node that is not ready or unreachable, unless they say otherwise.
+pub(super) fn default_tolerations(pod: &mut Value) {
+    let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    let mut added = Vec::new();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = tolerations.iter().any(|it| {
+            let (its_key, effect) = (text(it, &["key"]), text(it, &["effect"]));
+            (its_key == key || its_key.is_empty()) && matches!(effect, "NoExecute" | "")
+        });
+        if !tolerated {
+            added.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": UNREACHABLE_SECONDS,
+            }));
+        }
+    }
+    if !added.is_empty() {
+        pod["spec"]["tolerations"] = [tolerations, added].concat().into();
+    }
+}
+
+/// Overhead and node restrictions of the pod's runtime class.
+pub(super) async fn runtime_class(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+    let name = text(pod, &["spec", "runtimeClassName"]).to_owned();
+    if name.is_empty() {
+        if pod["spec"]["overhead"].as_object().is_some_and(|overhead| !overhead.is_empty()) {
+            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            return Err(forbidden(attributes, why));
+        }
+        return Ok(());
+    }
+    let Some(class) = stored(core, "node.k8s.io/runtimeclasses", &name).await? else {
+        return Err(forbidden(attributes, &format!("pod rejected: RuntimeClass {name:?} not found")));
+    };
+    let overhead = &class["overhead"]["podFixed"];
+    if overhead.is_object() {
+        let sent = &pod["spec"]["overhead"];
+        if sent.as_object().is_some_and(|sent| !sent.is_empty()) && sent != overhead {
+            let why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+            return Err(forbidden(attributes, why));
+        }
+        pod["spec"]["overhead"] = overhead.clone();
+    }
+    let scheduling = &class["scheduling"];
+    for (key, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
+        let selector = child_mut(&mut pod["spec"], "nodeSelector");
+        if selector.get(key).is_some_and(|known| known != value) {
+            let why = format!(
+                "pod rejected: conflict: runtimeClass.scheduling.nodeSelector[{key}] = {}; \
+                 pod.spec.nodeSelector[{key}] = {}",
+                value.as_str().unwrap_or_default(),
+                selector[key].as_str().unwrap_or_default(),
+            );
+            return Err(forbidden(attributes, &why));
+        }
+        selector.insert(key.clone(), value.clone());
+    }
+    for toleration in scheduling["tolerations"].as_array().into_iter().flatten() {
+        let mut list = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        if !list.contains(toleration) {
+            list.push(toleration.clone());
+            pod["spec"]["tolerations"] = list.into();
+        }
+    }
+    Ok(())
+}
+
+/// The account that the pod runs as: `default` unless it names another, which has to exist.
+pub(super) async fn service_account(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+    let named = text(pod, &["spec", "serviceAccountName"]).to_owned();
+    let name = if named.is_empty() { "default" } else { named.as_str() };
+    let key = format!("{}/{name}", attributes.namespace);
+    let Some(account) = stored(core, "serviceaccounts", &key).await? else {
+        // The account `default` is made by a controller, which may not run or not have come to it yet.
+        if named.is_empty() {
+            return Ok(());
+        }
+        let why = format!(
+            "error looking up service account {}/{name}: serviceaccount {name:?} not found",
+            attributes.namespace
+        );
+        return Err(forbidden(attributes, &why));
+    };
+    let pull_secrets = account["imagePullSecrets"].clone();
+    let spec = child_mut(pod, "spec");
+    spec.insert("serviceAccountName".to_owned(), name.into());
+    spec.insert("serviceAccount".to_owned(), name.into());
+    if pull_secrets.is_array() && !spec.contains_key("imagePullSecrets") {
+        spec.insert("imagePullSecrets".to_owned(), pull_secrets);
+    }
+    Ok(())
+}
