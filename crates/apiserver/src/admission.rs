@@ -98,7 +98,12 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
 ///
 /// # Errors
 /// The first refusal.
-pub async fn validate(core: &Core, attributes: &Attributes<'_>, object: &Value, warn: &Warnings) -> Result<()> {
+pub async fn validate(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    object: &Value,
+    warn: &Warnings,
+) -> Result<()> {
     if attributes.resource.is("", "pods") && enabled(core, "LimitRanger") {
         limits::check(core, attributes, object).await?;
     }
@@ -106,7 +111,14 @@ pub async fn validate(core: &Core, attributes: &Attributes<'_>, object: &Value, 
         security::check(core, attributes, object, warn).await?;
     }
     if matches!(attributes.operation, Operation::Create | Operation::Update) {
-        crate::auth::check_escalation(core, attributes.user, attributes.resource, object, attributes.old).await?;
+        crate::auth::check_escalation(
+            core,
+            attributes.user,
+            attributes.resource,
+            object,
+            attributes.old,
+        )
+        .await?;
     }
     if enabled(core, "ResourceQuota") {
         quota::check(core, attributes, object).await?;
@@ -118,13 +130,22 @@ pub async fn validate(core: &Core, attributes: &Attributes<'_>, object: &Value, 
 ///
 /// # Errors
 /// Those of the store.
-pub async fn field_errors(core: &Core, attributes: &Attributes<'_>, verb: &str, object: &Value) -> Result<ErrorList> {
+pub async fn field_errors(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    verb: &str,
+    object: &Value,
+) -> Result<ErrorList> {
     dra::field_errors(core, attributes, verb, object).await
 }
 
 /// The plugin has not been switched off.
 fn enabled(core: &Core, plugin: &str) -> bool {
-    !core.config.disabled_admission.iter().any(|name| name == plugin)
+    !core
+        .config
+        .disabled_admission
+        .iter()
+        .any(|name| name == plugin)
 }
 
 /// 403 by a plugin.
@@ -142,8 +163,21 @@ async fn stored(core: &Core, collection: &str, key: &str) -> Result<Option<Value
 /// All objects of a namespace in a collection.
 async fn stored_in(core: &Core, collection: &str, namespace: &str) -> Result<Vec<Value>> {
     let prefix = format!("{namespace}/");
-    let page = core.backend.list(collection, ListOptions { prefix: &prefix, ..ListOptions::default() }).await?;
-    Ok(page.entries.iter().filter_map(|entry| serde_json::from_slice(&entry.value).ok()).collect())
+    let page = core
+        .backend
+        .list(
+            collection,
+            ListOptions {
+                prefix: &prefix,
+                ..ListOptions::default()
+            },
+        )
+        .await?;
+    Ok(page
+        .entries
+        .iter()
+        .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
+        .collect())
 }
 
 /// Namespaces that always exist.

@@ -1,5 +1,7 @@
 //! Which groups, versions and resources are served: `/api`, `/apis` and below.
 
+mod aggregated;
+
 use std::sync::Arc;
 
 use http::Response;
@@ -24,6 +26,11 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
         .split('/')
         .filter(|part| !part.is_empty())
         .collect();
+    if let ["api" | "apis"] = parts.as_slice()
+        && let Some(response) = aggregated::answer(&registry, request, parts[0] == "api")
+    {
+        return Ok(response);
+    }
     let value = match parts.as_slice() {
         [] => paths(&registry),
         ["api"] => json!({

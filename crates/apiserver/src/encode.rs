@@ -9,7 +9,7 @@ use crate::body::Body;
 use crate::error::Result;
 use crate::negotiate::{Encoding, Media, Shape};
 use crate::registry::Resource;
-use crate::{object, table, versions};
+use crate::{object, ordered, table, versions};
 
 /// A response with a JSON value as its body.
 pub fn value_response(code: u16, value: &Value, media: Media) -> Response<Body> {
@@ -85,7 +85,11 @@ impl View<'_> {
         if self.is_stored_form() {
             object::write_with_kind(out, &entry.value, &self.api_version(), &self.resource.kind);
         } else {
-            write_value(out, &self.object(entry)?);
+            ordered::object(
+                out,
+                &self.object(entry)?,
+                self.resource.schema(self.version),
+            );
         }
         Ok(())
     }
@@ -104,7 +108,7 @@ impl View<'_> {
             map.remove("kind");
             map.remove("apiVersion");
         }
-        write_value(out, &value);
+        ordered::object(out, &value, self.resource.schema(self.version));
         Ok(())
     }
 
@@ -155,6 +159,11 @@ impl View<'_> {
         options: table::Options,
     ) -> Response<Body> {
         let value = match media.shape {
+            Shape::Whole if media == Media::JSON => {
+                let mut out = Vec::with_capacity(1024);
+                ordered::object(&mut out, &object, self.resource.schema(self.version));
+                return bytes_response(code, out, media);
+            }
             Shape::Whole => object,
             Shape::Metadata => metadata_only(object),
             Shape::Table | Shape::TableV1beta1 => {

@@ -86,34 +86,17 @@ pub fn string_map(value: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The stored form: without `kind` and `apiVersion` (they differ by the version asked for), `metadata` first
-/// with the place for the revision at a fixed offset.
+/// The stored form, see [`crate::ordered::stored`]; the kind that the object names says how fields are ordered.
 pub fn draft(object: &Value) -> Draft {
-    const HEAD: &[u8] = b"{\"metadata\":{\"resourceVersion\":\"";
-    let mut bytes = Vec::with_capacity(1024);
-    bytes.extend_from_slice(HEAD);
-    bytes.push(b'"');
-    let empty = Map::new();
-    let member = |bytes: &mut Vec<u8>, key: &str, value: &Value| {
-        bytes.push(b',');
-        // Writing JSON to memory does not fail.
-        let _ = serde_json::to_writer(&mut *bytes, key);
-        bytes.push(b':');
-        let _ = serde_json::to_writer(&mut *bytes, value);
-    };
-    for (key, value) in object["metadata"].as_object().unwrap_or(&empty) {
-        if key != "resourceVersion" {
-            member(&mut bytes, key, value);
-        }
-    }
-    bytes.push(b'}');
-    for (key, value) in object.as_object().unwrap_or(&empty) {
-        if !matches!(key.as_str(), "metadata" | "kind" | "apiVersion") {
-            member(&mut bytes, key, value);
-        }
-    }
-    bytes.push(b'}');
-    Draft::at(bytes, HEAD.len())
+    let (group, version) = split_api_version(text(object, &["apiVersion"]));
+    let schema = allot_schema::types::lookup(group, version, text(object, &["kind"]));
+    let (bytes, revision_at) = crate::ordered::stored(object, schema);
+    Draft::at(bytes, revision_at)
+}
+
+/// Group and version of an `apiVersion`.
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
 /// A stored object with its kind and version in front.

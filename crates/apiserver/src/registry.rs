@@ -113,6 +113,14 @@ impl Resource {
         }
     }
 
+    /// The built-in type in a version.
+    pub fn schema(&self, version: &str) -> Option<&'static allot_schema::types::Struct> {
+        match self.custom {
+            Some(_) => None,
+            None => allot_schema::types::lookup(&self.group, version, &self.kind),
+        }
+    }
+
     /// It is the resource `plural` of `group`.
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural

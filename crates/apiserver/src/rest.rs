@@ -114,7 +114,18 @@ pub async fn dispatch(
         .served(&info.group, &info.version, &info.resource)
         .cloned()
     else {
-        return Err(ApiError::no_such_path());
+        // Paths of built-in groups answer with a Status; the rest is nobody's.
+        let builtin = registry.iter().any(|it| {
+            it.custom.is_none()
+                && it.group == info.group
+                && it
+                    .version(&info.version)
+                    .is_some_and(|version| version.served)
+        });
+        if builtin {
+            return Err(ApiError::no_such_path());
+        }
+        return Ok(crate::server::text_response(404, "404 page not found\n"));
     };
     drop(registry);
     let collection_request = info.name.is_empty();

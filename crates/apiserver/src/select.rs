@@ -162,7 +162,7 @@ impl Selection {
         let labels = query
             .text("labelSelector")
             .map(|selector| {
-Selector::parse(selector).map_err(|error| ApiError::bad_request(error.to_string()))
+                Selector::parse(selector).map_err(|error| ApiError::bad_request(error.to_string()))
             })
             .transpose()?;
         let fields = query

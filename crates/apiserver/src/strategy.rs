@@ -105,6 +105,16 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
         ("", "pods") => {
             object["status"] =
                 json!({"phase": "Pending", "qosClass": crate::pods::qos_class(object)});
+            if object["spec"]["schedulingGates"]
+                .as_array()
+                .is_some_and(|gates| !gates.is_empty())
+            {
+                object["status"]["conditions"] = json!([{
+                    "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": null,
+                    "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                }]);
+            }
         }
         ("", "namespaces") => {
             object["status"] = json!({"phase": "Active"});
@@ -320,6 +330,28 @@ pub fn validate_update(
     old: &Value,
     part: Part,
 ) -> ErrorList {
+    // Upstream checks the metadata once for all kinds and again for each: mistakes count twice.
+    let path = Path::new("metadata");
+    let path_name = names::path_segment_name;
+    let mut generic =
+        meta_rules::object_meta(&object["metadata"], resource.namespaced, path_name, &path);
+    generic.extend(meta_rules::object_meta_update(
+        &object["metadata"],
+        &old["metadata"],
+        &path,
+    ));
+    generic.extend(validate_kind_update(core, resource, object, old, part));
+    generic
+}
+
+/// Errors of a changed object as its kind sees them.
+fn validate_kind_update(
+    core: &Core,
+    resource: &Resource,
+    object: &Value,
+    old: &Value,
+    part: Part,
+) -> ErrorList {
     if let Some(kind) = dra_kind(resource) {
         return match part {
             Part::Status => allot_model::validate::status_update(kind, object, old),
@@ -374,5 +406,7 @@ fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
 pub fn finish(resource: &Resource, object: &mut Value) {
     if let Some(kind) = dra_kind(resource) {
         allot_model::convert::normalize(kind, object);
+    } else if let Some(schema) = resource.schema(&resource.storage_version) {
+        allot_schema::decode::normalize(object, schema);
     }
 }

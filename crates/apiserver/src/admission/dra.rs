@@ -18,22 +18,31 @@ pub(super) async fn field_errors(
     verb: &str,
     object: &Value,
 ) -> Result<ErrorList> {
-    let Some(kind) = dra_kind(attributes.resource) else { return Ok(ErrorList::new()) };
+    let Some(kind) = dra_kind(attributes.resource) else {
+        return Ok(ErrorList::new());
+    };
     let status = attributes.subresource == "status";
     let places = match (attributes.operation, attributes.old) {
         (Operation::Create, _) => admin::requested(kind, object),
-        (Operation::Update, Some(old)) if status && kind == Kind::ResourceClaim => admin::granted(object, old),
+        (Operation::Update, Some(old)) if status && kind == Kind::ResourceClaim => {
+            admin::granted(object, old)
+        }
         _ => Vec::new(),
     };
     let mut errors = ErrorList::new();
     if !places.is_empty() {
         let namespace = meta(object, "namespace");
-        let labels = stored(core, "namespaces", namespace).await?.map(|found| string_map(&found["metadata"]["labels"]));
+        let labels = stored(core, "namespaces", namespace)
+            .await?
+            .map(|found| string_map(&found["metadata"]["labels"]));
         let labels = labels.ok_or_else(|| format!("namespace {namespace:?} not found"));
         errors.extend(admin::check(&places, labels.as_ref().map_err(Clone::clone)));
     }
     if let (true, Kind::ResourceClaim, Some(old)) = (status, kind, attributes.old) {
-        let caller = authorize::Caller { user: &attributes.user.name, extra: &attributes.user.extra };
+        let caller = authorize::Caller {
+            user: &attributes.user.name,
+            extra: &attributes.user.extra,
+        };
         for check in authorize::status_checks(object, old, verb, caller, &core.config.features) {
             let mut reason = None;
             for permission in &check.any_of {
@@ -41,7 +50,12 @@ pub(super) async fn field_errors(
                     subresource: permission.subresource,
                     namespace: &permission.namespace,
                     name: &permission.name,
-                    ..Ask::resource(attributes.user, &permission.verb, allot_model::GROUP, "resourceclaims")
+                    ..Ask::resource(
+                        attributes.user,
+                        &permission.verb,
+                        allot_model::GROUP,
+                        "resourceclaims",
+                    )
                 };
                 let decision = core.authorizer.decide(core, &ask).await?;
                 if decision.allowed() {

@@ -20,7 +20,12 @@ fn amounts(value: &Value) -> Amounts {
         Value::Number(number) => number.to_string().parse().ok(),
         _ => None,
     };
-    value.as_object().into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), parse(value)?))).collect()
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), parse(value)?)))
+        .collect()
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -28,19 +33,37 @@ fn items(value: &Value) -> &[Value] {
 }
 
 /// Fills in what containers leave open.
-pub(super) async fn set_defaults(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+pub(super) async fn set_defaults(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    pod: &mut Value,
+) -> Result<()> {
     let ranges = stored_in(core, "limitranges", attributes.namespace).await?;
     let mut notes = Vec::new();
     for range in &ranges {
         let (mut requests, mut limits) = (Map::new(), Map::new());
-        for item in items(&range["spec"]["limits"]).iter().filter(|item| item["type"] == "Container") {
-            requests.extend(item["defaultRequest"].as_object().cloned().unwrap_or_default());
+        for item in items(&range["spec"]["limits"])
+            .iter()
+            .filter(|item| item["type"] == "Container")
+        {
+            requests.extend(
+                item["defaultRequest"]
+                    .as_object()
+                    .cloned()
+                    .unwrap_or_default(),
+            );
             limits.extend(item["default"].as_object().cloned().unwrap_or_default());
         }
-        for (list, title) in [("containers", "container"), ("initContainers", "init container")] {
+        for (list, title) in [
+            ("containers", "container"),
+            ("initContainers", "init container"),
+        ] {
             for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
                 let name = text(container, &["name"]).to_owned();
-                for (key, word, defaults) in [("requests", "request", &requests), ("limits", "limit", &limits)] {
+                for (key, word, defaults) in [
+                    ("requests", "request", &requests),
+                    ("limits", "limit", &limits),
+                ] {
                     if defaults.is_empty() {
                         continue;
                     }
@@ -124,13 +147,20 @@ fn pod_total(pod: &Value) -> Value {
 }
 
 fn bounds(item: &Value, kind: &str, resources: &Value, errors: &mut Vec<String>) {
-    let (requests, limits) = (amounts(&resources["requests"]), amounts(&resources["limits"]));
+    let (requests, limits) = (
+        amounts(&resources["requests"]),
+        amounts(&resources["limits"]),
+    );
     for (name, least) in amounts(&item["min"]) {
         let text = format!("minimum {name} usage per {kind} is {least}");
         match (requests.get(&name), limits.get(&name)) {
             (None, _) => errors.push(format!("{text}.  No request is specified")),
-            (Some(request), _) if *request < least => errors.push(format!("{text}, but request is {request}")),
-            (_, Some(limit)) if *limit < least => errors.push(format!("{text}, but limit is {limit}")),
+            (Some(request), _) if *request < least => {
+                errors.push(format!("{text}, but request is {request}"))
+            }
+            (_, Some(limit)) if *limit < least => {
+                errors.push(format!("{text}, but limit is {limit}"))
+            }
             _ => {}
         }
     }
@@ -138,16 +168,23 @@ fn bounds(item: &Value, kind: &str, resources: &Value, errors: &mut Vec<String>)
         let text = format!("maximum {name} usage per {kind} is {most}");
         match (limits.get(&name), requests.get(&name)) {
             (None, _) => errors.push(format!("{text}.  No limit is specified")),
-            (Some(limit), _) if *limit > most => errors.push(format!("{text}, but limit is {limit}")),
-            (_, Some(request)) if *request > most => errors.push(format!("{text}, but request is {request}")),
+            (Some(limit), _) if *limit > most => {
+                errors.push(format!("{text}, but limit is {limit}"))
+            }
+            (_, Some(request)) if *request > most => {
+                errors.push(format!("{text}, but request is {request}"))
+            }
             _ => {}
         }
     }
     for (name, ratio) in amounts(&item["maxLimitRequestRatio"]) {
         let text = format!("{name} max limit to request ratio per {kind} is {ratio}");
         let (limit, request) = (limits.get(&name), requests.get(&name));
-        let (Some(limit), Some(request)) = (limit, request.filter(|it| it.milli_value() != 0)) else {
-            errors.push(format!("{text}, but no request is specified or request is 0"));
+        let (Some(limit), Some(request)) = (limit, request.filter(|it| it.milli_value() != 0))
+        else {
+            errors.push(format!(
+                "{text}, but no request is specified or request is 0"
+            ));
             continue;
         };
         let found = limit.milli_value() as f64 / request.milli_value() as f64;

@@ -10,8 +10,14 @@ use crate::server::Core;
 /// Keeps pods away from a node whose agent has not said yet that it is ready.
 pub(super) fn taint_not_ready(node: &mut Value) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    if !taints.iter().any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"]) {
+    let taints = node["spec"]["taints"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    if !taints
+        .iter()
+        .any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"])
+    {
         if !node["spec"].is_object() {
             node["spec"] = json!({});
         }
@@ -20,25 +26,48 @@ pub(super) fn taint_not_ready(node: &mut Value) {
 }
 
 /// Refuses what a node agent may not do to objects of others.
-pub(super) async fn restrict(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
-    let Some(node) = attributes.user.node_name() else { return Ok(()) };
-    match (attributes.resource.group.as_str(), attributes.resource.plural.as_str()) {
+pub(super) async fn restrict(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<()> {
+    let Some(node) = attributes.user.node_name() else {
+        return Ok(());
+    };
+    match (
+        attributes.resource.group.as_str(),
+        attributes.resource.plural.as_str(),
+    ) {
         ("", "pods") => pods(core, attributes, node, object).await,
         ("", "nodes") => nodes(attributes, node, object),
-        ("coordination.k8s.io", "leases") => {
-            own_name(attributes, node, object, "can only access node lease with the same name as the requesting node")
-        }
-        ("storage.k8s.io", "csinodes") => {
-            own_name(attributes, node, object, "can only access CSINode with the same name as the requesting node")
-        }
+        ("coordination.k8s.io", "leases") => own_name(
+            attributes,
+            node,
+            object,
+            "can only access node lease with the same name as the requesting node",
+        ),
+        ("storage.k8s.io", "csinodes") => own_name(
+            attributes,
+            node,
+            object,
+            "can only access CSINode with the same name as the requesting node",
+        ),
         ("resource.k8s.io", "resourceslices") => slices(attributes, node, object),
         _ => Ok(()),
     }
 }
 
 fn own_name(attributes: &Attributes<'_>, node: &str, object: &Value, why: &str) -> Result<()> {
-    let name = if attributes.name.is_empty() { meta(object, "name") } else { attributes.name };
-    if name == node { Ok(()) } else { Err(forbidden(attributes, why)) }
+    let name = if attributes.name.is_empty() {
+        meta(object, "name")
+    } else {
+        attributes.name
+    };
+    if name == node {
+        Ok(())
+    } else {
+        Err(forbidden(attributes, why))
+    }
 }
 
 async fn pods(core: &Core, attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
@@ -46,39 +75,59 @@ async fn pods(core: &Core, attributes: &Attributes<'_>, node: &str, object: &Val
     match (attributes.operation, attributes.subresource) {
         (Operation::Create, "") => {
             if !meta_annotation(object, "kubernetes.io/config.mirror") {
-                return refuse(format!("pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"));
+                return refuse(format!(
+                    "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
+                ));
             }
             if text(object, &["spec", "nodeName"]) != node {
-                return refuse(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+                return refuse(format!(
+                    "node {node:?} can only create pods with spec.nodeName set to itself"
+                ));
             }
             for (key, what) in [("serviceAccountName", "service accounts")] {
                 if !text(object, &["spec", key]).is_empty() {
-                    return refuse(format!("node {node:?} can not create pods that reference {what}"));
+                    return refuse(format!(
+                        "node {node:?} can not create pods that reference {what}"
+                    ));
                 }
             }
-            if object["spec"]["resourceClaims"].as_array().is_some_and(|claims| !claims.is_empty()) {
-                return refuse(format!("node {node:?} can not create pods that reference resourceclaims"));
+            if object["spec"]["resourceClaims"]
+                .as_array()
+                .is_some_and(|claims| !claims.is_empty())
+            {
+                return refuse(format!(
+                    "node {node:?} can not create pods that reference resourceclaims"
+                ));
             }
             Ok(())
         }
         (Operation::Delete, "") => {
             let old = attributes.old.unwrap_or(&Value::Null);
             if text(old, &["spec", "nodeName"]) != node {
-                return refuse(format!("node {node:?} can only delete pods with spec.nodeName set to itself"));
+                return refuse(format!(
+                    "node {node:?} can only delete pods with spec.nodeName set to itself"
+                ));
             }
             Ok(())
         }
         (Operation::Update, "status") => {
             let old = attributes.old.unwrap_or(&Value::Null);
             if text(old, &["spec", "nodeName"]) != node {
-                return refuse(format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself"));
+                return refuse(format!(
+                    "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
+                ));
             }
             if string_map(&old["metadata"]["labels"]) != string_map(&object["metadata"]["labels"]) {
-                return refuse(format!("node {node:?} cannot update labels through pod status"));
+                return refuse(format!(
+                    "node {node:?} cannot update labels through pod status"
+                ));
             }
             for key in ["resourceClaimStatuses", "extendedResourceClaimStatus"] {
                 if old["status"][key] != object["status"][key] {
-                    return refuse(format!("node {node:?} cannot update {} for pod status", status_words(key)));
+                    return refuse(format!(
+                        "node {node:?} cannot update {} for pod status",
+                        status_words(key)
+                    ));
                 }
             }
             Ok(())
@@ -87,7 +136,9 @@ async fn pods(core: &Core, attributes: &Attributes<'_>, node: &str, object: &Val
             let key = format!("{}/{}", attributes.namespace, attributes.name);
             let pod = stored(core, "pods", &key).await?.unwrap_or(Value::Null);
             if text(&pod, &["spec", "nodeName"]) != node {
-                return refuse(format!("node {node} can only evict pods with spec.nodeName set to itself"));
+                return refuse(format!(
+                    "node {node} can only evict pods with spec.nodeName set to itself"
+                ));
             }
             Ok(())
         }
@@ -97,7 +148,11 @@ async fn pods(core: &Core, attributes: &Attributes<'_>, node: &str, object: &Val
 }
 
 fn status_words(key: &str) -> &'static str {
-    if key == "resourceClaimStatuses" { "resource claim statuses" } else { "extended resource claim status" }
+    if key == "resourceClaimStatuses" {
+        "resource claim statuses"
+    } else {
+        "extended resource claim status"
+    }
 }
 
 fn meta_annotation(object: &Value, key: &str) -> bool {
@@ -106,21 +161,35 @@ fn meta_annotation(object: &Value, key: &str) -> bool {
 
 fn nodes(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
     let refuse = |why: String| Err(forbidden(attributes, &why));
-    let name = if attributes.name.is_empty() { meta(object, "name") } else { attributes.name };
+    let name = if attributes.name.is_empty() {
+        meta(object, "name")
+    } else {
+        attributes.name
+    };
     if attributes.operation == Operation::Delete {
         return Ok(());
     }
     if name != node {
-        return refuse(format!("node {node:?} is not allowed to modify node {name:?}"));
+        return refuse(format!(
+            "node {node:?} is not allowed to modify node {name:?}"
+        ));
     }
     let old = attributes.old.unwrap_or(&Value::Null);
     if attributes.operation == Operation::Create && object["spec"]["configSource"].is_object() {
-        return refuse(format!("node {node:?} is not allowed to create pods with a non-nil configSource"));
+        return refuse(format!(
+            "node {node:?} is not allowed to create pods with a non-nil configSource"
+        ));
     }
-    if attributes.operation == Operation::Update && object["spec"]["taints"] != old["spec"]["taints"] && attributes.subresource.is_empty() {
+    if attributes.operation == Operation::Update
+        && object["spec"]["taints"] != old["spec"]["taints"]
+        && attributes.subresource.is_empty()
+    {
         return refuse(format!("node {node:?} is not allowed to modify taints"));
     }
-    let (new, known) = (string_map(&object["metadata"]["labels"]), string_map(&old["metadata"]["labels"]));
+    let (new, known) = (
+        string_map(&object["metadata"]["labels"]),
+        string_map(&old["metadata"]["labels"]),
+    );
     let changed = |key: &str| new.get(key) != known.get(key);
     let keys: std::collections::BTreeSet<&String> = new.keys().chain(known.keys()).collect();
     let restricted: Vec<&str> = keys
@@ -129,8 +198,15 @@ fn nodes(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> 
         .map(String::as_str)
         .collect();
     if !restricted.is_empty() {
-        let verb = if attributes.operation == Operation::Create { "set" } else { "modify" };
-        return refuse(format!("is not allowed to {verb} the following labels: {}", restricted.join(", ")));
+        let verb = if attributes.operation == Operation::Create {
+            "set"
+        } else {
+            "modify"
+        };
+        return refuse(format!(
+            "is not allowed to {verb} the following labels: {}",
+            restricted.join(", ")
+        ));
     }
     Ok(())
 }
@@ -151,24 +227,39 @@ fn is_restricted(key: &str) -> bool {
         "topology.kubernetes.io/zone",
         "topology.kubernetes.io/region",
     ];
-    let Some((domain, _)) = key.split_once('/') else { return false };
+    let Some((domain, _)) = key.split_once('/') else {
+        return false;
+    };
     let kubernetes = |suffix: &str| domain == suffix || domain.ends_with(&format!(".{suffix}"));
-    if domain == "node-restriction.kubernetes.io" || domain.ends_with(".node-restriction.kubernetes.io") {
+    if domain == "node-restriction.kubernetes.io"
+        || domain.ends_with(".node-restriction.kubernetes.io")
+    {
         return true;
     }
     if !(kubernetes("kubernetes.io") || kubernetes("k8s.io")) || OWN.contains(&key) {
         return false;
     }
-    !["kubelet.kubernetes.io", "node.kubernetes.io"].iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")))
+    !["kubelet.kubernetes.io", "node.kubernetes.io"]
+        .iter()
+        .any(|own| domain == *own || domain.ends_with(&format!(".{own}")))
 }
 
 fn slices(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
     match attributes.operation {
-        Operation::Create if text(object, &["spec", "nodeName"]) != node => {
-            Err(forbidden(attributes, "can only create ResourceSlice with the same NodeName as the requesting node"))
-        }
-        Operation::Delete if text(attributes.old.unwrap_or(&Value::Null), &["spec", "nodeName"]) != node => {
-            Err(forbidden(attributes, "can only delete ResourceSlice with the same NodeName as the requesting node"))
+        Operation::Create if text(object, &["spec", "nodeName"]) != node => Err(forbidden(
+            attributes,
+            "can only create ResourceSlice with the same NodeName as the requesting node",
+        )),
+        Operation::Delete
+            if text(
+                attributes.old.unwrap_or(&Value::Null),
+                &["spec", "nodeName"],
+            ) != node =>
+        {
+            Err(forbidden(
+                attributes,
+                "can only delete ResourceSlice with the same NodeName as the requesting node",
+            ))
         }
         _ => Ok(()),
     }

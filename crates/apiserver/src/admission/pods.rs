@@ -12,19 +12,31 @@ const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 const UNREACHABLE_SECONDS: i64 = 300;
 
 /// The priority of the pod's class, or of the default class.
-pub(super) async fn priority(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+pub(super) async fn priority(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    pod: &mut Value,
+) -> Result<()> {
     let named = text(pod, &["spec", "priorityClassName"]).to_owned();
     let class = if named.is_empty() {
         default_class(core).await?
     } else {
         let found = stored(core, CLASSES, &named).await?;
-        let missing = || forbidden(attributes, &format!("no PriorityClass with name {named} was found"));
+        let missing = || {
+            forbidden(
+                attributes,
+                &format!("no PriorityClass with name {named} was found"),
+            )
+        };
         Some(found.ok_or_else(missing)?)
     };
     let (value, policy, name) = match &class {
         Some(class) => (
             class["value"].as_i64().unwrap_or(0),
-            class["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority").to_owned(),
+            class["preemptionPolicy"]
+                .as_str()
+                .unwrap_or("PreemptLowerPriority")
+                .to_owned(),
             meta(class, "name").to_owned(),
         ),
         None => (0, "PreemptLowerPriority".to_owned(), String::new()),
@@ -58,16 +70,30 @@ pub(super) async fn priority(core: &Core, attributes: &Attributes<'_>, pod: &mut
 
 /// The lowest class that is marked as default.
 async fn default_class(core: &Core) -> Result<Option<Value>> {
-    let page = core.backend.list(CLASSES, allot_store::ListOptions::default()).await?;
-    let classes = page.entries.iter().filter_map(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
-    Ok(classes.filter(|class| class["globalDefault"] == true).min_by_key(|class| class["value"].as_i64()))
+    let page = core
+        .backend
+        .list(CLASSES, allot_store::ListOptions::default())
+        .await?;
+    let classes = page
+        .entries
+        .iter()
+        .filter_map(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
+    Ok(classes
+        .filter(|class| class["globalDefault"] == true)
+        .min_by_key(|class| class["value"].as_i64()))
 }
 
 /// Pods stay for a while on a node that is not ready or unreachable, unless they say otherwise.
 pub(super) fn default_tolerations(pod: &mut Value) {
-    let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    let tolerations = pod["spec"]["tolerations"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     let mut added = Vec::new();
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
         let tolerated = tolerations.iter().any(|it| {
             let (its_key, effect) = (text(it, &["key"]), text(it, &["effect"]));
             (its_key == key || its_key.is_empty()) && matches!(effect, "NoExecute" | "")
@@ -84,17 +110,27 @@ pub(super) fn default_tolerations(pod: &mut Value) {
 }
 
 /// Overhead and node restrictions of the pod's runtime class.
-pub(super) async fn runtime_class(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+pub(super) async fn runtime_class(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    pod: &mut Value,
+) -> Result<()> {
     let name = text(pod, &["spec", "runtimeClassName"]).to_owned();
     if name.is_empty() {
-        if pod["spec"]["overhead"].as_object().is_some_and(|overhead| !overhead.is_empty()) {
+        if pod["spec"]["overhead"]
+            .as_object()
+            .is_some_and(|overhead| !overhead.is_empty())
+        {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
             return Err(forbidden(attributes, why));
         }
         return Ok(());
     }
     let Some(class) = stored(core, "node.k8s.io/runtimeclasses", &name).await? else {
-        return Err(forbidden(attributes, &format!("pod rejected: RuntimeClass {name:?} not found")));
+        return Err(forbidden(
+            attributes,
+            &format!("pod rejected: RuntimeClass {name:?} not found"),
+        ));
     };
     let overhead = &class["overhead"]["podFixed"];
     if overhead.is_object() {
@@ -120,7 +156,10 @@ pub(super) async fn runtime_class(core: &Core, attributes: &Attributes<'_>, pod:
         selector.insert(key.clone(), value.clone());
     }
     for toleration in scheduling["tolerations"].as_array().into_iter().flatten() {
-        let mut list = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let mut list = pod["spec"]["tolerations"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         if !list.contains(toleration) {
             list.push(toleration.clone());
             pod["spec"]["tolerations"] = list.into();
@@ -130,9 +169,17 @@ pub(super) async fn runtime_class(core: &Core, attributes: &Attributes<'_>, pod:
 }
 
 /// The account that the pod runs as: `default` unless it names another, which has to exist.
-pub(super) async fn service_account(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
+pub(super) async fn service_account(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    pod: &mut Value,
+) -> Result<()> {
     let named = text(pod, &["spec", "serviceAccountName"]).to_owned();
-    let name = if named.is_empty() { "default" } else { named.as_str() };
+    let name = if named.is_empty() {
+        "default"
+    } else {
+        named.as_str()
+    };
     let key = format!("{}/{name}", attributes.namespace);
     let Some(account) = stored(core, "serviceaccounts", &key).await? else {
         // The account `default` is made by a controller, which may not run or not have come to it yet.

@@ -25,7 +25,9 @@ impl Level {
             Some("restricted") => Level::Restricted,
             _ => Level::Privileged,
         };
-        let version = labels[format!("{PREFIX}{mode}-version")].as_str().unwrap_or("latest");
+        let version = labels[format!("{PREFIX}{mode}-version")]
+            .as_str()
+            .unwrap_or("latest");
         (level, version.to_owned())
     }
 
@@ -45,7 +47,9 @@ pub(super) async fn check(
     object: &Value,
     warnings: &Warnings,
 ) -> Result<()> {
-    if !matches!(attributes.operation, Operation::Create | Operation::Update) || attributes.namespace.is_empty() {
+    if !matches!(attributes.operation, Operation::Create | Operation::Update)
+        || attributes.namespace.is_empty()
+    {
         return Ok(());
     }
     let resource = attributes.resource;
@@ -54,11 +58,15 @@ pub(super) async fn check(
         ("", "pods") if matches!(attributes.subresource, "" | "ephemeralcontainers") => {
             (&object["spec"], &object["metadata"])
         }
-        ("", "replicationcontrollers") | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
+        ("", "replicationcontrollers")
+        | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
         | ("batch", "jobs")
             if attributes.subresource.is_empty() =>
         {
-            (&object["spec"]["template"]["spec"], &object["spec"]["template"]["metadata"])
+            (
+                &object["spec"]["template"]["spec"],
+                &object["spec"]["template"]["metadata"],
+            )
         }
         ("batch", "cronjobs") if attributes.subresource.is_empty() => {
             let template = &object["spec"]["jobTemplate"]["spec"]["template"];
@@ -66,22 +74,35 @@ pub(super) async fn check(
         }
         _ => return Ok(()),
     };
-    if attributes.operation == Operation::Update && pod && attributes.old.is_some_and(|old| old["spec"] == *spec) {
+    if attributes.operation == Operation::Update
+        && pod
+        && attributes.old.is_some_and(|old| old["spec"] == *spec)
+    {
         return Ok(());
     }
-    let Some(namespace) = stored(core, "namespaces", attributes.namespace).await? else { return Ok(()) };
+    let Some(namespace) = stored(core, "namespaces", attributes.namespace).await? else {
+        return Ok(());
+    };
     if pod {
         let (level, version) = Level::of(&namespace, "enforce");
         let violations = violations(level, spec, metadata);
         if !violations.is_empty() {
-            let why = format!("violates PodSecurity \"{}:{version}\": {}", level.name(), violations.join(", "));
+            let why = format!(
+                "violates PodSecurity \"{}:{version}\": {}",
+                level.name(),
+                violations.join(", ")
+            );
             return Err(forbidden(attributes, &why));
         }
     }
     let (level, version) = Level::of(&namespace, "warn");
     let found = violations(level, spec, metadata);
     if !found.is_empty() {
-        warnings.add(format!("would violate PodSecurity \"{}:{version}\": {}", level.name(), found.join(", ")));
+        warnings.add(format!(
+            "would violate PodSecurity \"{}:{version}\": {}",
+            level.name(),
+            found.join(", ")
+        ));
     }
     Ok(())
 }
@@ -91,7 +112,10 @@ fn items(value: &Value) -> &[Value] {
 }
 
 fn containers(spec: &Value) -> Vec<&Value> {
-    ["initContainers", "containers", "ephemeralContainers"].iter().flat_map(|key| items(&spec[*key])).collect()
+    ["initContainers", "containers", "ephemeralContainers"]
+        .iter()
+        .flat_map(|key| items(&spec[*key]))
+        .collect()
 }
 
 fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
@@ -99,17 +123,28 @@ fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
 }
 
 fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+    names
+        .iter()
+        .map(|name| format!("{name:?}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// `container "a"` or `containers "a", "b"` for those that a test holds for.
 fn offenders(spec: &Value, test: impl Fn(&Value) -> bool) -> Option<String> {
-    let names: Vec<&str> =
-        containers(spec).into_iter().filter(|it| test(it)).map(|it| text(it, &["name"])).collect();
+    let names: Vec<&str> = containers(spec)
+        .into_iter()
+        .filter(|it| test(it))
+        .map(|it| text(it, &["name"]))
+        .collect();
     if names.is_empty() {
         return None;
     }
-    Some(format!("{} {}", plural(names.len(), "container", "containers"), quoted(&names)))
+    Some(format!(
+        "{} {}",
+        plural(names.len(), "container", "containers"),
+        quoted(&names)
+    ))
 }
 
 /// What of a pod a level does not allow, in upstream's words and order.
@@ -137,7 +172,9 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
         found.push(format!("host namespaces ({})", hosts.join(", ")));
     }
     if let Some(who) = offenders(spec, |it| it["securityContext"]["privileged"] == true) {
-        found.push(format!("privileged ({who} must not set securityContext.privileged=true)"));
+        found.push(format!(
+            "privileged ({who} must not set securityContext.privileged=true)"
+        ));
     }
     let added = |allowed: &'static [&'static str]| {
         move |container: &Value| {
@@ -147,8 +184,19 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
         }
     };
     const DEFAULT: &[&str] = &[
-        "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP",
-        "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
     ];
     if let Some(who) = offenders(spec, added(DEFAULT)) {
         let mut names: Vec<&str> = containers(spec)
@@ -170,9 +218,17 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
         .map(|volume| text(volume, &["name"]))
         .collect();
     if !volumes.is_empty() {
-        found.push(format!("hostPath volumes ({} {})", plural(volumes.len(), "volume", "volumes"), quoted(&volumes)));
+        found.push(format!(
+            "hostPath volumes ({} {})",
+            plural(volumes.len(), "volume", "volumes"),
+            quoted(&volumes)
+        ));
     }
-    let host_port = |container: &Value| items(&container["ports"]).iter().any(|port| port["hostPort"].as_i64().unwrap_or(0) != 0);
+    let host_port = |container: &Value| {
+        items(&container["ports"])
+            .iter()
+            .any(|port| port["hostPort"].as_i64().unwrap_or(0) != 0)
+    };
     if let Some(who) = offenders(spec, host_port) {
         let mut ports: Vec<i64> = containers(spec)
             .into_iter()
@@ -181,11 +237,25 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
             .collect();
         ports.sort_unstable();
         ports.dedup();
-        let shown = ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        found.push(format!("hostPort ({who} {} {} {shown})", plural(1, "uses", "use"), plural(ports.len(), "hostPort", "hostPorts")));
+        let shown = ports
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
+        found.push(format!(
+            "hostPort ({who} {} {} {shown})",
+            plural(1, "uses", "use"),
+            plural(ports.len(), "hostPort", "hostPorts")
+        ));
     }
-    if let Some(who) = offenders(spec, |it| it["securityContext"]["procMount"].as_str().is_some_and(|it| it != "Default")) {
-        found.push(format!("procMount ({who} must not set securityContext.procMount=\"Unmasked\")"));
+    if let Some(who) = offenders(spec, |it| {
+        it["securityContext"]["procMount"]
+            .as_str()
+            .is_some_and(|it| it != "Default")
+    }) {
+        found.push(format!(
+            "procMount ({who} must not set securityContext.procMount=\"Unmasked\")"
+        ));
     }
     let unconfined = |value: &Value| value["seccompProfile"]["type"] == "Unconfined";
     if unconfined(&spec["securityContext"]) {
@@ -194,10 +264,18 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
         found.push(format!("seccompProfile ({who} must not set securityContext.seccompProfile.type to \"Unconfined\")"));
     }
     const SYSCTLS: &[&str] = &[
-        "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start",
-        "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range", "net.ipv4.ip_local_reserved_ports",
-        "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl",
-        "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
     ];
     let sysctls: Vec<&str> = items(&spec["securityContext"]["sysctls"])
         .iter()
@@ -207,9 +285,14 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
     if !sysctls.is_empty() {
         found.push(format!("forbidden sysctls ({})", sysctls.join(", ")));
     }
-    let profile = metadata["annotations"].as_object().into_iter().flatten().find(|(key, value)| {
-        key.starts_with("container.apparmor.security.beta.kubernetes.io/") && *value == "unconfined"
-    });
+    let profile = metadata["annotations"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .find(|(key, value)| {
+            key.starts_with("container.apparmor.security.beta.kubernetes.io/")
+                && *value == "unconfined"
+        });
     if let Some((key, _)) = profile {
         found.push(format!("forbidden AppArmor profile ({key}=\"unconfined\")"));
     }
@@ -217,7 +300,9 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
 
 /// Upstream lists this one before the checks that baseline has too.
 fn restricted_first(spec: &Value, found: &mut Vec<String>) {
-    if let Some(who) = offenders(spec, |it| it["securityContext"]["allowPrivilegeEscalation"] != false) {
+    if let Some(who) = offenders(spec, |it| {
+        it["securityContext"]["allowPrivilegeEscalation"] != false
+    }) {
         found.push(format!(
             "allowPrivilegeEscalation != false ({who} must set securityContext.allowPrivilegeEscalation=false)"
         ));
@@ -226,18 +311,35 @@ fn restricted_first(spec: &Value, found: &mut Vec<String>) {
 
 fn restricted(spec: &Value, found: &mut Vec<String>) {
     let keeps = |container: &Value| {
-        !items(&container["securityContext"]["capabilities"]["drop"]).iter().any(|it| it == "ALL")
+        !items(&container["securityContext"]["capabilities"]["drop"])
+            .iter()
+            .any(|it| it == "ALL")
     };
     if let Some(who) = offenders(spec, keeps) {
-        found.push(format!("unrestricted capabilities ({who} must set securityContext.capabilities.drop=[\"ALL\"])"));
+        found.push(format!(
+            "unrestricted capabilities ({who} must set securityContext.capabilities.drop=[\"ALL\"])"
+        ));
     }
-    const VOLUMES: &[&str] =
-        &["configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
+    const VOLUMES: &[&str] = &[
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    ];
     let mut kinds = Vec::new();
     let bad: Vec<&str> = items(&spec["volumes"])
         .iter()
         .filter(|volume| {
-            let kind = volume.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).find(|key| *key != "name");
+            let kind = volume
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(key, _)| key.as_str())
+                .find(|key| *key != "name");
             let refused = kind.is_some_and(|kind| !VOLUMES.contains(&kind));
             if let (true, Some(kind)) = (refused, kind) {
                 kinds.push(kind);
@@ -259,19 +361,27 @@ fn restricted(spec: &Value, found: &mut Vec<String>) {
         ));
     }
     let pod_non_root = spec["securityContext"]["runAsNonRoot"] == true;
-    let may_be_root = |container: &Value| match container["securityContext"]["runAsNonRoot"].as_bool() {
-        Some(non_root) => !non_root,
-        None => !pod_non_root,
-    };
+    let may_be_root =
+        |container: &Value| match container["securityContext"]["runAsNonRoot"].as_bool() {
+            Some(non_root) => !non_root,
+            None => !pod_non_root,
+        };
     if let Some(who) = offenders(spec, may_be_root) {
-        found.push(format!("runAsNonRoot != true (pod or {who} must set securityContext.runAsNonRoot=true)"));
+        found.push(format!(
+            "runAsNonRoot != true (pod or {who} must set securityContext.runAsNonRoot=true)"
+        ));
     }
     if spec["securityContext"]["runAsUser"] == 0 {
         found.push("runAsUser=0 (pod must not set runAsUser=0)".to_owned());
     } else if let Some(who) = offenders(spec, |it| it["securityContext"]["runAsUser"] == 0) {
         found.push(format!("runAsUser=0 ({who} must not set runAsUser=0)"));
     }
-    let fine = |value: &Value| matches!(value["seccompProfile"]["type"].as_str(), Some("RuntimeDefault" | "Localhost"));
+    let fine = |value: &Value| {
+        matches!(
+            value["seccompProfile"]["type"].as_str(),
+            Some("RuntimeDefault" | "Localhost")
+        )
+    };
     if !fine(&spec["securityContext"])
         && let Some(who) = offenders(spec, |it| !fine(&it["securityContext"]))
     {

@@ -511,7 +511,10 @@ pub const ROWS: &[Row] = &[
         plural: "devicetaintrules",
         namespaced: false,
         versions: &["!v1beta2", "!v1alpha3"],
-        deprecated: &[("v1beta2", "v1.39", "v1.42"), ("v1alpha3", "v1.36", "v1.39")],
+        deprecated: &[
+            ("v1beta2", "v1.39", "v1.42"),
+            ("v1alpha3", "v1.36", "v1.39"),
+        ],
         subresources: &[STATUS],
         storage_version: Some("v1alpha3"),
         ..RESOURCE

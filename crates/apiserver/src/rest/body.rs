@@ -40,6 +40,9 @@ impl Call<'_> {
         let text = match content_type(self).as_str() {
             "application/json" => std::borrow::Cow::Borrowed(body),
             "application/yaml" => std::borrow::Cow::Owned(yaml_to_json(body)?),
+            "application/vnd.kubernetes.protobuf" => {
+                std::borrow::Cow::Owned(protobuf_to_json(body)?)
+            }
             other => {
                 let message = format!(
                     "the body of the request was in an unknown format - accepted media types include: {}",
@@ -55,21 +58,14 @@ impl Call<'_> {
         };
         let schema = allot_schema::types::lookup(group, version, kind);
         let version_name = format!("{api_version}, Kind={kind}");
-        let simple = || {
-            let version = if group.is_empty() {
-                version.to_owned()
-            } else {
-                format!("{version}.{group}")
-            };
-            let _ = version;
-            kind.to_owned()
+        let decode = |schema, version: &str| {
+            allot_schema::decode::decode_json(&text, schema).map_err(|error| {
+                ApiError::bad_request(format!(
+                    "{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
+                ))
+            })
         };
-        let mut decoded = allot_schema::decode::decode_json(&text, schema).map_err(|error| {
-            ApiError::bad_request(format!(
-                "{kind} in version \"{version}\" cannot be handled as a {}: {error}",
-                simple()
-            ))
-        })?;
+        let mut decoded = decode(schema, version)?;
         let sent_version = decoded.value["apiVersion"]
             .as_str()
             .unwrap_or_default()
@@ -93,6 +89,14 @@ impl Call<'_> {
             if other_version && self.field_validation == FieldValidation::Warn {
                 for warning in &decoded.strict {
                     self.request.warnings.add(warning.clone());
+                }
+            }
+        }
+        if other_version && custom.is_none() && self.field_validation == FieldValidation::Warn {
+            let (group, version) = crate::object::split_api_version(&sent_version);
+            if let Some(other) = allot_schema::types::lookup(group, version, kind) {
+                for warning in decode(Some(other), version)?.strict {
+                    self.request.warnings.add(warning);
                 }
             }
         }
@@ -144,6 +148,13 @@ impl Call<'_> {
             sent_version.rsplit('/').next().unwrap_or_default()
         ))
     }
+}
+
+/// Protobuf as JSON text.
+fn protobuf_to_json(body: &[u8]) -> Result<Vec<u8>> {
+    let value =
+        crate::protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    serde_json::to_vec(&value).map_err(|error| ApiError::bad_request(error.to_string()))
 }
 
 /// YAML as JSON text, so that one decoder sees all bodies.

@@ -34,7 +34,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
             call.view()
                 .object_response(201, &entry, call.media, call.table_options())
         }
-        Stored::DryRun(object) => {
+        Stored::Value(object) => {
             let object = versions::convert(&call.resource, object, &call.version)?;
             Ok(call
                 .view()
@@ -47,8 +47,8 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
 pub(super) enum Stored {
     /// A stored version.
     Entry(Arc<Entry>),
-    /// What would have been stored, in the stored version's form.
-    DryRun(Value),
+    /// An object in the stored version's form that is not stored: a dry run, or its last state.
+    Value(Value),
 }
 
 impl Call<'_> {
@@ -128,7 +128,9 @@ impl Call<'_> {
             if attempt == 0 {
                 strategy::prepare_for_create(self.core, &self.resource, &mut object);
                 let mut errors = strategy::validate_create(self.core, &self.resource, &object);
-                errors.extend(admission::field_errors(self.core, &attributes, "create", &object).await?);
+                errors.extend(
+                    admission::field_errors(self.core, &attributes, "create", &object).await?,
+                );
                 if !errors.is_empty() {
                     let name = meta(&object, "name");
                     return Err(Status::invalid(&self.resource.group_kind(), name, &errors).into());
@@ -136,7 +138,8 @@ impl Call<'_> {
                 for warning in strategy::warnings(&self.resource, &object) {
                     self.request.warnings.add(warning);
                 }
-                admission::validate(self.core, &attributes, &object, &self.request.warnings).await?;
+                admission::validate(self.core, &attributes, &object, &self.request.warnings)
+                    .await?;
                 strategy::finish(&self.resource, &mut object);
             }
             let name = meta(&object, "name");
@@ -153,7 +156,7 @@ impl Call<'_> {
                         Status::already_exists(&self.resource.group_resource(), name).into(),
                     );
                 }
-                return Ok(Stored::DryRun(object));
+                return Ok(Stored::Value(object));
             }
             let write = Write::put(
                 self.resource.collection.clone(),

@@ -98,7 +98,8 @@ impl Call<'_> {
                 dry_run: self.dry_run,
             };
             admission::mutate(self.core, &attributes, &mut Value::Null).await?;
-            admission::validate(self.core, &attributes, &Value::Null, &self.request.warnings).await?;
+            admission::validate(self.core, &attributes, &Value::Null, &self.request.warnings)
+                .await?;
             let mut new = old.clone();
             let definition = self
                 .resource
@@ -111,23 +112,42 @@ impl Call<'_> {
                 return Ok(if gone {
                     Deleted::Gone(new)
                 } else {
-                    Deleted::Pending(Stored::DryRun(new))
+                    Deleted::Pending(Stored::Value(new))
                 });
             }
             if !gone && new == old {
                 return Ok(Deleted::Pending(Stored::Entry(entry)));
             }
+            let collection = self.resource.collection.clone();
+            if gone && new != old {
+                // A pod is marked before it goes, as watchers expect it.
+                let expect = Expect::Revision(entry.revision);
+                let write = Write::put(collection, key.as_str(), expect, object::draft(&new));
+                match self.core.backend.commit(write).await {
+                    Ok(marked) => {
+                        let last = object::draft(&new);
+                        let collection = self.resource.collection.clone();
+                        let write = Write::delete(collection, key.as_str(), marked.revision, last);
+                        match self.core.backend.commit(write).await {
+                            Ok(_) | Err(StoreError::NotFound) => {}
+                            Err(StoreError::Conflict(_)) => continue,
+                            Err(error) => return Err(error.into()),
+                        }
+                        let revision = marked.revision.to_string();
+                        metadata_mut(&mut new)
+                            .insert("resourceVersion".to_owned(), revision.into());
+                        return Ok(Deleted::Gone(new));
+                    }
+                    Err(StoreError::Conflict(_) | StoreError::NotFound) => continue,
+                    Err(error) => return Err(error.into()),
+                }
+            }
             let draft = object::draft(&new);
             let write = if gone {
-                Write::delete(
-                    self.resource.collection.clone(),
-                    key.as_str(),
-                    entry.revision,
-                    draft,
-                )
+                Write::delete(collection, key.as_str(), entry.revision, draft)
             } else {
                 Write::put(
-                    self.resource.collection.clone(),
+                    collection,
                     key.as_str(),
                     Expect::Revision(entry.revision),
                     draft,
@@ -157,11 +177,7 @@ impl Call<'_> {
 fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
     let namespaces = resource.is("", "namespaces");
     let mut finalizers = strings(&object["metadata"]["finalizers"]);
-    let wanted = match options.propagation {
-        Some(propagation) => Some(propagation),
-        None => None,
-    };
-    if let Some(wanted) = wanted {
+    if let Some(wanted) = options.propagation {
         finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
         match wanted {
             Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
@@ -183,7 +199,7 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
     let known_grace = object["metadata"]["deletionGracePeriodSeconds"]
         .as_i64()
         .unwrap_or(0);
-    if !held && grace == 0 {
+    if !held && grace == 0 && !resource.is("", "pods") {
         return true;
     }
     let metadata = metadata_mut(object);
@@ -208,7 +224,7 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
     if namespaces {
         object["status"]["phase"] = "Terminating".into();
     }
-    false
+    !held && grace == 0
 }
 
 /// A marked object that nothing holds any more: the update that brought it here removes it.

@@ -13,7 +13,7 @@ use super::options::invalid;
 use super::{Call, FieldValidation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
-use crate::object::meta;
+use crate::object::{meta, split_api_version, text};
 use crate::strategy::Part;
 use crate::{managed, versions};
 
@@ -71,10 +71,10 @@ pub(super) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
             if !custom {
                 known.push("application/strategic-merge-patch+json");
             }
-            known.extend([
-                "application/apply-patch+yaml",
-                "application/apply-patch+cbor",
-            ]);
+            known.push("application/apply-patch+yaml");
+            if !custom {
+                known.push("application/apply-patch+cbor");
+            }
             let message = format!(
                 "the body of the request was in an unknown format - accepted media types include: {}",
                 known.join(", ")
@@ -196,7 +196,7 @@ fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
     let mut value = current.clone();
     match patch {
         Patch::Json(patch) => {
-            json_patch::patch(&mut value, patch).map_err(|_| rejected())?;
+            apply_json_patch(&mut value, patch)?;
         }
         Patch::Merge(patch) => json_patch::merge(&mut value, patch),
         Patch::Strategic(patch) => {
@@ -220,6 +220,7 @@ fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
     }
     let mut value = decode_patched(call, value)?;
     call.check_name(&value)?;
+    call.check_namespace(&mut value)?;
     // Only a version that the patch itself names is a condition.
     if value["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"]
         && !names_version(patch)
@@ -227,6 +228,20 @@ fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
         value["metadata"]["resourceVersion"] = "".into();
     }
     Ok(value)
+}
+
+/// Carries out a JSON patch. To test for null is to test that there is nothing, as in upstream's library.
+fn apply_json_patch(value: &mut Value, patch: &json_patch::Patch) -> Result<()> {
+    for operation in &patch.0 {
+        if let json_patch::PatchOperation::Test(test) = operation
+            && test.value.is_null()
+            && value.pointer(test.path.as_str()).is_none()
+        {
+            continue;
+        }
+        json_patch::patch(value, std::slice::from_ref(operation)).map_err(|_| rejected())?;
+    }
+    Ok(())
 }
 
 /// A patch of an object that is not stored as such (a Scale).
@@ -237,7 +252,7 @@ pub(super) fn apply_plain(
 ) -> Result<Value> {
     let mut value = current.clone();
     match patch {
-        Patch::Json(patch) => json_patch::patch(&mut value, patch).map_err(|_| rejected())?,
+        Patch::Json(patch) => apply_json_patch(&mut value, patch)?,
         Patch::Merge(patch) => json_patch::merge(&mut value, patch),
         Patch::Strategic(patch) => {
             let schema = schema.ok_or_else(ApiError::no_such_path)?;
@@ -276,6 +291,14 @@ fn names_version(patch: &Patch) -> bool {
 
 /// A patched object passes the same decoder as one in a body.
 fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
+    // A patch that makes another kind of the object is judged by that kind first, as upstream's decoder does.
+    let (group, version) = split_api_version(text(&value, &["apiVersion"]));
+    let kind = text(&value, &["kind"]);
+    if kind != call.resource.kind
+        && let Some(other) = types::lookup(group, version, kind)
+    {
+        decode_as(value.clone(), other, decode::Mode::Ignore)?;
+    }
     let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
     let mode = match call.field_validation {
         FieldValidation::Ignore => decode::Mode::Ignore,

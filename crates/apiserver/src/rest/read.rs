@@ -98,7 +98,8 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
     if watch {
         if initial.is_some() {
             if matching != "NotOlderThan" {
-                let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                let text =
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
                 errors.push(Error::forbidden(&path, text));
             }
             if !matching.is_empty() && matching != "NotOlderThan" {
@@ -217,6 +218,10 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
         }
     }
     let mut meta = json!({"resourceVersion": page.revision.to_string()});
+    if call.resource.custom.is_some() {
+        // Lists of custom objects are untyped upstream and show the field even when it is empty.
+        meta["continue"] = "".into();
+    }
     if more && let Some(last) = page.entries.last() {
         meta["continue"] = Continue::encode(page.revision, &last.key).into();
         if !filtered {

@@ -110,7 +110,7 @@ impl Call<'_> {
                 self.view()
                     .object_response(code, &entry, self.media, self.table_options())
             }
-            Stored::DryRun(object) => {
+            Stored::Value(object) => {
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
                     .view()
@@ -138,8 +138,10 @@ impl Call<'_> {
             let seen = versions::convert(&self.resource, old.clone(), &self.version)?;
             let new = change(&seen)?;
             let unconditional = self.check_version(&new, entry.revision)?;
+            // Of a patch the uid is validated with the rest of the metadata.
             let uid = meta(&new, "uid");
-            if !uid.is_empty() && uid != meta(&old, "uid") {
+            let patched = self.request.info.verb == "patch";
+            if !patched && !uid.is_empty() && uid != meta(&old, "uid") {
                 return Err(self.uid_conflict(uid, meta(&old, "uid")));
             }
             let new = self.finish_update(new, &old, &seen, part).await?;
@@ -148,25 +150,33 @@ impl Call<'_> {
             }
             let ended = super::delete::is_finished(&self.resource, &new);
             if self.dry_run {
-                return Ok(Stored::DryRun(new));
+                return Ok(Stored::Value(new));
             }
-            let draft = object::draft(&new);
             let write = if ended {
+                // Watchers see what was stored, the client what it wrote.
                 Write::delete(
                     self.resource.collection.clone(),
                     self.key(),
                     entry.revision,
-                    draft,
+                    object::draft(&old),
                 )
             } else {
                 Write::put(
                     self.resource.collection.clone(),
                     self.key(),
                     Expect::Revision(entry.revision),
-                    draft,
+                    object::draft(&new),
                 )
             };
             match self.core.backend.commit(write).await {
+                Ok(gone) if ended => {
+                    let mut new = new;
+                    metadata_mut(&mut new).insert(
+                        "resourceVersion".to_owned(),
+                        gone.revision.to_string().into(),
+                    );
+                    return Ok(Stored::Value(new));
+                }
                 Ok(entry) => return Ok(Stored::Entry(entry)),
                 Err(StoreError::Conflict(_) | StoreError::NotFound) if unconditional => continue,
                 Err(StoreError::Conflict(_)) => break,
@@ -241,7 +251,7 @@ impl Call<'_> {
             let kept = &old["metadata"][key];
             let value = match key {
                 "generateName" => sent.filter(|value| value != ""),
-                // A change of the uid has been refused already; creation time follows the old object if unset.
+                "uid" if sent.as_ref().is_some_and(|uid| uid != "" && !uid.is_null()) => sent,
                 _ if kept.is_null() => None,
                 _ => Some(kept.clone()),
             };
@@ -265,6 +275,8 @@ impl Call<'_> {
         admission::mutate(self.core, &attributes, &mut new).await?;
         strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
         let mut errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
+        let verb = self.request.info.verb.as_str();
+        errors.extend(admission::field_errors(self.core, &attributes, verb, &new).await?);
         if !errors.is_empty() {
             return Err(Status::invalid(&self.resource.group_kind(), self.name(), &errors).into());
         }

@@ -104,7 +104,7 @@ fn summary(pod: &Value) -> Summary {
     if !initializing || initialized {
         restarts = side_restarts;
         last = side_last;
-        let mut has_running = false;
+        let (mut has_running, mut failed) = (false, false);
         for container in items(&pod["status"]["containerStatuses"]).iter().rev() {
             restarts += container["restartCount"].as_i64().unwrap_or(0);
             latest(&mut last, container);
@@ -113,7 +113,12 @@ fn summary(pod: &Value) -> Summary {
             if !waiting.is_empty() {
                 status = waiting.to_owned();
             } else if terminated.is_object() {
-                status = exit_reason(terminated);
+                // A failure is not hidden by a container that has completed.
+                let completed = terminated["exitCode"].as_i64().unwrap_or(0) == 0;
+                if !(failed && completed) {
+                    status = exit_reason(terminated);
+                }
+                failed |= !completed;
             } else if container["ready"] == true && container["state"]["running"].is_object() {
                 has_running = true;
                 ready += 1;

@@ -25,7 +25,13 @@ pub(super) async fn answer(
         old: None,
         dry_run: false,
     };
-    admission::validate(call.core, &attributes, &serde_json::Value::Null, &call.request.warnings).await?;
+    admission::validate(
+        call.core,
+        &attributes,
+        &serde_json::Value::Null,
+        &call.request.warnings,
+    )
+    .await?;
     match (call.resource.plural.as_str(), subresource.name.as_str()) {
         ("pods", "log") => kubelet::log(&call).await,
         ("pods", "exec" | "attach" | "portforward") => {

@@ -14,6 +14,7 @@ use crate::error::{ApiError, Result};
 use crate::object::{self, child_mut, meta, string_map, text};
 use crate::request::Query;
 use crate::rest::{Call, DeleteOptions};
+use crate::strategy::Part;
 
 const BUDGETS: &str = "policy/poddisruptionbudgets";
 const RETRY_SECONDS: i32 = 10;
@@ -44,9 +45,30 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     if !ignores_budget(&pod) {
         check_budgets(&call, &pod, options.dry_run).await?;
     }
+    if !options.dry_run {
+        call.modify(Part::Sub, |pod| Ok(disrupted(pod))).await?;
+    }
     call.delete_one(call.name(), call.namespace(), &options)
         .await?;
     Ok(success(&call))
+}
+
+/// The pod with the condition that says why it goes.
+fn disrupted(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    object::metadata_mut(&mut pod).remove("resourceVersion");
+    let condition = json!({
+        "type": "DisruptionTarget", "status": "True", "lastProbeTime": null, "lastTransitionTime": object::now(),
+        "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+    });
+    let conditions = child_mut(&mut pod, "status")
+        .entry("conditions")
+        .or_insert_with(|| json!([]));
+    if let Value::Array(list) = conditions {
+        list.retain(|it| it["type"] != "DisruptionTarget");
+        list.push(condition);
+    }
+    pod
 }
 
 /// Pods that have ended, have not started, or are on their way out disturb nobody.

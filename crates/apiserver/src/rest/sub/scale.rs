@@ -62,7 +62,7 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     };
     let object = match stored {
         Stored::Entry(entry) => call.view().object(&entry)?,
-        Stored::DryRun(object) => versions::convert(&call.resource, object, &call.version)?,
+        Stored::Value(object) => versions::convert(&call.resource, object, &call.version)?,
     };
     let media = crate::negotiate::Media {
         shape: Shape::Whole,

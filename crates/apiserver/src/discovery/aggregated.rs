@@ -1,0 +1,122 @@
+//! Aggregated discovery: everything in one document.
+
+use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{groups, versions};
+use crate::body::Body;
+use crate::encode::value_response;
+use crate::negotiate::{Media, accepted};
+use crate::registry::{Registry, Resource};
+use crate::server::Incoming;
+
+const TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// The document, if the client prefers it.
+pub(super) fn answer(
+    registry: &Registry,
+    request: &Incoming,
+    core: bool,
+) -> Option<Response<Body>> {
+    let wanted = accepted(&request.headers).into_iter().find_map(|item| {
+        if !item.covers("application/json") {
+            return None;
+        }
+        match (
+            item.parameter("as"),
+            item.parameter("g"),
+            item.parameter("v"),
+        ) {
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(true),
+            (None, _, _) => Some(false),
+            _ => None,
+        }
+    });
+    if wanted != Some(true) {
+        return None;
+    }
+    let names = if core {
+        vec![String::new()]
+    } else {
+        groups(registry)
+    };
+    let items: Vec<Value> = names.iter().map(|name| group(registry, name)).collect();
+    let document = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
+    });
+    let digest = Sha256::digest(document.to_string().as_bytes());
+    let etag = format!(
+        "\"{}\"",
+        digest
+            .iter()
+            .map(|byte| format!("{byte:02X}"))
+            .collect::<String>()
+    );
+    let known = request
+        .headers
+        .get(IF_NONE_MATCH)
+        .is_some_and(|value| value.as_bytes() == etag.as_bytes());
+    let mut response = if known {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        value_response(200, &document, Media::JSON)
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(TYPE));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(ETAG, etag);
+    }
+    Some(response)
+}
+
+fn group(registry: &Registry, name: &str) -> Value {
+    let versions: Vec<Value> = versions(registry, name)
+        .iter()
+        .map(|version| {
+            let resources: Vec<Value> = registry
+                .iter()
+                .filter(|it| it.group == name && it.version(version).is_some_and(|it| it.served))
+                .map(|it| resource(it))
+                .collect();
+            json!({"version": version, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    let mut metadata = json!({"creationTimestamp": null});
+    if !name.is_empty() {
+        metadata["name"] = name.into();
+    }
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn resource(resource: &Resource) -> Value {
+    let kind = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let mut entry = json!({
+        "resource": resource.plural, "responseKind": kind("", "", &resource.kind),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular, "verbs": resource.verbs,
+    });
+    for (key, list) in [
+        ("shortNames", &resource.short_names),
+        ("categories", &resource.categories),
+    ] {
+        if !list.is_empty() {
+            entry[key] = list.clone().into();
+        }
+    }
+    if !resource.subresources.is_empty() {
+        entry["subresources"] = resource
+            .subresources
+            .iter()
+            .map(|sub| {
+                let response = kind(&sub.group, &sub.version, &sub.kind);
+                json!({"subresource": sub.name, "responseKind": response, "verbs": sub.verbs})
+            })
+            .collect();
+    }
+    entry
+}
