@@ -19,6 +19,7 @@ use crate::dra::DraContext;
 use crate::dra::claims::Claims;
 use crate::dra::classes::Classes;
 use crate::hints::{self, ClusterEvent};
+use crate::metrics::Metrics;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::preemption::Budget;
@@ -103,33 +104,10 @@ struct Binding {
     started: Now,
 }
 
-/// Counters of what happened, for metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The pod was bound.
-    Scheduled,
-    /// The pod fits nowhere.
-    Unschedulable,
-    /// Something failed.
-    Error,
-}
-
-/// Sees what happens, for metrics. All methods do nothing unless told otherwise.
-pub trait Observer: Send {
-    /// An attempt is over. `taken` is the time from its begin to its end.
-    fn attempt(&self, _profile: &str, _outcome: Outcome, _taken: Now) {}
-    /// A pod was bound, `attempts` after it came, `waited` after it entered the queue.
-    fn bound(&self, _attempts: u32, _waited: Now) {}
-    /// Binding conditions of a pod are settled.
-    fn conditions(&self, _profile: &str, _driver: &str, _status: &'static str, _waited: Now) {}
-}
-
-impl Observer for () {}
-
 /// The state. See the module.
 pub struct Core {
     config: Config,
-    observer: Box<dyn Observer>,
+    metrics: Metrics,
     queue: Queue,
     cache: Cache,
     claims: Claims,
@@ -147,7 +125,7 @@ pub struct Core {
 
 impl Core {
     /// A scheduler that knows nothing yet.
-    pub fn new(config: Config, observer: Box<dyn Observer>) -> Self {
+    pub fn new(config: Config, metrics: Metrics) -> Self {
         let features = devices::allocator_features(&config.features);
         Self {
             queue: Queue::new(config.backoff),
@@ -163,7 +141,7 @@ impl Core {
             bindings: FxHashMap::default(),
             next_start: 0,
             actions: Vec::new(),
-            observer,
+            metrics,
             config,
         }
     }
@@ -220,6 +198,15 @@ impl Core {
     /// Number of pods per part of the queue.
     pub fn queue_counts(&self) -> crate::queue::Counts {
         self.queue.counts()
+    }
+
+    /// Tells the metrics how much there is of everything.
+    pub fn measure(&self) {
+        self.metrics.sizes(
+            self.queue.counts(),
+            self.cache.snapshot().nodes.len(),
+            self.bindings.len(),
+        );
     }
 
     /// Nodes and pods as the scheduler sees them.

@@ -29,6 +29,7 @@ pub mod core;
 pub mod dra;
 pub mod hints;
 pub mod message;
+pub mod metrics;
 pub mod node;
 pub mod plugins;
 pub mod pod;
@@ -45,4 +46,5 @@ pub mod version;
 pub mod writer;
 
 pub use config::Config;
-pub use run::{Error, run};
+pub use metrics::Metrics;
+pub use run::{Error, run, run_with_metrics};

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::core::{Core, Input, Observer, Time};
+use crate::core::{Core, Input, Time};
+use crate::metrics::Metrics;
 use crate::reflector::{Observed, reflect};
 use crate::taint_rules::DeviceTaintRule;
 use crate::writer::{Recorder, Writer};
@@ -38,17 +39,17 @@ const BATCH: usize = 512;
 /// # Errors
 /// When the configuration has no profile, or the API server can not be asked what it serves.
 pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    run_observed(client, config, Box::new(()), shutdown).await
+    run_with_metrics(client, config, Metrics::new(), shutdown).await
 }
 
-/// As [`run`], with somebody who sees what happens.
+/// As [`run`], with a registry that the caller can serve.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_observed(
+pub async fn run_with_metrics(
     client: Client,
     config: Config,
-    observer: Box<dyn Observer>,
+    metrics: Metrics,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     if config.profiles.is_empty() {
@@ -79,11 +80,13 @@ pub async fn run_observed(
         recorder,
         config.parallel_bindings,
         timestamps,
+        metrics.clone(),
         shutdown.clone(),
     );
-    let core = Core::new(config, observer);
+    let core = Core::new(config, metrics.clone());
     Loop {
         core,
+        metrics,
         writer,
         inputs,
         start: Instant::now(),
@@ -192,6 +195,7 @@ impl Watches {
 
 struct Loop {
     core: Core,
+    metrics: Metrics,
     writer: Writer,
     inputs: UnboundedReceiver<Input>,
     start: Instant,
@@ -225,6 +229,7 @@ impl Loop {
             }
             self.take(input);
             self.core.tick(self.time());
+            self.core.measure();
             self.flush();
             if self.pending > 0 {
                 continue;
@@ -232,9 +237,11 @@ impl Loop {
             loop {
                 let time = self.time();
                 // Attempts take processor time: tell the runtime, where it can use the hint.
+                let begin = std::time::Instant::now();
                 if !blocking(|| self.core.schedule_one(time)) {
                     break;
                 }
+                self.metrics.decided(begin.elapsed());
                 self.flush();
                 if self.shutdown.is_cancelled() {
                     return;

@@ -9,6 +9,9 @@ use parking_lot::Mutex;
 use crate::dra::classes::Classes;
 use crate::node::NodeInfo;
 
+/// How much work an explanation is worth: it tells what is known, and others wait.
+const EXPLAIN_STEPS: u64 = 1000;
+
 /// Claims that are to be allocated together.
 #[derive(Debug, Clone)]
 pub struct Problem(Claims);
@@ -94,12 +97,15 @@ impl Solver {
     }
 
     /// Why there is no allocation on a node, in one line.
-    pub fn explain(
-        &self,
-        _cluster: &Cluster,
-        _problem: &Problem,
-        _node: &NodeInfo,
-    ) -> Option<String> {
-        None
+    pub fn explain(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Option<String> {
+        let limits = Limits {
+            steps: EXPLAIN_STEPS,
+            ..Limits::default()
+        };
+        let (_, explanation) =
+            self.allocator
+                .lock()
+                .explain(cluster, &node.device_node, &problem.0, &limits);
+        (!explanation.fits && !explanation.line.is_empty()).then_some(explanation.line)
     }
 }

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::actions::{Action, BindJob};
 use crate::core::{BindError, Input};
 use crate::dra::claims::uid_of;
+use crate::metrics::Metrics;
 use crate::pod::{Key, PodInfo, Uid};
 
 mod claims;
@@ -89,10 +90,11 @@ impl Writer {
         recorder: Recorder,
         parallel: usize,
         timestamps: bool,
+        metrics: Metrics,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
-            claims: Arc::new(ClaimWriter::new(client.clone(), timestamps)),
+            claims: Arc::new(ClaimWriter::new(client.clone(), timestamps, metrics)),
             rejections: Rejections::new(client.clone()),
             permits: Arc::new(Semaphore::new(parallel.max(1))),
             client,

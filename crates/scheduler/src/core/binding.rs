@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use super::{Core, Outcome, Time};
+use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
 use crate::dra::resolve;
+use crate::metrics::Outcome;
 use crate::pod::{Key, Uid, scheduler_name};
 
 /// Why a binding failed, in upstream's words.
@@ -175,7 +176,7 @@ impl Core {
         };
         let profile = scheduler_name(&binding.queued.info.pod);
         for driver in claims.iter().flat_map(|c| conditions::drivers(c)) {
-            self.observer.conditions(
+            self.metrics.conditions(
                 profile,
                 driver,
                 status,
@@ -193,9 +194,9 @@ impl Core {
         let profile = scheduler_name(&binding.queued.info.pod).to_owned();
         match outcome {
             Ok(()) => {
-                self.observer.attempt(&profile, Outcome::Scheduled, taken);
+                self.metrics.attempt(&profile, Outcome::Scheduled, taken);
                 let waited = time.now.saturating_sub(binding.queued.entered);
-                self.observer.bound(binding.queued.attempts, waited);
+                self.metrics.bound(binding.queued.attempts, waited);
                 for uid in &binding.in_flight {
                     let change = self.claims.settle(uid, pod, true);
                     self.after(&change, time);
@@ -203,7 +204,7 @@ impl Core {
             }
             Err(error) => {
                 tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
-                self.observer.attempt(&profile, Outcome::Error, taken);
+                self.metrics.attempt(&profile, Outcome::Error, taken);
                 // First off the node, so that pods brought back below find the room.
                 self.cache.forget(pod);
                 for uid in &binding.in_flight {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Binding, Core, Outcome, Time};
+use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, Nominate, Rejected, SpecialTask};
 use crate::attempt::{Attempt, Placement, Unplaced};
 use crate::config::Profile;
 use crate::dra::claims::{allocation_of, uid_of};
 use crate::dra::{Deallocation, conditions, resolve};
 use crate::message;
+use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{PodInfo, Uid, scheduler_name};
 use crate::preemption;
@@ -63,7 +64,7 @@ impl Core {
             Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
             Decision::Fail(message) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
-                self.observer
+                self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
                 self.fail(queued, message, time);
             }
@@ -294,7 +295,7 @@ impl Core {
             victims,
         } = refusal;
         let pod = queued.info.clone();
-        self.observer.attempt(
+        self.metrics.attempt(
             &profile.name,
             Outcome::Unschedulable,
             std::time::Duration::ZERO,
@@ -327,6 +328,7 @@ impl Core {
             Nominate::Keep => {}
         }
         if let Some((node, victims)) = victims {
+            self.metrics.preempted(victims.len());
             self.actions.push(Action::Preempt {
                 preemptor: pod.clone(),
                 node,

@@ -16,14 +16,16 @@ pub(super) struct ClaimWriter {
     client: Client,
     /// Whether to record when a claim was allocated.
     timestamps: bool,
+    metrics: Metrics,
     turns: Mutex<FxHashMap<Uid, Turn>>,
 }
 
 impl ClaimWriter {
-    pub(super) fn new(client: Client, timestamps: bool) -> Self {
+    pub(super) fn new(client: Client, timestamps: bool, metrics: Metrics) -> Self {
         Self {
             client,
             timestamps,
+            metrics,
             turns: Mutex::default(),
         }
     }
@@ -73,6 +75,9 @@ impl ClaimWriter {
             if answered(&error) && code(&error) != 409 && code(&error) != 404 && code(&error) != 429
             {
                 return Err(failed(&format!("{doing} claim {}", task.key), &error));
+            }
+            if code(&error) == 409 {
+                self.metrics.conflict();
             }
             // Lost the race, or the answer: what is there now decides what to do next.
             if !answered(&error) || code(&error) == 429 {
@@ -196,7 +201,9 @@ impl ClaimWriter {
         new.metadata.uid = None;
         new.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
         let api = self.api(&pod.key.namespace);
-        let created = match api.create(&PostParams::default(), &new).await {
+        let created = api.create(&PostParams::default(), &new).await;
+        self.metrics.claim_created(created.is_ok());
+        let created = match created {
             Ok(created) => created,
             Err(error) => return Err(failed("create claim for extended resources", &error)),
         };

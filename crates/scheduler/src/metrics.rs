@@ -1,0 +1,299 @@
+//! Metrics with upstream's names, in a registry that the caller serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::queue::Counts;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pod was bound.
+    Scheduled,
+    /// The pod fits nowhere.
+    Unschedulable,
+    /// Something failed.
+    Error,
+}
+
+impl Outcome {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Unschedulable => "unschedulable",
+            Self::Error => "error",
+        }
+    }
+}
+
+type One = [(&'static str, String); 1];
+type Two = [(&'static str, String); 2];
+type Three = [(&'static str, String); 3];
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// All metrics; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Mutex<Registry>,
+    attempts: Family<Two, Counter>,
+    attempt_duration: Histograms<Two>,
+    algorithm_duration: Histogram,
+    sli_duration: Histograms<One>,
+    pod_attempts: Histogram,
+    pending: Family<One, Gauge>,
+    cache_size: Family<One, Gauge>,
+    preemptions: Counter,
+    victims: Histogram,
+    claim_creates: Family<One, Counter>,
+    condition_allocations: Family<Three, Counter>,
+    condition_waits: Histograms<Three>,
+    bind_conflicts: Counter,
+}
+
+fn millisecond() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+fn sli() -> Histogram {
+    Histogram::new(exponential_buckets(0.01, 2.0, 20))
+}
+
+fn waits() -> Histogram {
+    Histogram::new(exponential_buckets(0.1, 2.0, 14))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// A registry in which nothing has happened yet.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let attempts = Family::default();
+        registry.register(
+            "scheduler_schedule_attempts",
+            "Attempts to schedule pods, by result",
+            attempts.clone(),
+        );
+        let attempt_duration: Histograms<Two> = Family::new_with_constructor(millisecond);
+        registry.register(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Time of an attempt including the binding",
+            attempt_duration.clone(),
+        );
+        let algorithm_duration = millisecond();
+        registry.register(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Time to decide where a pod goes",
+            algorithm_duration.clone(),
+        );
+        let sli_duration: Histograms<One> = Family::new_with_constructor(sli);
+        registry.register(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Time from entering the queue to being bound, by number of attempts",
+            sli_duration.clone(),
+        );
+        let pod_attempts = Histogram::new(exponential_buckets(1.0, 2.0, 5));
+        registry.register(
+            "scheduler_pod_scheduling_attempts",
+            "Attempts until a pod was bound",
+            pod_attempts.clone(),
+        );
+        let pending = Family::default();
+        registry.register(
+            "scheduler_pending_pods",
+            "Pods in the queue, by part",
+            pending.clone(),
+        );
+        let cache_size = Family::default();
+        registry.register(
+            "scheduler_cache_size",
+            "Objects in the cache",
+            cache_size.clone(),
+        );
+        let preemptions = Counter::default();
+        registry.register(
+            "scheduler_preemption_attempts",
+            "Preemptions",
+            preemptions.clone(),
+        );
+        let victims = Histogram::new(exponential_buckets(1.0, 2.0, 7));
+        registry.register(
+            "scheduler_preemption_victims",
+            "Victims of a preemption",
+            victims.clone(),
+        );
+        let claim_creates = Family::default();
+        registry.register(
+            "scheduler_resourceclaim_creates",
+            "Claims created for extended resources",
+            claim_creates.clone(),
+        );
+        let condition_allocations = Family::default();
+        registry.register(
+            "scheduler_dra_bindingconditions_allocations",
+            "Allocations with binding conditions, by how they ended",
+            condition_allocations.clone(),
+        );
+        let condition_waits: Histograms<Three> = Family::new_with_constructor(waits);
+        registry.register(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Time waited for binding conditions",
+            condition_waits.clone(),
+        );
+        let bind_conflicts = Counter::default();
+        registry.register(
+            "scheduler_allot_claim_conflicts",
+            "Writes of claims that lost a race",
+            bind_conflicts.clone(),
+        );
+        Self(Arc::new(Inner {
+            registry: Mutex::new(registry),
+            attempts,
+            attempt_duration,
+            algorithm_duration,
+            sli_duration,
+            pod_attempts,
+            pending,
+            cache_size,
+            preemptions,
+            victims,
+            claim_creates,
+            condition_allocations,
+            condition_waits,
+            bind_conflicts,
+        }))
+    }
+
+    /// The metrics as text in the format of OpenMetrics.
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut out, &self.0.registry.lock());
+        out
+    }
+
+    /// An attempt is over after `taken`.
+    pub(crate) fn attempt(&self, profile: &str, outcome: Outcome, taken: Duration) {
+        let labels = [
+            ("result", outcome.name().to_owned()),
+            ("profile", profile.to_owned()),
+        ];
+        self.0.attempts.get_or_create(&labels).inc();
+        self.0
+            .attempt_duration
+            .get_or_create(&labels)
+            .observe(taken.as_secs_f64());
+    }
+
+    /// Deciding took so long.
+    pub(crate) fn decided(&self, taken: Duration) {
+        self.0.algorithm_duration.observe(taken.as_secs_f64());
+    }
+
+    /// A pod was bound in its `attempts`th attempt, `waited` after it came.
+    pub(crate) fn bound(&self, attempts: u32, waited: Duration) {
+        let label = if attempts >= 16 {
+            "16+".to_owned()
+        } else {
+            attempts.to_string()
+        };
+        self.0
+            .sli_duration
+            .get_or_create(&[("attempts", label)])
+            .observe(waited.as_secs_f64());
+        self.0.pod_attempts.observe(f64::from(attempts));
+    }
+
+    /// Sizes of the queue and of the cache.
+    pub(crate) fn sizes(&self, queue: Counts, nodes: usize, assumed: usize) {
+        let set = |family: &Family<One, Gauge>, label: &'static str, value: &str, n: usize| {
+            family
+                .get_or_create(&[(label, value.to_owned())])
+                .set(i64::try_from(n).unwrap_or(i64::MAX));
+        };
+        set(&self.0.pending, "queue", "active", queue.active);
+        set(&self.0.pending, "queue", "backoff", queue.backoff);
+        set(
+            &self.0.pending,
+            "queue",
+            "unschedulable",
+            queue.unschedulable,
+        );
+        set(&self.0.pending, "queue", "gated", queue.gated);
+        set(&self.0.cache_size, "type", "nodes", nodes);
+        set(&self.0.cache_size, "type", "assumed_pods", assumed);
+    }
+
+    /// Pods were preempted.
+    pub(crate) fn preempted(&self, victims: usize) {
+        self.0.preemptions.inc();
+        self.0.victims.observe(victims as f64);
+    }
+
+    /// A claim for extended resources was created, or not.
+    pub(crate) fn claim_created(&self, success: bool) {
+        let status = if success { "success" } else { "failure" };
+        self.0
+            .claim_creates
+            .get_or_create(&[("status", status.to_owned())])
+            .inc();
+    }
+
+    /// Binding conditions of a driver's devices are settled.
+    pub(crate) fn conditions(&self, profile: &str, driver: &str, status: &str, waited: Duration) {
+        let labels = [
+            ("profile", profile.to_owned()),
+            ("driver", driver.to_owned()),
+            ("status", status.to_owned()),
+        ];
+        self.0.condition_allocations.get_or_create(&labels).inc();
+        self.0
+            .condition_waits
+            .get_or_create(&labels)
+            .observe(waited.as_secs_f64());
+    }
+
+    /// A write of a claim lost a race.
+    pub(crate) fn conflict(&self) {
+        self.0.bind_conflicts.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_upstream() {
+        let metrics = Metrics::new();
+        metrics.attempt(
+            "default-scheduler",
+            Outcome::Scheduled,
+            Duration::from_millis(3),
+        );
+        metrics.bound(1, Duration::from_millis(5));
+        metrics.claim_created(true);
+        let text = metrics.encode();
+        for expected in [
+            "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"} 1",
+            "scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"1\"} 1",
+            "scheduler_resourceclaim_creates_total{status=\"success\"} 1",
+        ] {
+            assert!(text.contains(expected), "{expected} is not in\n{text}");
+        }
+    }
+}
