@@ -1,6 +1,7 @@
 //! What commands that run one component have in common.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -23,7 +24,7 @@ where
         component(shutdown).await
     });
     // Streams that ignore the end of a component must not hold up the process.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
@@ -55,4 +56,44 @@ pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
             .context("no kubeconfig found; name one with --kubeconfig")?,
     };
     Ok(kube::Client::try_from(config)?)
+}
+
+/// Serves `/metrics` and health over plain HTTP, forever.
+pub async fn serve_metrics(
+    listener: tokio::net::TcpListener,
+    metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
+) {
+    use http_body_util::Full;
+    use hyper::body::{Bytes, Incoming};
+    use hyper::service::service_fn;
+    use hyper::{Request, Response};
+
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let metrics = metrics.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |request: Request<Incoming>| {
+                let metrics = metrics.clone();
+                async move {
+                    let (status, body) = match request.uri().path() {
+                        "/metrics" => (200, metrics()),
+                        "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
+                        _ => (404, "not found\n".to_owned()),
+                    };
+                    Response::builder()
+                        .status(status)
+                        .header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+                        .body(Full::new(Bytes::from(body)))
+                }
+            });
+            let io = hyper_util::rt::TokioIo::new(stream);
+            // A scraper that hangs up is its own problem.
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(io, service)
+                .await;
+        });
+    }
 }

@@ -76,7 +76,8 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         let listener = tokio::net::TcpListener::bind(address)
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
-        tokio::spawn(serve_metrics(listener, metrics.clone()));
+        let metrics = metrics.clone();
+        tokio::spawn(component::serve_metrics(listener, move || metrics.encode()));
     }
     allot_controllers::run_with_metrics(client, config, metrics, shutdown).await?;
     Ok(())
@@ -100,41 +101,5 @@ async fn is_allot(client: &kube::Client, shutdown: &CancellationToken) -> bool {
                 }
             }
         }
-    }
-}
-
-async fn serve_metrics(listener: tokio::net::TcpListener, metrics: Metrics) {
-    use http_body_util::Full;
-    use hyper::body::{Bytes, Incoming};
-    use hyper::service::service_fn;
-    use hyper::{Request, Response};
-
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let metrics = metrics.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |request: Request<Incoming>| {
-                let metrics = metrics.clone();
-                async move {
-                    let (status, body) = match request.uri().path() {
-                        "/metrics" => (200, metrics.encode()),
-                        "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
-                        _ => (404, "not found\n".to_owned()),
-                    };
-                    Response::builder()
-                        .status(status)
-                        .header("content-type", "text/plain; version=0.0.4; charset=utf-8")
-                        .body(Full::new(Bytes::from(body)))
-                }
-            });
-            let io = hyper_util::rt::TokioIo::new(stream);
-            // A scraper that hangs up is its own problem.
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(io, service)
-                .await;
-        });
     }
 }

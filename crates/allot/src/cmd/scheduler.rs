@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use allot_controllers::leader::{self, Elector};
 use allot_model::features::Features;
-use allot_scheduler::Config;
 use allot_scheduler::config::{LeaderElection, parse};
+use allot_scheduler::{Config, Metrics};
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
@@ -68,11 +68,19 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
             .unwrap_or(config.leader_election.namespace.clone()),
         ..config.leader_election.clone()
     };
+    let metrics = Metrics::new();
+    if let Some(address) = args.metrics_bind_address {
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        let metrics = metrics.clone();
+        tokio::spawn(component::serve_metrics(listener, move || metrics.encode()));
+    }
     if !election.enabled {
-        allot_scheduler::run(client, config, shutdown).await?;
+        allot_scheduler::run_with_metrics(client, config, metrics, shutdown).await?;
         return Ok(());
     }
-    lead(client, config, election, shutdown).await
+    lead(client, config, election, metrics, shutdown).await
 }
 
 /// Reads a KubeSchedulerConfiguration file.
@@ -93,6 +101,7 @@ async fn lead(
     client: kube::Client,
     config: Config,
     election: LeaderElection,
+    metrics: Metrics,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let settings = leader::Settings {
@@ -109,7 +118,7 @@ async fn lead(
     };
     let stop = shutdown.child_token();
     let (lost, fenced) = (leadership.lost(), leadership.fence(client));
-    let work = allot_scheduler::run(fenced, config, stop.clone());
+    let work = allot_scheduler::run_with_metrics(fenced, config, metrics, stop.clone());
     tokio::pin!(work);
     tokio::select! {
         result = &mut work => {
