@@ -15,9 +15,6 @@ use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::registry::Task;
 
-#[cfg(test)]
-mod tests;
-
 const ACCOUNT: &str = "default";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 

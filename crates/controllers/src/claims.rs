@@ -32,9 +32,6 @@ use crate::registry::Task;
 
 use plan::{ClaimStep, Consumer};
 
-#[cfg(test)]
-mod tests;
-
 /// The finalizer that protects an allocated claim.
 pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// Annotation of a generated claim: which entry of the pod's `spec.resourceClaims` it is for.

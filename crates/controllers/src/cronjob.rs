@@ -26,9 +26,6 @@ use crate::workload::{BY_CONTROLLER, controller_uid, write_status};
 
 use schedule::Schedule;
 
-#[cfg(test)]
-mod tests;
-
 type Object = Whole<CronJob>;
 
 /// Annotation of a job: the time of the schedule it was made for.

@@ -27,9 +27,6 @@ use crate::workload::{
 
 use plan::{Fit, NodeState};
 
-#[cfg(test)]
-mod tests;
-
 /// Pods created or deleted per pass at most, as in upstream.
 const BURST: usize = 250;
 

@@ -27,9 +27,6 @@ use crate::workload::{
 
 use plan::{Limits, Size};
 
-#[cfg(test)]
-mod tests;
-
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";

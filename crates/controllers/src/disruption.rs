@@ -21,9 +21,6 @@ use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::write_status;
 
-#[cfg(test)]
-mod tests;
-
 const BY_NAMESPACE: &str = "namespace";
 
 type Object = Whole<PodDisruptionBudget>;

@@ -26,9 +26,6 @@ use crate::registry::Task;
 
 use graph::{Graph, Node, Verdict};
 
-#[cfg(test)]
-mod tests;
-
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 

@@ -79,6 +79,28 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
+    /// A namespaced kind without objects.
+    #[cfg(test)]
+    pub(crate) fn for_tests(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+        let api_version = match group {
+            "" => version.to_owned(),
+            group => format!("{group}/{version}"),
+        };
+        Self {
+            resource: ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version,
+                kind: kind.to_owned(),
+                plural: plural.to_owned(),
+            },
+            namespaced: true,
+            delete_collection: true,
+            cache: None,
+            stop: CancellationToken::new(),
+        }
+    }
+
     /// The API for one namespace; cluster-scoped kinds ignore it.
     pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<MetaObject> {
         if self.namespaced && !namespace.is_empty() {

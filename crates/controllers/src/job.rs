@@ -30,9 +30,6 @@ use crate::workload::{
 
 use plan::Decision;
 
-#[cfg(test)]
-mod tests;
-
 /// Keeps a pod until it is counted.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// Annotation and label with the completion index of a pod.

@@ -35,9 +35,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kit::clock::Clock;
 
-#[cfg(test)]
-mod tests;
-
 /// Name and times of an election. The defaults are upstream's: 15 s, 10 s, 2 s.
 #[derive(Debug, Clone)]
 pub struct Settings {

@@ -35,9 +35,6 @@ use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
 
-#[cfg(test)]
-mod tests;
-
 /// Key of the taint on devices that nobody serves.
 pub const TAINT: &str = "allot.dev/driver-gone";
 /// Annotation of a Node: the drivers that are registered there, separated by commas. Our node

@@ -30,9 +30,6 @@ use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::set_condition;
 
-#[cfg(test)]
-mod tests;
-
 /// Index of pods by node.
 pub(crate) const BY_NODE: &str = "node";
 

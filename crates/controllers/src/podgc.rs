@@ -20,9 +20,6 @@ use crate::nodes::{BY_NODE, node_of_pod};
 use crate::registry::Task;
 use crate::workload::set_condition;
 
-#[cfg(test)]
-mod tests;
-
 /// A node has to be gone for that long before its pods are deleted: it may be created again.
 const QUARANTINE: Duration = Duration::from_secs(40);
 

@@ -21,9 +21,6 @@ use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::registry::Task;
 
-#[cfg(test)]
-mod tests;
-
 /// A request is answered at once; incomplete pools are waited for that many attempts, then reported.
 const ATTEMPTS: u32 = 5;
 

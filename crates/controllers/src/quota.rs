@@ -26,9 +26,6 @@ use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
 
-#[cfg(test)]
-mod tests;
-
 /// Everything is recounted after that time, as in upstream.
 const RESYNC: Duration = Duration::from_secs(300);
 /// A burst of creations in a namespace is counted once per this time.

@@ -21,9 +21,6 @@ use crate::workload::{
     pod_from_template, remove_condition, set_condition, write_status,
 };
 
-#[cfg(test)]
-mod tests;
-
 /// Pods created or deleted per pass at most, as in upstream.
 const BURST: usize = 500;
 

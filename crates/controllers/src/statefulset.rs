@@ -27,9 +27,6 @@ use crate::workload::{
 
 use plan::{Action, Member, Rules};
 
-#[cfg(test)]
-mod tests;
-
 type Object = Whole<StatefulSet>;
 
 struct StatefulSets {

@@ -37,9 +37,6 @@ use crate::workload::set_condition;
 
 use plan::{Eviction, Reason, Tainted};
 
-#[cfg(test)]
-mod tests;
-
 /// A DeviceTaintRule in whatever version is served; the versions do not differ.
 pub(crate) type Rule = kube::core::Object<DeviceTaintRuleSpec, DeviceTaintRuleStatus>;
 

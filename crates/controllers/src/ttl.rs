@@ -17,9 +17,6 @@ use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::registry::Task;
 
-#[cfg(test)]
-mod tests;
-
 struct Ttl {
     client: kube::Client,
     clock: Clock,

@@ -3,6 +3,8 @@
 mod e2e {
     mod claims;
     mod collect;
+    mod eviction;
     mod harness;
+    mod policies;
     mod workloads;
 }

@@ -332,10 +332,12 @@ impl<K: Cached> Informer<K> {
         let stale = {
             let mut state = self.0.state.write();
             state.seen = state.seen.max(new);
-            state
+            let uid = &obj.meta().uid;
+            let gone = uid.as_ref().is_some_and(|uid| state.gone.contains(uid));
+            gone || state
                 .objects
                 .get(&key)
-                .is_some_and(|o| o.meta().uid == obj.meta().uid && new != 0 && version(&**o) >= new)
+                .is_some_and(|o| o.meta().uid == *uid && new != 0 && version(&**o) >= new)
         };
         if !stale {
             self.store(key, Arc::new(obj));

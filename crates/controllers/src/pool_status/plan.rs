@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 
 use crate::kit::clock::rfc3339;
 
+#[cfg(test)]
+mod tests;
+
 /// Answered requests are kept for that long.
 const KEEP_ANSWERED: SignedDuration = SignedDuration::from_hours(1);
 /// Requests that nobody could answer are kept for that long.

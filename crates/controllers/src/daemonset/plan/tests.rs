@@ -1,1 +1,161 @@
+use super::*;
 
+fn spec(strategy: Value) -> DaemonSetSpec {
+    serde_json::from_value(json!({"selector": {}, "template": {"spec": {"containers": []}}, "updateStrategy": strategy})).unwrap()
+}
+
+fn pod(name: &str, current: bool, available: bool) -> DaemonPod {
+    DaemonPod {
+        name: name.to_owned(),
+        created: None,
+        bound: true,
+        current,
+        deleting: false,
+        failed: false,
+        ready: available,
+        available,
+        wait: None,
+    }
+}
+
+fn node(fit: Fit, pods: &[DaemonPod]) -> NodeState {
+    NodeState {
+        fit,
+        pods: pods.to_vec(),
+    }
+}
+
+fn check(strategy: Value, nodes: &[(&str, NodeState)], create: &[&str], delete: &[&str]) {
+    let states = nodes
+        .iter()
+        .map(|(n, s)| ((*n).to_owned(), s.clone()))
+        .collect();
+    let actions = actions(&spec(strategy), &states);
+    assert_eq!(actions.create, create, "created");
+    assert_eq!(actions.delete, delete, "deleted");
+}
+
+#[test]
+fn each_node_that_fits_gets_one_pod() {
+    let failed = DaemonPod {
+        failed: true,
+        ..pod("f", true, false)
+    };
+    let ending = DaemonPod {
+        deleting: true,
+        ..pod("e", true, false)
+    };
+    check(
+        json!({}),
+        &[
+            ("a", node(Fit::Run, &[])),
+            ("b", node(Fit::Run, &[pod("b1", true, true)])),
+            ("c", node(Fit::Stay, &[])),
+            ("d", node(Fit::No, &[pod("d1", true, true)])),
+            ("e", node(Fit::Run, &[ending])),
+            ("f", node(Fit::Run, &[failed])),
+            (
+                "g",
+                node(Fit::Run, &[pod("g1", true, true), pod("g2", true, true)]),
+            ),
+        ],
+        &["a"],
+        &["d1", "f", "g2"],
+    );
+}
+
+#[test]
+fn a_rolling_update_takes_down_one_at_a_time() {
+    let old = |n: &str| node(Fit::Run, &[pod(n, false, true)]);
+    check(
+        json!({}),
+        &[("a", old("a1")), ("b", old("b1"))],
+        &[],
+        &["a1"],
+    );
+    // While one node is without a working pod the others wait.
+    let starting = node(Fit::Run, &[pod("a2", true, false)]);
+    check(
+        json!({}),
+        &[("a", starting.clone()), ("b", old("b1"))],
+        &[],
+        &[],
+    );
+    let two = json!({"rollingUpdate": {"maxUnavailable": 2}});
+    check(
+        two,
+        &[("a", starting), ("b", old("b1")), ("c", old("c1"))],
+        &[],
+        &["b1"],
+    );
+    // What does not work anyway is replaced at once.
+    let broken = node(Fit::Run, &[pod("x", false, false)]);
+    check(json!({}), &[("a", broken), ("b", old("b1"))], &[], &["x"]);
+    check(json!({"type": "OnDelete"}), &[("a", old("a1"))], &[], &[]);
+}
+
+#[test]
+fn with_surge_the_new_pod_comes_first() {
+    let surge = json!({"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    let old = |n: &str| node(Fit::Run, &[pod(n, false, true)]);
+    check(
+        surge.clone(),
+        &[("a", old("a1")), ("b", old("b1"))],
+        &["a"],
+        &[],
+    );
+    let both = |works: bool| node(Fit::Run, &[pod("a1", false, true), pod("a2", true, works)]);
+    check(
+        surge.clone(),
+        &[("a", both(false)), ("b", old("b1"))],
+        &[],
+        &[],
+    );
+    check(
+        surge,
+        &[("a", both(true)), ("b", old("b1"))],
+        &["b"],
+        &["a1"],
+    );
+}
+
+#[test]
+fn the_status_counts_nodes() {
+    let states: BTreeMap<String, NodeState> = [
+        ("a", node(Fit::Run, &[pod("a1", true, true)])),
+        ("b", node(Fit::Run, &[pod("b1", false, false)])),
+        ("c", node(Fit::Run, &[])),
+        ("d", node(Fit::No, &[pod("d1", true, true)])),
+    ]
+    .into_iter()
+    .map(|(n, s)| (n.to_owned(), s))
+    .collect();
+    let (status, _) = status(&states);
+    assert_eq!(
+        status,
+        json!({
+            "desiredNumberScheduled": 3, "currentNumberScheduled": 2, "numberMisscheduled": 1,
+            "numberReady": 1, "updatedNumberScheduled": 1, "numberAvailable": 1, "numberUnavailable": 2,
+        })
+    );
+}
+
+#[test]
+fn trouble_of_a_node_is_tolerated_but_not_other_taints() {
+    let spec = spec(json!({}));
+    let tainted = |key: &str, effect: &str| -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": key, "effect": effect}]}})).unwrap()
+    };
+    assert_eq!(
+        fit(
+            &spec,
+            &tainted("node.kubernetes.io/unreachable", "NoExecute")
+        ),
+        Fit::Run
+    );
+    assert_eq!(
+        fit(&spec, &tainted("example.com/x", "NoSchedule")),
+        Fit::Stay
+    );
+    assert_eq!(fit(&spec, &tainted("example.com/x", "NoExecute")), Fit::No);
+}

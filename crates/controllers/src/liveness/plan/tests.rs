@@ -1,1 +1,68 @@
+use super::*;
 
+fn slice(spec: Value) -> ResourceSlice {
+    let mut full = json!({"driver": "d.example.com", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}});
+    for (key, value) in spec.as_object().unwrap() {
+        full[key.as_str()] = value.clone();
+    }
+    serde_json::from_value(json!({"metadata": {"name": "s"}, "spec": full})).unwrap()
+}
+
+fn node(ready: Option<&str>, drivers: Option<&str>) -> Option<Arc<Node>> {
+    let mut node = json!({"metadata": {"name": "n"}});
+    if let Some(ready) = ready {
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
+    }
+    if let Some(drivers) = drivers {
+        node["metadata"]["annotations"] = json!({DRIVERS: drivers});
+    }
+    Some(Arc::new(serde_json::from_value(node).unwrap()))
+}
+
+fn dead(spec: &Value, node: Option<Arc<Node>>) -> Vec<usize> {
+    dead_devices(&slice(spec.clone()), |_| node.clone())
+        .into_iter()
+        .collect()
+}
+
+#[test]
+fn devices_die_with_their_node_or_driver() {
+    let own = json!({"nodeName": "n", "devices": [{"name": "a"}, {"name": "b"}]});
+    assert_eq!(dead(&own, node(Some("True"), None)), Vec::<usize>::new());
+    assert_eq!(
+        dead(&own, node(None, None)),
+        Vec::<usize>::new(),
+        "a node that has not reported yet"
+    );
+    assert_eq!(dead(&own, None), [0, 1]);
+    assert_eq!(dead(&own, node(Some("Unknown"), None)), [0, 1]);
+    assert_eq!(
+        dead(
+            &own,
+            node(Some("True"), Some("other.example.com, d.example.com"))
+        ),
+        Vec::<usize>::new()
+    );
+    assert_eq!(dead(&own, node(Some("True"), Some(""))), [0, 1]);
+    // Devices that several nodes can reach do not depend on one.
+    assert_eq!(
+        dead(&json!({"allNodes": true, "devices": [{"name": "a"}]}), None),
+        Vec::<usize>::new()
+    );
+    let mixed = json!({"perDeviceNodeSelection": true, "devices": [{"name": "a", "nodeName": "n"}, {"name": "b", "allNodes": true}]});
+    assert_eq!(dead(&mixed, None), [0]);
+}
+
+#[test]
+fn only_our_taint_is_set_and_removed() {
+    let devices = json!([{"name": "a", "taints": [{"key": "k", "effect": "NoExecute"}]}, {"name": "b", "future": 1}]);
+    let both: BTreeSet<usize> = [0, 1].into();
+    let tainted = with_taints(&devices, &both, "now");
+    assert_eq!(
+        tainted[0]["taints"][1],
+        json!({"key": TAINT, "effect": "NoSchedule", "timeAdded": "now"})
+    );
+    assert_eq!(tainted[1]["taints"].as_array().unwrap().len(), 1);
+    assert_eq!(with_taints(&tainted, &both, "later"), tainted);
+    assert_eq!(with_taints(&tainted, &BTreeSet::new(), "later"), devices);
+}

@@ -1,0 +1,285 @@
+//! Device taints, rules, nodes that are gone, drivers that are drained.
+
+use std::time::Duration;
+
+use allot_controllers::Config;
+use allot_controllers::drain::{Drain, Progress, drain};
+use allot_controllers::kit::clock::Clock;
+use allot_controllers::liveness::{DRIVERS, TAINT};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::harness::{Cluster, name};
+
+const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn slice(devices: Value) -> Value {
+    json!({
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "d.example.com", "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
+        },
+    })
+}
+
+/// A pod that runs on node n with device gpu-0 through claim c.
+async fn user(cluster: &Cluster, tolerations: Value) {
+    let spec =
+        json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}});
+    cluster
+        .create(CLAIMS, json!({"metadata": {"name": "c"}, "spec": spec}))
+        .await;
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{"name": "main", "image": "registry.invalid/main:1"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
+        },
+    });
+    let pod = cluster.create(PODS, pod).await;
+    let finalizers =
+        json!({"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}});
+    cluster.patch(&format!("{CLAIMS}/c"), finalizers).await;
+    let status = json!({"status": {
+        "allocation": {"devices": {"results": [
+            {"request": "gpu", "driver": "d.example.com", "pool": "n", "device": "gpu-0", "tolerations": tolerations},
+        ]}},
+        "reservedFor": [{"resource": "pods", "name": name(&pod), "uid": pod["metadata"]["uid"]}],
+    }});
+    cluster.patch(&format!("{CLAIMS}/c/status"), status).await;
+    cluster.bind("default", "p", "n").await;
+    cluster.run_pod("default", "p").await;
+}
+
+fn tainted(effect: &str) -> Value {
+    json!({"spec": {"devices": [{"name": "gpu-0", "taints": [{"key": "example.com/bad", "effect": effect}]}]}})
+}
+
+fn is_ending(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_string()
+}
+
+#[tokio::test]
+async fn a_no_execute_taint_evicts_and_says_why() {
+    let cluster = Cluster::start().await;
+    cluster.node("n").await;
+    cluster
+        .create(SLICES, slice(json!([{"name": "gpu-0"}])))
+        .await;
+    user(&cluster, Value::Null).await;
+    cluster
+        .patch(&format!("{SLICES}/s"), tainted("NoSchedule"))
+        .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!is_ending(
+        &cluster.get(&format!("{PODS}/p")).await.unwrap()
+    ));
+    cluster
+        .patch(&format!("{SLICES}/s"), tainted("NoExecute"))
+        .await;
+    let pod = cluster
+        .until(&format!("{PODS}/p"), "evicted", is_ending)
+        .await;
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let disrupted = conditions
+        .iter()
+        .find(|c| c["type"] == "DisruptionTarget")
+        .unwrap();
+    assert_eq!(disrupted["reason"], "DeletionByDeviceTaintManager");
+    assert!(
+        conditions.iter().any(|c| c["type"] == "Ready"),
+        "other conditions stay"
+    );
+    cluster
+        .until("/api/v1/namespaces/default/events", "an event", |l| {
+            let items = l["items"].as_array().unwrap();
+            items.iter().any(|e| {
+                e["reason"] == "DeviceTaintManagerEviction"
+                    && e["message"] == "Marking for deletion"
+            })
+        })
+        .await;
+    // Once the pod is gone the claim is free.
+    cluster
+        .delete_with(&format!("{PODS}/p"), json!({"gracePeriodSeconds": 0}))
+        .await;
+    cluster
+        .until(&format!("{CLAIMS}/c"), "deallocated", |c| {
+            c["status"]["allocation"].is_null()
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_toleration_delays_and_a_healed_device_cancels() {
+    let cluster = Cluster::start().await;
+    cluster.node("n").await;
+    cluster
+        .create(SLICES, slice(json!([{"name": "gpu-0"}])))
+        .await;
+    let toleration =
+        json!([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]);
+    user(&cluster, toleration).await;
+    cluster
+        .patch(&format!("{SLICES}/s"), tainted("NoExecute"))
+        .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    cluster
+        .patch(
+            &format!("{SLICES}/s"),
+            json!({"spec": {"devices": [{"name": "gpu-0"}]}}),
+        )
+        .await;
+    cluster
+        .until("/api/v1/namespaces/default/events", "a cancellation", |l| {
+            l["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|e| e["message"] == "Cancelling deletion")
+        })
+        .await;
+    assert!(!is_ending(
+        &cluster.get(&format!("{PODS}/p")).await.unwrap()
+    ));
+}
+
+#[tokio::test]
+async fn pods_leave_an_unreachable_node_and_come_back_to_none() {
+    let mut cluster = Cluster::bare().await;
+    cluster.node("n").await;
+    cluster
+        .create(SLICES, slice(json!([{"name": "gpu-0"}])))
+        .await;
+    user(&cluster, Value::Null).await;
+    let mut config = Config::embedded();
+    config.node_monitor_grace_period = Duration::from_millis(300);
+    config.slice_liveness_delay = Duration::from_millis(100);
+    cluster.start_controllers(config);
+    let node = cluster
+        .until("/api/v1/nodes/n", "unreachable", |n| {
+            n["spec"]["taints"].as_array().is_some_and(|t| {
+                t.iter().any(|t| {
+                    t["key"] == "node.kubernetes.io/unreachable" && t["effect"] == "NoExecute"
+                })
+            })
+        })
+        .await;
+    let ready = &node["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["type"] == "Ready")
+        .unwrap()
+        .clone();
+    assert_eq!(ready["status"], "Unknown");
+    cluster
+        .until(&format!("{SLICES}/s"), "tainted", |s| {
+            s["spec"]["devices"][0]["taints"][0]["key"] == TAINT
+        })
+        .await;
+    // The node reports again: everything is released.
+    let status = json!({"status": {"conditions": [
+        {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": "2030-01-01T00:00:00Z"},
+    ]}});
+    cluster.patch("/api/v1/nodes/n/status", status).await;
+    cluster
+        .until(&format!("{SLICES}/s"), "released", |s| {
+            s["spec"]["devices"][0]["taints"].is_null()
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_lost_driver_taints_its_devices_until_it_is_back() {
+    let mut cluster = Cluster::bare().await;
+    let mut config = Config::embedded();
+    config.slice_liveness_delay = Duration::from_millis(100);
+    cluster.start_controllers(config);
+    cluster.node("n").await;
+    let drivers = |list: &str| json!({"metadata": {"annotations": {DRIVERS: list}}});
+    cluster
+        .patch("/api/v1/nodes/n", drivers("d.example.com"))
+        .await;
+    cluster
+        .create(SLICES, slice(json!([{"name": "gpu-0"}, {"name": "gpu-1"}])))
+        .await;
+    cluster.patch("/api/v1/nodes/n", drivers("")).await;
+    let slice = cluster
+        .until(&format!("{SLICES}/s"), "tainted", |s| {
+            s["spec"]["devices"][1]["taints"][0]["key"] == TAINT
+        })
+        .await;
+    assert_eq!(
+        slice["spec"]["devices"][0]["taints"][0]["effect"],
+        "NoSchedule"
+    );
+    assert_eq!(slice["spec"]["pool"]["generation"], 1);
+    cluster
+        .patch(
+            "/api/v1/nodes/n",
+            drivers("other.example.com,d.example.com"),
+        )
+        .await;
+    cluster
+        .until(&format!("{SLICES}/s"), "released", |s| {
+            s["spec"]["devices"][1]["taints"].is_null()
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn draining_waits_for_the_last_user() {
+    let cluster = Cluster::start().await;
+    cluster.node("n").await;
+    cluster
+        .create(SLICES, slice(json!([{"name": "gpu-0"}])))
+        .await;
+    user(&cluster, Value::Null).await;
+    let what = Drain {
+        driver: "d.example.com".to_owned(),
+        node: Some("n".to_owned()),
+        evict: false,
+        clock: Clock::System,
+    };
+    let (sender, mut progress) = tokio::sync::mpsc::unbounded_channel();
+    let client = cluster.client.clone();
+    let work = tokio::spawn(async move {
+        drain(client, what, CancellationToken::new(), |p| {
+            sender.send(p).unwrap()
+        })
+        .await
+    });
+    assert_eq!(
+        progress.recv().await,
+        Some(Progress::Tainted {
+            slices: 1,
+            devices: 1
+        })
+    );
+    assert_eq!(
+        progress.recv().await,
+        Some(Progress::InUse(vec!["default/c".to_owned()]))
+    );
+    assert!(cluster.get(&format!("{SLICES}/s")).await.is_some());
+    cluster.finish_pod("default", "p", "Succeeded").await;
+    assert_eq!(progress.recv().await, Some(Progress::Removed(1)));
+    work.await.unwrap().unwrap();
+    cluster.until_gone(&format!("{SLICES}/s")).await;
+}
+
+#[tokio::test]
+async fn pods_of_a_deleted_unbound_or_missing_node_do_not_stay() {
+    let cluster = Cluster::start().await;
+    let pod = json!({
+        "metadata": {"name": "q"},
+        "spec": {"containers": [{"name": "main", "image": "registry.invalid/main:1"}]},
+    });
+    cluster.create(PODS, pod).await;
+    cluster.delete(&format!("{PODS}/q")).await;
+    cluster.until_gone(&format!("{PODS}/q")).await;
+}
