@@ -283,6 +283,12 @@ impl Checker<'_> {
         };
         let is_member = target.is_some();
         let function = function.clone();
+        if matches!(&*function, "_&&_" | "_||_") && !is_member {
+            let args: Vec<Id> = args.iter().map(|arg| arg.id).collect();
+            let ty = self.check_logical(id, &function, &args, &types);
+            self.set(id, ty);
+            return;
+        }
         let Some(overloads) = overloads else {
             self.set(id, Type::Error);
             self.undeclared(id, &function);
@@ -290,6 +296,26 @@ impl Checker<'_> {
         };
         let ty = self.resolve_overload(id, &function, overloads, is_member, types);
         self.set(id, ty);
+    }
+
+    /// The operands of logical operators are complained about one by one.
+    fn check_logical(&mut self, at: Id, function: &str, args: &[Id], types: &[Type]) -> Type {
+        let mut result = Type::Bool;
+        for (arg, ty) in args.iter().zip(types) {
+            if !self.unifier.assign(ty, &Type::Bool) {
+                self.mismatch(*arg, &Type::Bool, ty);
+                result = Type::Error;
+            }
+        }
+        let overload = if function == "_&&_" {
+            "logical_and"
+        } else {
+            "logical_or"
+        };
+        self.facts
+            .references
+            .insert(at, Reference::Overloads(vec![overload.into()]));
+        result
     }
 
     fn resolve_overload(

@@ -12,7 +12,7 @@ use environment::environment;
 use crate::{
     program::{Limits, Program},
     types::Type,
-    value::{Map, Value},
+    value::{Extension, Map, Value},
 };
 
 /// Which optional parts of the environment exist.
@@ -127,6 +127,9 @@ impl Selector {
         let outcome = self.program.evaluate(&variables, &limits);
         let result = match outcome.result {
             Ok(Value::Bool(selected)) => Ok(selected),
+            Ok(Value::Optional(Some(inner))) if matches!(*inner, Value::Bool(_)) => {
+                Ok(matches!(*inner, Value::Bool(true)))
+            }
             Ok(other) => Err(EvalError(not_bool(&other))),
             Err(error) => Err(EvalError(error.to_string())),
         };
@@ -134,21 +137,50 @@ impl Selector {
     }
 }
 
+/// Why a value is no bool. Upstream's types each have a text of their own.
 #[cold]
 fn not_bool(value: &Value<'_>) -> String {
     let reason = match value {
-        Value::Int(_) => "unsupported type conversion from 'int' to bool".to_owned(),
-        Value::Version(_) => "type conversion error from 'Semver' to 'bool'".to_owned(),
-        Value::List(_) => "type conversion error from list to 'bool'".to_owned(),
-        other => format!(
-            "type conversion error from '{}' to 'bool'",
-            other.type_name()
-        ),
+        Value::Optional(None) => "optional.none() dereference".to_owned(),
+        Value::Optional(Some(inner)) => no_conversion(inner),
+        other => no_conversion(other),
     };
     format!(
         "CEL result of type {} could not be converted to bool: {reason}",
         value.type_name()
     )
+}
+
+fn no_conversion(value: &Value<'_>) -> String {
+    let name = match value {
+        Value::Int(_) | Value::Uint(_) => {
+            return format!(
+                "unsupported type conversion from '{}' to bool",
+                value.type_name()
+            );
+        }
+        Value::String(_) => {
+            return "unsupported native conversion from string to 'bool'".to_owned();
+        }
+        Value::Type(_) => return "type conversion not supported for 'type'".to_owned(),
+        Value::Double(_) => "Double",
+        Value::Bytes(_) => "Bytes",
+        Value::List(_) => "list",
+        Value::Map(_) => "map",
+        Value::Duration(_) => "'Duration'",
+        Value::Timestamp(_) => "'Timestamp'",
+        Value::Null => "'null_type'",
+        Value::Quantity(_) => "'Quantity'",
+        Value::Version(_) => "'Semver'",
+        Value::Extension(extension) => match **extension {
+            Extension::Url(_) => "'URL'",
+            Extension::Ip(_) => "'IP'",
+            Extension::Cidr(..) => "'CIDR'",
+            Extension::Format(_) => "'Format'",
+        },
+        Value::Bool(_) | Value::Optional(_) => "'bool'",
+    };
+    format!("type conversion error from {name} to 'bool'")
 }
 
 #[cfg(test)]

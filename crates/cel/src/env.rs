@@ -179,7 +179,7 @@ impl Env {
             "type" => Type::Type(None),
             "uint" => Type::Uint,
             "net.IP" | "net.CIDR" => Type::parse(name),
-            "optional_type" => Type::optional(Type::Dyn),
+            "optional_type" => Type::Opaque("optional_type".into(), Arc::new([])),
             _ => Type::Object(self.objects.get_key_value(name)?.0.clone()),
         };
         Some(Type::Type(Some(Arc::new(inner))))

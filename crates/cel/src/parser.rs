@@ -50,6 +50,7 @@ pub fn parse(source: &str) -> (Ast, Vec<Issue>) {
     }
     let (tokens, issues) = lexer::tokens(source);
     let mut parser = Parser {
+        text: source,
         tokens,
         at: 0,
         issues,
@@ -215,6 +216,7 @@ enum Failure {
 type Parsed<T> = Result<T, Failure>;
 
 struct Parser<'a> {
+    text: &'a str,
     tokens: Vec<Token<'a>>,
     at: usize,
     issues: Vec<Issue>,
@@ -319,10 +321,12 @@ impl<'a> Parser<'a> {
                     format!("missing {} at {found}", expected.text()),
                 )?;
             }
+            let Token { offset, start, .. } = self.token(0);
             return Ok(Token {
                 kind,
                 text: "",
-                offset: self.token(0).offset,
+                offset,
+                start,
             });
         }
         Err(Failure::Mismatch(expected))
@@ -461,13 +465,18 @@ impl<'a> Parser<'a> {
 
     fn no_alternative(&mut self, end: usize) -> Parsed<()> {
         let last = self.tokens[end];
-        let mut input: String = self.tokens[self.at..end]
-            .iter()
-            .map(|token| token.text)
-            .collect();
-        if last.kind != Kind::End || end == self.at {
-            input.push_str(last.text);
-        }
+        let start = self.token(0).start;
+        let input = if last.kind == Kind::End && end != self.at {
+            &self.text[start..last.start]
+        } else if last.kind == Kind::End {
+            last.text
+        } else {
+            &self.text[start..last.start + last.text.len()]
+        };
+        let input = input
+            .replace('\n', "\\n")
+            .replace('\r', "\\r")
+            .replace('\t', "\\t");
         // Reserved words keep the message that they had before the grammar was changed.
         let mut shape = input.chars();
         let message = match (shape.next(), shape.as_str()) {

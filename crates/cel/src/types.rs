@@ -126,6 +126,14 @@ impl Type {
         }
     }
 
+    /// The name without parameters.
+    pub(crate) fn bare_name(&self) -> String {
+        let name = self.runtime_name();
+        name.split_once('(')
+            .map_or(name.as_str(), |(bare, _)| bare)
+            .to_owned()
+    }
+
     /// The name that a value of the type answers `type()` with, and that messages about whole expressions show.
     pub fn runtime_name(&self) -> String {
         match self {

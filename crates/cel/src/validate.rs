@@ -94,6 +94,7 @@ impl Validator<'_> {
         };
         let ok = match (&**function, literal) {
             ("duration", Literal::String(text)) => parse_duration(text).is_some(),
+            ("duration", _) => false,
             ("timestamp", Literal::String(text)) => {
                 Timestamp::parse(text).is_some_and(Timestamp::in_range)
             }
@@ -255,7 +256,7 @@ impl Formatter for FormatChecker<'_> {
             Ok(()) => Ok(String::new()),
             Err(id) => {
                 self.bad = Some(id);
-                Err(unsuitable(clause, &self.facts.type_of(id).runtime_name()))
+                Err(unsuitable(clause, &self.facts.type_of(id).bare_name()))
             }
         }
     }

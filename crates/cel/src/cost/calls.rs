@@ -111,7 +111,10 @@ impl Estimator<'_> {
         arg_costs: &[Cost],
     ) -> Estimate {
         let sum = arg_costs.iter().fold(Cost::ZERO, |sum, cost| sum + *cost);
-        if let Some(estimate) = self.kubernetes(function, overload, target, args) {
+        let library = self.lists(overload, target, args);
+        if let Some(estimate) =
+            library.or_else(|| self.kubernetes(function, overload, target, args))
+        {
             return Estimate {
                 cost: estimate.cost + sum,
                 size: estimate.size,
@@ -363,6 +366,76 @@ impl Estimator<'_> {
         })
     }
 
+    /// Costs of the lists and sets libraries, by overload.
+    fn lists(
+        &self,
+        overload: &str,
+        target: Option<&Node<'_>>,
+        args: &[Node<'_>],
+    ) -> Option<Estimate> {
+        let new_list = |factor: f64, size: Size| {
+            Estimate::sized(
+                size.times_factor(factor) + Cost::fixed(1 + super::LIST),
+                size,
+            )
+        };
+        let sorted = |node: &Node<'_>, key: &str| {
+            let size = self.node_size(node);
+            let text = if matches!(key, "string" | "bytes") {
+                PER_CHAR
+            } else {
+                0.0
+            };
+            new_list(2.0 + text, size.times(size))
+        };
+        Some(match (overload, target, args) {
+            ("list_slice", Some(target), [start, end]) => {
+                let (start, end) = (
+                    literal_int(start, 0),
+                    literal_int(end, self.node_size(target).max),
+                );
+                new_list(1.0, Size::fixed(end.wrapping_sub(start)))
+            }
+            ("lists_range", None, [count]) => {
+                new_list(1.0, Size::fixed(literal_int(count, u64::MAX)))
+            }
+            ("list_reverse", Some(target), []) => new_list(1.0, self.node_size(target)),
+            ("list_flatten", Some(target), []) => new_list(1.0, self.node_size(target)),
+            ("list_flatten_int", Some(target), [depth]) => {
+                new_list(literal_int(depth, u64::MAX) as f64, self.node_size(target))
+            }
+            ("list_distinct", Some(target), []) => {
+                let size = self.node_size(target);
+                new_list(2.0, size.times(size))
+            }
+            (
+                "list_sets_contains_list"
+                | "list_sets_intersects_list"
+                | "list_sets_equivalent_list",
+                _,
+                [a, b],
+            ) => {
+                let factor = if overload == "list_sets_equivalent_list" {
+                    2.0
+                } else {
+                    1.0
+                };
+                let size = self.node_size(a).times(self.node_size(b));
+                Estimate::cost(size.times_factor(factor) + Cost::fixed(1))
+            }
+            _ => {
+                let key = overload.strip_prefix("list_")?;
+                if let (Some(key), Some(target), []) = (key.strip_suffix("_sort"), target, args) {
+                    return Some(sorted(target, key));
+                }
+                let (Some(key), [keys]) = (key.strip_suffix("_sortByAssociatedKeys"), args) else {
+                    return None;
+                };
+                sorted(keys, key)
+            }
+        })
+    }
+
     fn list_walk(&self, target: &Node<'_>) -> Estimate {
         let size = self.node_size(target);
         match Self::elements(target) {
@@ -391,6 +464,14 @@ impl Estimator<'_> {
             size = size + separator.times(gaps);
         }
         Estimate::sized(size.times_factor(PER_CHAR), size)
+    }
+}
+
+/// The value of an integer literal, not below zero; `otherwise` where the argument is something else.
+fn literal_int(node: &Node<'_>, otherwise: u64) -> u64 {
+    match node.expr.map(|expr| &expr.kind) {
+        Some(ExprKind::Literal(Literal::Int(value))) => u64::try_from(*value).unwrap_or(0),
+        _ => otherwise,
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn function(name: &str) -> Option<Function> {
         "string" => string,
         "duration" => |args| match &args[0] {
             Value::Duration(nanos) => Ok(Value::Duration(*nanos)),
-            Value::Int(nanos) => Ok(Value::Duration(*nanos)),
+            Value::Int(_) => Err(no_conversion("int", "google.protobuf.Duration")),
             Value::String(text) => crate::value::parse_duration(text)
                 .map(Value::Duration)
                 .ok_or_else(|| no_conversion("string", "google.protobuf.Duration")),

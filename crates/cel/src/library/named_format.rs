@@ -78,7 +78,7 @@ static FORMATS: [Format; 13] = [
             .into_iter()
             .collect::<Vec<_>>()
     }),
-    format("uuid", "uuid", 83, |s| {
+    format("uuid", "uuid", 70, |s| {
         unless(is_uuid(s), "does not match the UUID format")
     }),
     format("byte", "byte", 84, |s| {
@@ -141,12 +141,20 @@ fn validate<'a>(args: Args<'_, 'a>) -> Outcome<'a> {
     ))
 }
 
-/// Groups of 8, 4, 4, 4 and 12 hexadecimal digits, or 32 of them without dashes.
+/// Groups of 8, 4, 4, 4 and 12 hexadecimal digits, with or without dashes between them.
 fn is_uuid(text: &str) -> bool {
-    let hex = |part: &str| part.bytes().all(|b| b.is_ascii_hexdigit());
-    if text.len() == 32 {
-        return hex(text);
+    let mut rest = text.as_bytes();
+    for (i, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
+        if i > 0 {
+            rest = rest.strip_prefix(b"-").unwrap_or(rest);
+        }
+        let Some((group, after)) = rest.split_at_checked(length) else {
+            return false;
+        };
+        if !group.iter().all(u8::is_ascii_hexdigit) {
+            return false;
+        }
+        rest = after;
     }
-    let parts: Vec<&str> = text.split('-').collect();
-    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12]) && parts.iter().all(|part| hex(part))
+    rest.is_empty()
 }

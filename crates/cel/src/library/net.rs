@@ -79,7 +79,8 @@ fn cidr(value: &Value<'_>) -> Result<(IpAddr, u8), Fault> {
 fn contains_ip<'a>(args: Args<'_, 'a>) -> Outcome<'a> {
     let (network, prefix) = cidr(&args[0])?;
     let address = match &args[1] {
-        Value::String(text) => parse_ip(text).map_err(Fault::new)?,
+        // What is wrong with the address is lost upstream, too.
+        Value::String(text) => parse_ip(text).map_err(|_| Fault::new("no such overload"))?,
         other => ip(other)?,
     };
     Ok(Value::Bool(contains(network, prefix, address)))

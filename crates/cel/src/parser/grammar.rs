@@ -254,11 +254,13 @@ impl<'a> Parser<'a> {
         }
         let optional = self.take_if(Kind::Question).is_some();
         let names = Set::of(&[Kind::Ident, Kind::EscapedIdent]);
+        let offset = self.token(0).offset;
         let name = self.rule(None, own, None, |p| {
             p.sync(names)?;
             Ok(names.has(p.peek()).then(|| p.take()))
         })?;
         let Some(name) = name else {
+            self.error(Some(offset), "unsupported ident kind");
             let id = self.id(op);
             return Ok(Expr {
                 id,
@@ -408,6 +410,7 @@ impl<'a> Parser<'a> {
                 }
             })?;
         }
+        self.sync(Set::of(&[Kind::Comma, Kind::RightBracket]))?;
         self.take_if(Kind::Comma);
         self.expect(Kind::RightBracket, END)?;
         Ok(Expr {
@@ -449,6 +452,7 @@ impl<'a> Parser<'a> {
                 }
             })?;
         }
+        self.sync(Set::of(&[Kind::Comma, Kind::RightBrace]))?;
         self.take_if(Kind::Comma);
         self.expect(Kind::RightBrace, END)?;
         Ok(entries)
@@ -487,6 +491,7 @@ impl<'a> Parser<'a> {
                 }
             })?;
         }
+        self.sync(Set::of(&[Kind::Comma, Kind::RightBrace]))?;
         self.take_if(Kind::Comma);
         self.expect(Kind::RightBrace, END)?;
         Ok(fields)

@@ -93,6 +93,8 @@ pub(super) struct Token<'a> {
     pub(super) kind: Kind,
     pub(super) text: &'a str,
     pub(super) offset: u32,
+    /// Where it starts in bytes.
+    pub(super) start: usize,
 }
 
 /// All tokens of the text, ended by [`Kind::End`], and what could not be read.
@@ -110,6 +112,7 @@ pub(super) fn tokens(text: &str) -> (Vec<Token<'_>>, Vec<Issue>) {
                 kind: Kind::End,
                 text: "<EOF>",
                 offset: lexer.points,
+                start: text.len(),
             });
             return (tokens, issues);
         }
@@ -120,6 +123,7 @@ pub(super) fn tokens(text: &str) -> (Vec<Token<'_>>, Vec<Issue>) {
                 kind,
                 text: &rest[..len],
                 offset,
+                start: lexer.at,
             });
             lexer.advance(len);
         } else {
@@ -351,6 +355,23 @@ fn escape_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
+/// How much of a bad escape could still have become a good one.
+fn good_escape(bytes: &[u8]) -> usize {
+    let (prefix, most, digit): (usize, usize, fn(&u8) -> bool) = match bytes.get(1) {
+        Some(b'x' | b'X') => (2, 2, u8::is_ascii_hexdigit),
+        Some(b'u') => (2, 4, u8::is_ascii_hexdigit),
+        Some(b'U') => (2, 8, u8::is_ascii_hexdigit),
+        Some(b'0'..=b'3') => (2, 2, |b| matches!(b, b'0'..=b'7')),
+        _ => return 1,
+    };
+    prefix
+        + bytes[prefix..]
+            .iter()
+            .take(most)
+            .take_while(|b| digit(b))
+            .count()
+}
+
 /// How much of `rest` the recogniser had read when it gave up: all that could still have become a token.
 fn bad_len(rest: &str) -> usize {
     let bytes = rest.as_bytes();
@@ -366,7 +387,10 @@ fn bad_len(rest: &str) -> usize {
                     b if b == quote => return i + 1,
                     b'\\' => match escape_len(&bytes[i..]) {
                         Some(len) => i += len,
-                        None => return (i + 1 + next_len(i + 1)).min(rest.len()),
+                        None => {
+                            let good = i + good_escape(&bytes[i..]);
+                            return (good + next_len(good)).min(rest.len());
+                        }
                     },
                     _ => i += next_len(i),
                 }

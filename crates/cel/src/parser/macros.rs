@@ -46,7 +46,7 @@ impl Parser<'_> {
         let expanded = match (function, args.len()) {
             ("all", 2 | 3) => maker.quantifier(Quantifier::All, target, args),
             ("exists", 2 | 3) => maker.quantifier(Quantifier::Exists, target, args),
-            ("exists_one" | "existsOne", 2 | 3) => {
+            ("exists_one", 2 | 3) | ("existsOne", 3) => {
                 maker.quantifier(Quantifier::ExistsOne, target, args)
             }
             ("map", 2 | 3) => maker.map(target, args),
@@ -56,6 +56,7 @@ impl Parser<'_> {
             ("transformMapEntry", 3 | 4) => maker.transform(Transform::Entries, target, args),
             ("optMap", 2) => maker.opt_map(target, args, true),
             ("optFlatMap", 2) => maker.opt_map(target, args, false),
+            ("sortBy", 2) => maker.sort_by(target, args),
             ("bind", 3) if matches!(&target.kind, ExprKind::Ident(name) if &**name == "cel") => {
                 maker.bind(args)
             }
@@ -311,6 +312,29 @@ impl Maker<'_, '_> {
         )?;
         let result = args.remove(2);
         Ok(self.binding(var, args.remove(1), result))
+    }
+
+    fn sort_by(&mut self, target: Expr, mut args: Vec<Expr>) -> Expanded {
+        const INPUT: &str = "@__sortBy_input__";
+        if matches!(
+            target.kind,
+            ExprKind::Literal(_) | ExprKind::Map(_) | ExprKind::Struct { .. }
+        ) {
+            let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+            return Err((target.id, message.into()));
+        }
+        let var = one_var(&args[0], IDENTIFIER)?;
+        let range = self.ident(INPUT);
+        let keys = self.collect(range, var, None, None, args.remove(1));
+        let keys = self.node(keys);
+        let input = self.ident(INPUT);
+        let kind = ExprKind::Call {
+            function: "@sortByAssociatedKeys".into(),
+            target: Some(Box::new(input)),
+            args: vec![keys],
+        };
+        let sorted = self.node(kind);
+        Ok(self.binding(INPUT.into(), target, sorted))
     }
 
     fn opt_map(&mut self, target: Expr, mut args: Vec<Expr>, wrap: bool) -> Expanded {

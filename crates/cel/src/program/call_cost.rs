@@ -158,7 +158,8 @@ impl Rule {
                     Some(Value::Int(depth)) => *depth as f64,
                     _ => 1.0,
                 };
-                (library(0) as f64 * depth) as u64 + 1 + LIST
+                // A negative depth wraps upstream; the call fails anyway.
+                ((library(0) as f64 * depth) as i64 as u64).wrapping_add(1 + LIST)
             }
             Self::SelfCompare(index) => {
                 let count = library(index);

@@ -118,7 +118,7 @@ impl<'a> Evaluator<'a, '_> {
             Node::Matches(parts) => {
                 let (text, regex, cost) = &**parts;
                 let text = self.eval(text)?;
-                self.spend(regex_text(text.cost_size(true)) * cost)?;
+                self.spend(cost.map_or(1, |cost| regex_text(text.cost_size(true)) * cost))?;
                 match text.as_str() {
                     Some(text) => Ok(Value::Bool(regex.is_match(text))),
                     None => Err(Fault::NoOverload),

@@ -54,7 +54,7 @@ pub(super) enum Node {
     Append(Box<(usize, Node)>),
     /// `cel.@mapInsert(accumulator, …)`: likewise.
     Insert(Box<(usize, Vec<Node>)>),
-    Matches(Box<(Node, Regex, u64)>),
+    Matches(Box<(Node, Regex, Option<u64>)>),
     Find(Box<FindCall>),
     List(Vec<(Node, bool)>),
     Map(Vec<MapEntry>),
@@ -338,6 +338,12 @@ impl Planner<'_> {
             let regex =
                 Regex::new(pattern).map_err(|error| format!("error parsing regexp: {error}"))?;
             let cost = super::call_cost::regex(pattern.chars().count() as u64);
+            // The global form has no cost of its own.
+            let cost = if overload == "matches" {
+                None
+            } else {
+                Some(cost)
+            };
             return Ok(regex_call(name, args, regex, cost));
         }
         if &**name == "@in"
@@ -381,13 +387,14 @@ impl Planner<'_> {
     }
 }
 
-fn regex_call(name: &str, args: Vec<Node>, regex: Regex, regex_cost: u64) -> Node {
+fn regex_call(name: &str, args: Vec<Node>, regex: Regex, regex_cost: Option<u64>) -> Node {
     let mut args = args.into_iter();
     let text = args.next().unwrap_or(Node::Const(Value::Null));
     if name == "matches" {
         return Node::Matches(Box::new((text, regex, regex_cost)));
     }
     let limit = args.nth(1);
+    let regex_cost = regex_cost.unwrap_or(1);
     Node::Find(Box::new(FindCall {
         text,
         regex,

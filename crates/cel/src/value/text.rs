@@ -48,7 +48,10 @@ pub(super) fn show(value: &Value<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result
     }
 }
 
-/// A floating-point number as Go's `%g` and `%v` show it: the shortest digits, exponents below -4 and from 21 on.
+/// Exponent from which Go shows the shortest form of a number with an exponent.
+const SHORTEST_PRECISION: i32 = 6;
+
+/// A floating-point number as Go's `%g` shows it: the shortest digits, an exponent where it is large or small.
 pub(crate) fn go_float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -70,7 +73,7 @@ pub(crate) fn go_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..21).contains(&exponent) {
+    if (-4..SHORTEST_PRECISION).contains(&exponent) {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
