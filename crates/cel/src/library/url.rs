@@ -37,7 +37,7 @@ impl Url {
         match self.host.rsplit_once(':') {
             Some((host, port))
                 if port.bytes().all(|b| b.is_ascii_digit())
-                    && !(host.contains('[') && !host.ends_with(']')) =>
+                    && (!host.contains('[') || host.ends_with(']')) =>
             {
                 (host, port)
             }

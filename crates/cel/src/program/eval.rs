@@ -126,10 +126,7 @@ impl<'a> Evaluator<'a, '_> {
             }
             Node::Find(call) => {
                 let text = self.eval(&call.text)?;
-                let limit = match &call.limit {
-                    Some(limit) => Some(self.eval(limit)),
-                    None => None,
-                };
+                let limit = call.limit.as_ref().map(|limit| self.eval(limit));
                 let limit = keep_going!(limit.transpose());
                 self.spend(regex_text(text.cost_size(false)) * call.regex_cost)?;
                 let limit = match limit? {
