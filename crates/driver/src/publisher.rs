@@ -10,6 +10,7 @@ use k8s_openapi::api::resource::v1::{CounterSet, Device, ResourceSlice, Resource
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::api::ResourceApi;
 use crate::error::BackgroundError;
@@ -87,6 +88,9 @@ pub(crate) enum Scope {
 
 /// After a change by somebody else it takes this long until it is undone.
 const SYNC_DELAY: Duration = Duration::from_secs(30);
+/// Deleted slices come back sooner: an agent that restarts deletes all slices of its node, and the
+/// devices must not be missing for half a minute because of that.
+const DELETED_DELAY: Duration = Duration::from_millis(500);
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
 type OnError = Box<dyn Fn(BackgroundError) + Send + Sync>;
@@ -154,13 +158,18 @@ impl Publisher {
                 match wake {
                     Some(delay) => tokio::time::sleep(delay).await,
                     None => {
-                        changes.next().await;
-                        tokio::time::sleep(SYNC_DELAY).await;
-                        // All that came meanwhile is covered by the same look.
-                        while futures::FutureExt::now_or_never(changes.next())
-                            .flatten()
-                            .is_some()
-                        {}
+                        let mut due: Option<Instant> = None;
+                        loop {
+                            tokio::select! {
+                                delay = changes.next() => {
+                                    let at = Instant::now() + delay.unwrap_or(SYNC_DELAY);
+                                    due = Some(due.map_or(at, |due| due.min(at)));
+                                }
+                                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                                    break;
+                                }
+                            }
+                        }
                     }
                 }
             };
@@ -171,19 +180,20 @@ impl Publisher {
         }
     }
 
-    /// Something happened to a slice of ours.
-    fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
+    /// Something happened to a slice of ours: how long to wait until looking at it.
+    fn changes(&self) -> impl futures::Stream<Item = Duration> + Send + use<> {
         let gvk = GroupVersionKind::gvk("resource.k8s.io", self.api.version(), "ResourceSlice");
         let resource = ApiResource::from_gvk_with_plural(&gvk, "resourceslices");
         let api: kube::Api<DynamicObject> =
             kube::Api::all_with(self.api.client().clone(), &resource);
         let config = watcher::Config::default().fields(&self.selector());
         kube::runtime::WatchStreamExt::default_backoff(watcher(api, config)).filter_map(|event| {
-            let relevant = matches!(
-                event,
-                Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_))
-            );
-            std::future::ready(relevant.then_some(()))
+            std::future::ready(match event {
+                Ok(watcher::Event::Apply(_)) => Some(SYNC_DELAY),
+                // What was deleted before the watch began is not reported as such.
+                Ok(watcher::Event::Delete(_) | watcher::Event::InitDone) => Some(DELETED_DELAY),
+                _ => None,
+            })
         })
     }
 

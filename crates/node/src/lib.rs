@@ -33,9 +33,11 @@ mod config;
 mod error;
 mod events;
 mod plugins;
+mod podresources;
 mod pods;
 mod register;
 mod runtime;
+mod server;
 pub mod shim;
 
 pub use config::{Config, RuntimeKind, Tls};
@@ -89,12 +91,26 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     });
 
     let mut tasks = JoinSet::new();
+    let port = match config.listen {
+        Some(address) => {
+            let listener = server::bind(address).await?;
+            let port = listener.local_addr().ok().map(|address| address.port());
+            tasks.spawn(server::serve(
+                Arc::clone(&node),
+                listener,
+                server::acceptor(&config)?,
+            ));
+            port
+        }
+        None => None,
+    };
     let facts = register::Facts {
-        port: None,
+        port,
         runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
         limitations: runtime.limitations(),
     };
     if config.plugins {
+        tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: what it publishes now stays.
         plugins::clean_at_start(&client, &config.node_name).await;
         let (name, grace) = (config.node_name.clone(), config.slice_grace);
@@ -122,6 +138,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
             "IsolationNotApplied",
             limitation.clone(),
         );
+    }
+    if config.plugins {
+        let (client, name) = (client.clone(), config.node_name.clone());
+        tasks.spawn(plugins::announce(client, name, Arc::clone(&plugins)));
     }
     tasks.spawn(register::heartbeat(
         client.clone(),

@@ -19,7 +19,7 @@ mod slices;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use slices::{clean_at_start, clean_when_gone};
+pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -203,10 +203,21 @@ fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
         .collect()
 }
 
+/// The socket file is there a moment before anybody listens on it.
+async fn dial(socket: &Path) -> Result<Channel, String> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match transport::connect(socket).await {
+            Ok(channel) => return Ok(channel),
+            Err(_) if attempt < 5 => tokio::time::sleep(Duration::from_millis(10 * attempt)).await,
+            Err(error) => return Err(format!("failed to dial {}: {error}", socket.display())),
+        }
+    }
+}
+
 async fn register(socket: &Path, plugins: &Arc<Plugins>) -> Result<Arc<Plugin>, String> {
-    let channel = transport::connect(socket)
-        .await
-        .map_err(|error| format!("failed to dial {}: {error}", socket.display()))?;
+    let channel = dial(socket).await?;
     let mut client = RegistrationClient::new(channel);
     let info = tokio::time::timeout(GET_INFO_TIMEOUT, client.get_info(InfoRequest {}))
         .await

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
@@ -61,6 +62,41 @@ pub(crate) async fn clean_when_gone(
             .await;
             due.remove(&driver);
             seen.retain(|other| *other != driver);
+        }
+    }
+}
+
+/// Node annotation with the names of the drivers that are connected, comma-separated; controllers
+/// that look after slices of drivers elsewhere read it.
+const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
+
+/// Keeps [`REGISTERED_DRIVERS`] up to date.
+pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>) {
+    let api: Api<Node> = Api::all(client);
+    let mut told: Option<String> = None;
+    loop {
+        let changed = plugins.changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        let drivers = plugins.connected().join(",");
+        let mut again = false;
+        if told.as_ref() != Some(&drivers) {
+            let patch =
+                serde_json::json!({"metadata": {"annotations": {REGISTERED_DRIVERS: drivers}}});
+            match api
+                .patch(&node, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+            {
+                Ok(_) => told = Some(drivers),
+                Err(error) => {
+                    tracing::warn!(node, %error, "registered drivers were not announced");
+                    again = true;
+                }
+            }
+        }
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep(Duration::from_secs(1)), if again => {}
         }
     }
 }

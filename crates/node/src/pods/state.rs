@@ -107,6 +107,13 @@ impl ContainerState {
         wait
     }
 
+    pub(crate) fn waiting_reason(&self) -> Option<&str> {
+        match &self.phase {
+            Phase::Waiting { reason, .. } => Some(reason),
+            _ => None,
+        }
+    }
+
     pub(crate) fn may_start(&self, now: Instant) -> bool {
         self.retry_at.is_none_or(|at| at <= now)
     }

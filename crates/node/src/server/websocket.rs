@@ -1,0 +1,141 @@
+//! The WebSocket protocols of exec and attach: one byte names the channel, the rest is data.
+
+use base64::Engine;
+use futures::{SinkExt, StreamExt};
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
+};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use super::{Body, Refusal};
+
+/// Channels of the protocol.
+pub(super) mod channel {
+    pub(crate) const STDIN: u8 = 0;
+    pub(crate) const STDOUT: u8 = 1;
+    pub(crate) const STDERR: u8 = 2;
+    pub(crate) const ERROR: u8 = 3;
+    pub(crate) const RESIZE: u8 = 4;
+    /// Since v5: the next byte is the channel that has ended.
+    pub(crate) const CLOSE: u8 = 255;
+}
+
+/// Versions, best first. v4 reports the result as a Status, v5 can end standard input; the base64 form is for browsers.
+const PROTOCOLS: [&str; 3] = [
+    "v5.channel.k8s.io",
+    "v4.channel.k8s.io",
+    "v4.base64.channel.k8s.io",
+];
+
+/// An upgraded connection.
+pub(super) struct Socket {
+    stream: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>,
+    base64: bool,
+}
+
+/// Answers the upgrade and hands the connection to `run` once it is there.
+pub(super) fn upgrade<F>(
+    request: Request<Incoming>,
+    run: impl FnOnce(Socket) -> F + Send + 'static,
+) -> Result<Response<Body>, Refusal>
+where
+    F: Future<Output = ()> + Send,
+{
+    let headers = request.headers();
+    let websocket = headers
+        .get(UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| websocket);
+    let Some(key) = key else {
+        return Err(Refusal::bad_request(
+            "unable to upgrade: this node speaks WebSocket only",
+        ));
+    };
+    let offered: Vec<&str> = headers
+        .get_all(SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(str::trim))
+        .collect();
+    let Some(protocol) = PROTOCOLS.iter().find(|protocol| offered.contains(protocol)) else {
+        return Err(Refusal::bad_request(format!(
+            "unable to upgrade: none of the protocols {offered:?} is supported"
+        )));
+    };
+    let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let accept = HeaderValue::try_from(derive_accept_key(key.as_bytes()))
+        .map_err(|_| Refusal::bad_request("invalid Sec-WebSocket-Key"))?;
+    let out = response.headers_mut();
+    out.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    out.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    out.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    out.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    let base64 = protocol.contains("base64");
+    tokio::spawn(async move {
+        match hyper::upgrade::on(request).await {
+            Ok(upgraded) => {
+                let stream =
+                    WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None)
+                        .await;
+                run(Socket { stream, base64 }).await;
+            }
+            Err(error) => tracing::debug!(%error, "upgrade"),
+        }
+    });
+    Ok(response)
+}
+
+impl Socket {
+    /// Sends data on a channel.
+    pub(super) async fn send(&mut self, channel: u8, data: &[u8]) -> Result<(), ()> {
+        let message = if self.base64 {
+            let data = base64::engine::general_purpose::STANDARD.encode(data);
+            Message::text(format!("{}{data}", char::from(b'0' + channel)))
+        } else {
+            let mut message = Vec::with_capacity(data.len() + 1);
+            message.push(channel);
+            message.extend_from_slice(data);
+            Message::binary(message)
+        };
+        self.stream.send(message).await.map_err(drop)
+    }
+
+    /// The next data and its channel; `None` when the client is gone. Safe to be cancelled.
+    pub(super) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            let data = match self.stream.next().await?.ok()? {
+                Message::Binary(data) => data.to_vec(),
+                Message::Text(text) => {
+                    let (channel, data) = text.as_bytes().split_first()?;
+                    let mut decoded = vec![channel.wrapping_sub(b'0')];
+                    decoded.extend(
+                        base64::engine::general_purpose::STANDARD
+                            .decode(data)
+                            .ok()?,
+                    );
+                    decoded
+                }
+                Message::Close(_) => return None,
+                _ => continue,
+            };
+            if let Some((channel, data)) = data.split_first() {
+                return Some((*channel, data.to_vec()));
+            }
+        }
+    }
+
+    /// Says good-bye, and waits until the client has heard it.
+    pub(super) async fn close(mut self) {
+        let _ = self.stream.close(None).await;
+        let drain = async { while let Some(Ok(_)) = self.stream.next().await {} };
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), drain).await;
+    }
+}
