@@ -12,7 +12,8 @@ use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{Body, Refusal};
 
@@ -134,7 +135,11 @@ impl Socket {
 
     /// Says good-bye, and waits until the client has heard it.
     pub(super) async fn close(mut self) {
-        let _ = self.stream.close(None).await;
+        let frame = CloseFrame {
+            code: CloseCode::Normal,
+            reason: "".into(),
+        };
+        let _ = self.stream.close(Some(frame)).await;
         let drain = async { while let Some(Ok(_)) = self.stream.next().await {} };
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), drain).await;
     }
