@@ -8,6 +8,7 @@ mod node;
 mod pods;
 mod quota;
 mod security;
+mod services;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::ErrorList;
@@ -74,19 +75,25 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
             pods::service_account(core, attributes, object).await?;
         }
     }
+    if attributes.operation == Operation::Create && attributes.resource.is("", "services") {
+        services::allocate(core, object).await?;
+    }
     if attributes.operation == Operation::Create
         && attributes.resource.is("", "nodes")
         && enabled(core, "TaintNodesByCondition")
     {
         node::taint_not_ready(object);
     }
+    if creates_pod && enabled(core, "Priority") {
+        pods::priority(core, attributes, object).await?;
+    }
+    let changes_pod = attributes.operation == Operation::Update
+        && attributes.resource.is("", "pods")
+        && attributes.subresource.is_empty();
+    if (creates_pod || changes_pod) && enabled(core, "DefaultTolerationSeconds") {
+        pods::default_tolerations(object);
+    }
     if creates_pod {
-        if enabled(core, "Priority") {
-            pods::priority(core, attributes, object).await?;
-        }
-        if enabled(core, "DefaultTolerationSeconds") {
-            pods::default_tolerations(object);
-        }
         if enabled(core, "RuntimeClass") {
             pods::runtime_class(core, attributes, object).await?;
         }

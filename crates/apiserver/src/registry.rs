@@ -77,6 +77,10 @@ impl Resource {
 
     /// Group and kind.
     pub fn group_kind(&self) -> GroupKind {
+        // Events of both groups are one kind.
+        if self.group == "events.k8s.io" {
+            return GroupKind::new("", self.kind.as_str());
+        }
         GroupKind::new(self.group.as_str(), self.kind.as_str())
     }
 

@@ -12,7 +12,7 @@ use crate::object::{child_mut, metadata_mut};
 use crate::registry::Resource;
 use crate::server::Core;
 use crate::validate;
-use crate::versions::dra_kind;
+use crate::versions::{self, dra_kind};
 
 /// Which part of an object an update may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,7 @@ fn has_generation(resource: &Resource) -> bool {
             "deviceclasses" | "resourceslices" | "devicetaintrules"
         ),
         "storage.k8s.io" => plural == "csidrivers",
+        "scheduling.k8s.io" => true,
         _ => resource.custom.is_some(),
     }
 }
@@ -92,7 +93,10 @@ fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
         };
         return strip(new) != strip(old);
     }
-    new["spec"] != old["spec"]
+    // Deployments count annotations too: they are copied to replica sets.
+    let annotations = resource.is("apps", "deployments")
+        && new["metadata"]["annotations"] != old["metadata"]["annotations"];
+    annotations || new["spec"] != old["spec"]
 }
 
 /// Brings a new object into the state in which it starts.
@@ -110,8 +114,8 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
                 .is_some_and(|gates| !gates.is_empty())
             {
                 object["status"]["conditions"] = json!([{
-                    "type": "PodScheduled", "status": "False", "lastProbeTime": null, "lastTransitionTime": null,
-                    "reason": "SchedulingGated",
+                    "type": "PodScheduled", "status": "False", "lastProbeTime": null,
+                    "lastTransitionTime": crate::object::now(), "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
                 }]);
             }
@@ -145,6 +149,20 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     if has_generation(resource) {
         metadata_mut(object).insert("generation".to_owned(), 1.into());
     }
+    if resource.is("apps", "daemonsets") {
+        set_template_generation(object, 1);
+    }
+}
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Counts the templates of a daemon set in the annotation that old clients read.
+fn set_template_generation(object: &mut Value, generation: i64) {
+    metadata_mut(object);
+    child_mut(&mut object["metadata"], "annotations").insert(
+        TEMPLATE_GENERATION.to_owned(),
+        generation.to_string().into(),
+    );
 }
 
 /// Keeps of an update what this endpoint may change.
@@ -230,6 +248,12 @@ pub fn prepare_for_update(
     if part == Part::Main && is_definition(resource) {
         allot_schema::definition::note_storage_version(object);
     }
+    if resource.is("apps", "daemonsets") && part == Part::Main {
+        let known = old["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
+        let known = known.and_then(|text| text.parse::<i64>().ok()).unwrap_or(1);
+        let changed = object["spec"]["template"] != old["spec"]["template"];
+        set_template_generation(object, known + i64::from(changed));
+    }
     if has_generation(resource) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
         let next = if !matches!(part, Part::Status | Part::Finalize)
@@ -312,6 +336,12 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
         }
         errors.extend(allot_schema::definition::validate(object));
     }
+    if resource.group == "events.k8s.io" {
+        let mut event = object.clone();
+        versions::events::from_core(&mut event);
+        errors.extend(validate::create(&resource.group, &resource.plural, &event));
+        return errors;
+    }
     errors.extend(validate::create(&resource.group, &resource.plural, object));
     errors
 }
@@ -388,6 +418,7 @@ fn validate_kind_update(
 pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
     match dra_kind(resource) {
         Some(kind) => allot_model::validate::warnings(kind, object),
+        None if resource.is("", "pods") => crate::pods::warnings(object),
         None => Vec::new(),
     }
 }
@@ -396,7 +427,7 @@ pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
 fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") => names::dns1123_label,
-        ("", "services") => names::dns1035_label,
+        ("", "services") => names::dns1123_label,
         ("rbac.authorization.k8s.io", _) => names::path_segment_name,
         _ => names::dns1123_subdomain,
     }
@@ -408,5 +439,34 @@ pub fn finish(resource: &Resource, object: &mut Value) {
         allot_model::convert::normalize(kind, object);
     } else if let Some(schema) = resource.schema(&resource.storage_version) {
         allot_schema::decode::normalize(object, schema);
+        null_empty_lists(object, schema);
+    }
+}
+
+/// An empty list that upstream's encoder does not leave out comes back from its storage as null.
+fn null_empty_lists(value: &mut Value, schema: &'static allot_schema::types::Struct) {
+    use allot_schema::types::Type;
+    fn inside(value: &mut Value, ty: &Type) {
+        match (value, ty) {
+            (value, Type::Struct(id)) => null_empty_lists(value, id.get()),
+            (Value::Array(items), Type::List(element)) => {
+                items.iter_mut().for_each(|item| inside(item, element))
+            }
+            (Value::Object(map), Type::Map(element)) => {
+                map.values_mut().for_each(|item| inside(item, element))
+            }
+            _ => {}
+        }
+    }
+    let Value::Object(map) = value else { return };
+    for field in &schema.fields {
+        let Some(value) = map.get_mut(field.name) else {
+            continue;
+        };
+        if value.as_array().is_some_and(Vec::is_empty) && !field.omit_empty {
+            *value = Value::Null;
+        } else {
+            inside(value, &field.ty);
+        }
     }
 }

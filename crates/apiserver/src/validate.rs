@@ -36,7 +36,36 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
     match (group, plural, part) {
         ("", "pods", Part::Status) => pod_update::validate_status(object, &mut errors),
         ("", "pods", Part::Main) => pod_update::validate(object, old, &mut errors),
-        ("", "nodes", Part::Main) => node::validate_update(object, old, &mut errors),
+        ("", "nodes", Part::Main) => {
+            node::validate_update(object, old, &mut errors);
+            // Upstream checks the taints of an update as those of a new node, too.
+            let twice: Vec<_> = errors
+                .iter()
+                .filter(|error| error.field.starts_with("metadata.taints"))
+                .cloned()
+                .collect();
+            errors.extend(twice);
+        }
+        ("scheduling.k8s.io", "priorityclasses", _) => {
+            check(group, plural, object, &mut errors);
+            if object["value"] != old["value"] {
+                errors.push(Error::forbidden(
+                    &Path::new("value"),
+                    "may not be changed in an update.",
+                ));
+            }
+        }
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings", _) => {
+            check(group, plural, object, &mut errors);
+            if object["roleRef"] != old["roleRef"] {
+                let detail = "cannot change roleRef";
+                errors.push(Error::invalid(
+                    &Path::new("roleRef"),
+                    &object["roleRef"],
+                    detail,
+                ));
+            }
+        }
         ("", "configmaps", _) => config::config_map_update(object, old, &mut errors),
         ("", "secrets", _) => config::secret_update(object, old, &mut errors),
         ("", "services", Part::Main) => service::validate_update(object, old, &mut errors),
@@ -52,6 +81,7 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
     match (group, plural) {
         ("", "pods") => pod::validate(object, errors),
         ("", "nodes") => node::validate(object, errors),
+        ("", "namespaces") => pod_security_labels(object, errors),
         ("", "configmaps") => config::config_map(object, errors),
         ("", "secrets") => config::secret(object, errors),
         ("", "services") => service::validate(object, errors),
@@ -162,3 +192,17 @@ fn between(low: i64, high: i64) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// The labels of a namespace that set its pod security level.
+fn pod_security_labels(namespace: &Value, errors: &mut ErrorList) {
+    let path = Path::new("metadata").child("labels");
+    for mode in ["enforce", "audit", "warn"] {
+        let key = format!("pod-security.kubernetes.io/{mode}");
+        if let Some(level) = namespace["metadata"]["labels"][&key].as_str()
+            && !matches!(level, "privileged" | "baseline" | "restricted")
+        {
+            let detail = "must be one of privileged, baseline, restricted";
+            errors.push(Error::invalid(&path.key(&key), level, detail));
+        }
+    }
+}

@@ -1,22 +1,27 @@
 //! Stored form and served form: which versions differ, and how one becomes the other.
 
+pub mod events;
+
 use allot_apimachinery::Status;
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 
+/// The group whose events are stored in the core group's form.
+const EVENTS: &str = "events.k8s.io";
+
 /// All versions of the resource look the same apart from `apiVersion`, or this is the stored one.
 pub fn same_shape(resource: &Resource, version: &str) -> bool {
-    (version == resource.storage_version && resource.custom.is_none()) || !converts(resource)
+    resource.group != EVENTS
+        && ((version == resource.storage_version && resource.custom.is_none())
+            || !converts(resource))
 }
 
 /// Versions of this resource have different shapes.
 fn converts(resource: &Resource) -> bool {
-    matches!(
-        resource.group.as_str(),
-        "resource.k8s.io" | "autoscaling" | "events.k8s.io"
-    ) || resource.custom.is_some()
+    matches!(resource.group.as_str(), "resource.k8s.io" | "autoscaling")
+        || resource.custom.is_some()
 }
 
 /// A stored object in a version.
@@ -27,6 +32,9 @@ pub fn decode(resource: &Resource, version: &str, stored: &[u8]) -> Result<Value
     let mut object: Value = serde_json::from_slice(stored)
         .map_err(|error| ApiError::from(Status::internal(&error.to_string())))?;
     set_type(&mut object, resource, &resource.storage_version);
+    if resource.group == EVENTS {
+        events::from_core(&mut object);
+    }
     convert(resource, object, version)
 }
 
@@ -34,7 +42,10 @@ pub fn decode(resource: &Resource, version: &str, stored: &[u8]) -> Result<Value
 ///
 /// # Errors
 /// 400 if it can not be converted.
-pub fn to_storage(resource: &Resource, object: Value) -> Result<Value> {
+pub fn to_storage(resource: &Resource, mut object: Value) -> Result<Value> {
+    if resource.group == EVENTS {
+        events::to_core(&mut object);
+    }
     convert(resource, object, &resource.storage_version)
 }
 

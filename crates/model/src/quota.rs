@@ -214,12 +214,8 @@ fn listed(amounts: &BTreeMap<&str, String>) -> String {
 /// What is exceeded, in upstream's words.
 pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
     let status = quota.at("status");
-    let hard = if status.has("hard") {
-        status.at("hard")
-    } else {
-        quota.at("spec").at("hard")
-    };
-    let Some(hard) = hard.as_object() else {
+    // A quota counts from the moment its controller has seen it, as upstream.
+    let Some(hard) = status.at("hard").as_object() else {
         return Ok(None);
     };
     let mut used: Usage = Usage::new();

@@ -56,15 +56,7 @@ fn create(path: &Path) -> Result<(), Error> {
     let _ = std::fs::remove_file(&fresh);
     {
         let database = Database::create(&fresh).map_err(|error| failed(error.to_string()))?;
-        let prepare = || -> Result<(), redb::Error> {
-            let write = database.begin_write()?;
-            write.open_table(LOG)?;
-            write.open_table(FLOORS)?;
-            write.open_table(META)?.insert("format", FORMAT)?;
-            write.commit()?;
-            Ok(())
-        };
-        prepare().map_err(|error| failed(error.to_string()))?;
+        prepare(&database).map_err(|error| failed(error.to_string()))?;
     }
     std::fs::rename(&fresh, path).map_err(|error| failed(error.to_string()))?;
     if let Some(directory) = path.parent() {
@@ -73,6 +65,33 @@ fn create(path: &Path) -> Result<(), Error> {
             .map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
+}
+
+/// Makes the tables of an empty database.
+fn prepare(database: &Database) -> Result<(), redb::Error> {
+    let write = database.begin_write()?;
+    write.open_table(LOG)?;
+    write.open_table(FLOORS)?;
+    write.open_table(META)?.insert("format", FORMAT)?;
+    write.commit()?;
+    Ok(())
+}
+
+/// Makes a database that somebody provides ready, if it has never been used.
+pub(crate) fn prepare_if_empty(path: &Path, open: &Opener) -> Result<(), Error> {
+    guarded(path, || {
+        let database = open().map_err(|error| open_error(path, error))?;
+        let made = || -> Result<(), redb::Error> {
+            if database.begin_read()?.list_tables()?.next().is_none() {
+                prepare(&database)?;
+            }
+            Ok(())
+        };
+        made().map_err(|error| Error::Open {
+            path: path.to_owned(),
+            detail: error.to_string(),
+        })
+    })
 }
 
 impl Disk {

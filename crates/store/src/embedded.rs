@@ -84,7 +84,9 @@ impl Embedded {
     /// # Errors
     /// As [`Embedded::open`].
     pub fn with_opener(opener: Opener, options: Options) -> Result<Self, Error> {
-        Self::start("(given)".into(), opener, options, None)
+        let path = std::path::PathBuf::from("(given)");
+        disk::prepare_if_empty(&path, &opener)?;
+        Self::start(path, opener, options, None)
     }
 
     fn start(

@@ -55,6 +55,13 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
 /// Reads a patch by its media type.
 pub(super) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
     let media_type = content_type(call);
+    if media_type != "application/apply-patch+yaml" && call.request.query.text("force").is_some() {
+        let error = Error::forbidden(
+            &Path::new("force"),
+            "may not be specified for non-apply patch",
+        );
+        return Err(invalid("PatchOptions", &vec![error]));
+    }
     let custom = call.resource.custom.is_some();
     match media_type.as_str() {
         "application/json-patch+json" => parse_json_patch(body),
@@ -63,18 +70,16 @@ pub(super) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
             parse_merge(body).map(Patch::Strategic)
         }
         "application/apply-patch+yaml" => parse_apply(call, body),
+        other if !custom => {
+            tracing::debug!(media_type = other, "unknown patch type");
+            Err(Status::unsupported_media_type("415: Unsupported Media Type").into())
+        }
         other => {
             let mut known = vec![
                 "application/json-patch+json",
                 "application/merge-patch+json",
             ];
-            if !custom {
-                known.push("application/strategic-merge-patch+json");
-            }
             known.push("application/apply-patch+yaml");
-            if !custom {
-                known.push("application/apply-patch+cbor");
-            }
             let message = format!(
                 "the body of the request was in an unknown format - accepted media types include: {}",
                 known.join(", ")
@@ -299,12 +304,23 @@ fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
     {
         decode_as(value.clone(), other, decode::Mode::Ignore)?;
     }
+    // A patch that changes the version makes an object of that version.
+    if group == call.resource.group
+        && version != call.version
+        && call.resource.custom.is_none()
+        && call.resource.version(version).is_some()
+        && let Some(other) = types::lookup(group, version, kind)
+    {
+        let version = version.to_owned();
+        let (mut value, warnings) = decode_as(value, other, mode(call))?;
+        for warning in warnings {
+            call.request.warnings.add(warning);
+        }
+        crate::strategy::default(&call.resource, &version, &mut value);
+        return versions::convert(&call.resource, value, &call.version);
+    }
     let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
-    let mode = match call.field_validation {
-        FieldValidation::Ignore => decode::Mode::Ignore,
-        FieldValidation::Warn => decode::Mode::Warn,
-        FieldValidation::Strict => decode::Mode::Strict,
-    };
+    let mode = mode(call);
     let (mut value, warnings) = match (&call.resource.custom, schema) {
         (Some(custom), _) => {
             let shown = value.to_string();
@@ -343,4 +359,12 @@ fn decode_as(
 fn refused(shown: &str, error: &decode::DecodeError) -> ApiError {
     let error = Error::invalid(&Path::new("patch"), shown, error.to_string());
     Status::invalid(&GroupKind::default(), "", &vec![error]).into()
+}
+
+fn mode(call: &Call<'_>) -> decode::Mode {
+    match call.field_validation {
+        FieldValidation::Ignore => decode::Mode::Ignore,
+        FieldValidation::Warn => decode::Mode::Warn,
+        FieldValidation::Strict => decode::Mode::Strict,
+    }
 }

@@ -218,7 +218,7 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
         }
     }
     let mut meta = json!({"resourceVersion": page.revision.to_string()});
-    if call.resource.custom.is_some() {
+    if call.resource.custom.is_some() && call.media.shape == crate::negotiate::Shape::Whole {
         // Lists of custom objects are untyped upstream and show the field even when it is empty.
         meta["continue"] = "".into();
     }

@@ -252,7 +252,7 @@ fn binding(object: &Value, namespaced: bool, errors: &mut ErrorList) {
         ));
     }
     let kinds: &[&str] = if namespaced {
-        &["ClusterRole", "Role"]
+        &["Role", "ClusterRole"]
     } else {
         &["ClusterRole"]
     };
@@ -301,7 +301,7 @@ fn binding(object: &Value, namespaced: bool, errors: &mut ErrorList) {
                 }
             }
             other => {
-                let kinds = ["Group", "ServiceAccount", "User"];
+                let kinds = ["ServiceAccount", "User", "Group"];
                 errors.push(Error::not_supported(&at.child("kind"), other, &kinds));
             }
         }
