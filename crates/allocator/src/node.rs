@@ -85,8 +85,17 @@ enum Operator {
 }
 
 impl NodeSelector {
-    /// Compiles a selector. The error has the text that goes behind `failed to parse node selector`.
+    /// Compiles a selector. The error has upstream's text.
     pub(crate) fn compile(selector: &core::NodeSelector) -> Result<Self, String> {
+        Self::compile_terms(selector).map_err(|error| {
+            format!(
+                "failed to parse node selector {}: {error}",
+                go_text(selector)
+            )
+        })
+    }
+
+    fn compile_terms(selector: &core::NodeSelector) -> Result<Self, String> {
         let mut terms = Vec::new();
         for (index, term) in selector.node_selector_terms.iter().enumerate() {
             let expressions = term.match_expressions.as_deref().unwrap_or_default();
@@ -122,6 +131,29 @@ impl NodeSelector {
                 })
         })
     }
+}
+
+/// A selector as Go prints it.
+fn go_text(selector: &core::NodeSelector) -> String {
+    let requirements = |list: &Option<Vec<core::NodeSelectorRequirement>>| {
+        let list = list.iter().flatten().map(|r| {
+            let values = r.values.as_deref().unwrap_or_default().join(" ");
+            let (key, operator) = (&r.key, &r.operator);
+            format!("NodeSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+        });
+        format!("[]NodeSelectorRequirement{{{}}}", list.collect::<String>())
+    };
+    let terms = selector.node_selector_terms.iter().map(|term| {
+        format!(
+            "NodeSelectorTerm{{MatchExpressions:{},MatchFields:{},}},",
+            requirements(&term.match_expressions),
+            requirements(&term.match_fields)
+        )
+    });
+    format!(
+        "&NodeSelector{{NodeSelectorTerms:[]NodeSelectorTerm{{{}}},}}",
+        terms.collect::<String>()
+    )
 }
 
 impl Requirement {

@@ -191,7 +191,7 @@ impl PoolInfo {
                                 self.consumption
                                     .push(((first_counter + found) as u32, consumption.amount));
                             }
-                            None if slice.ignored || problem.is_some() => {}
+                            None if !slice.counted || problem.is_some() => {}
                             None => {
                                 let known = self.counters[first_counter..]
                                     .iter()

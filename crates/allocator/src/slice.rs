@@ -25,6 +25,8 @@ pub(crate) struct Slice {
     pub(crate) counter_sets: Box<[CounterSet]>,
     /// The slice needs a feature that is off, so its devices and counters do not exist for allocation. It still counts as a slice of its pool.
     pub(crate) ignored: bool,
+    /// Counters are kept, so that devices have to name some that exist.
+    pub(crate) counted: bool,
 }
 
 /// A set of shared counters.
@@ -65,6 +67,7 @@ impl Slice {
                         .collect(),
                 })
                 .collect(),
+            counted: features.partitionable_devices,
             ignored: !features.partitionable_devices
                 && (spec.per_device_node_selection.is_some() || !shared.is_empty()),
         }

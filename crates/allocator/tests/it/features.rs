@@ -1,1 +1,10 @@
 //! One test per behaviour, with readable problems.
+
+mod capacity;
+mod constraints;
+mod counts;
+mod partitions;
+mod pools;
+mod results;
+mod sharing;
+mod taints;

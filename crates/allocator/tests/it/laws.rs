@@ -1,6 +1,8 @@
 //! Laws that hold for every problem, on many random ones.
 
-use allot_allocator::{Limits, Policy};
+use allot_allocator::problem::Problem;
+use allot_allocator::{Cluster, Holder, Limits, Policy};
+use k8s_openapi::api::resource::v1::AllocationResult;
 
 use crate::{checker, generate, make, reference};
 
@@ -67,5 +69,106 @@ fn best_fit_finds_something_exactly_when_first_fit_does() {
         {
             panic!("{wrong}\n{best}\n{}", shown());
         }
+    }
+}
+
+#[test]
+fn a_cluster_kept_by_deltas_is_the_same_as_a_new_one() {
+    for seed in 0..PROBLEMS / 5 {
+        let mut random = generate::Random::new(seed);
+        let (before, after) = (generate::small(seed), generate::small(seed + PROBLEMS));
+        if before.features != after.features {
+            continue;
+        }
+        // Start with one problem, end with the other, with detours.
+        let mut cluster = before.cluster();
+        let snapshot = cluster.clone();
+        for (index, slice) in before.resource_slices.iter().enumerate() {
+            if random.chance(30) {
+                cluster.apply_as(&format!("extra{index}"), slice);
+                cluster.remove(&format!("extra{index}"));
+            }
+            if index >= after.resource_slices.len() || random.chance(50) {
+                cluster.remove(&format!("#{index}"));
+            }
+        }
+        let holders: Vec<_> = cluster
+            .holders()
+            .map(|(holder, _)| holder.uid.clone())
+            .collect();
+        holders.iter().for_each(|uid| cluster.claim_released(uid));
+        let mut order: Vec<_> = after.resource_slices.iter().enumerate().collect();
+        if random.chance(50) {
+            order.reverse();
+        }
+        for (index, slice) in order {
+            cluster.apply_as(&format!("#{index}"), slice);
+        }
+        let fresh = after.cluster();
+        for (holder, held) in fresh.holders() {
+            cluster.hold(holder, held.to_vec());
+        }
+        let shown = || serde_json::to_string(&(&before, &after)).unwrap();
+        let outcome = |cluster: &Cluster, problem: &Problem| {
+            make::solve_in(cluster, problem, Policy::FirstFit, &Limits::default()).0
+        };
+        assert_eq!(
+            outcome(&cluster, &after),
+            outcome(&fresh, &after),
+            "{}",
+            shown()
+        );
+        // The snapshot has not seen any of it.
+        assert_eq!(
+            outcome(&snapshot, &before),
+            outcome(&before.cluster(), &before),
+            "{}",
+            shown()
+        );
+    }
+}
+
+#[test]
+fn what_was_allocated_is_not_allocated_again() {
+    for seed in 0..PROBLEMS / 10 {
+        let problem = generate::small(seed);
+        let mut cluster = problem.cluster();
+        let (first, results) =
+            make::solve_in(&cluster, &problem, Policy::FirstFit, &Limits::default());
+        if results.is_empty() {
+            continue;
+        }
+        let empty = cluster.clone();
+        for (index, result) in results.iter().enumerate() {
+            let holder = Holder {
+                uid: format!("own{index}").into(),
+                ..Holder::default()
+            };
+            cluster.claim_allocated(&holder, result);
+        }
+        let (_, again) = make::solve_in(&cluster, &problem, Policy::FirstFit, &Limits::default());
+        let devices = |results: &[AllocationResult]| -> Vec<_> {
+            let all = results
+                .iter()
+                .flat_map(|r| r.devices.iter().flat_map(|d| d.results.iter().flatten()));
+            let own = all.filter(|r| r.share_id.is_none() && r.admin_access != Some(true));
+            own.map(|r| (r.pool.clone(), r.device.clone())).collect()
+        };
+        let shown = || serde_json::to_string(&problem).unwrap();
+        assert!(
+            devices(&again)
+                .iter()
+                .all(|d| !devices(&results).contains(d)),
+            "{}",
+            shown()
+        );
+        for index in 0..results.len() {
+            cluster.claim_released(&format!("own{index}"));
+        }
+        let (released, _) =
+            make::solve_in(&cluster, &problem, Policy::FirstFit, &Limits::default());
+        assert_eq!(released, first, "{}", shown());
+        let (overlay, _) = make::solve_in(&empty, &problem, Policy::FirstFit, &Limits::default());
+        assert_eq!(overlay, first, "{}", shown());
     }
 }

@@ -1,7 +1,7 @@
 //! Short ways to write problems and results in tests.
 
 use allot_allocator::problem::Problem;
-use allot_allocator::{Allocator, Limits, Outcome, Policy, SelectorCache};
+use allot_allocator::{Allocator, Cluster, Limits, Outcome, Policy, SelectorCache};
 use k8s_openapi::api::resource::v1 as api;
 use serde_json::{Value, json};
 
@@ -121,10 +121,19 @@ pub fn solve_with(
     policy: Policy,
     limits: &Limits<'_>,
 ) -> (String, Vec<api::AllocationResult>) {
+    solve_in(&problem.cluster(), problem, policy, limits)
+}
+
+/// [`solve_with`] in a cluster other than that of the problem.
+pub fn solve_in(
+    cluster: &Cluster,
+    problem: &Problem,
+    policy: Policy,
+    limits: &Limits<'_>,
+) -> (String, Vec<api::AllocationResult>) {
     let claims = problem.claims(&SelectorCache::new());
     let nodes = problem.nodes();
-    let outcome =
-        Allocator::with_policy(policy).allocate(&problem.cluster(), &nodes[0], &claims, limits);
+    let outcome = Allocator::with_policy(policy).allocate(cluster, &nodes[0], &claims, limits);
     let text = match outcome {
         Outcome::Allocated(found) => {
             let mut shares = 0;

@@ -1,0 +1,168 @@
+//! Partitionable devices: shared counters, nodes per device.
+
+use serde_json::{Value, json};
+
+use crate::make::{DRIVER, check, claim, device, problem, read, request, slice};
+use allot_allocator::problem::Problem;
+
+fn part(name: &str, amount: &str) -> Value {
+    device(
+        name,
+        json!({"consumesCounters": [{"counterSet": "s", "counters": {"mem": {"value": amount}}}]}),
+    )
+}
+
+/// A pool in two slices: the counter `s/mem`, and the devices.
+fn partitioned(total: &str, devices: Vec<Value>) -> Vec<Value> {
+    let pool = json!({"pool": {"name": "p", "generation": 1, "resourceSliceCount": 2}});
+    let mut counters = slice("p", vec![], pool.clone());
+    counters["metadata"]["name"] = "counters".into();
+    counters["spec"]["sharedCounters"] =
+        json!([{"name": "s", "counters": {"mem": {"value": total}}}]);
+    vec![counters, slice("p", devices, pool)]
+}
+
+fn made(total: &str, devices: Vec<Value>, count: i64) -> Problem {
+    problem(
+        partitioned(total, devices),
+        vec![claim("c", vec![request("r", count, json!({}))], json!({}))],
+    )
+}
+
+#[test]
+fn devices_share_counters() {
+    let devices = || vec![part("a", "4Gi"), part("b", "4Gi"), part("c", "8Gi")];
+    check(&made("8Gi", devices(), 1), "r=p/a");
+    check(&made("8Gi", devices(), 2), "r=p/a r=p/b");
+    check(&made("8Gi", devices(), 3), "nothing");
+    check(&made("12Gi", devices(), 2), "r=p/a r=p/b");
+}
+
+#[test]
+fn devices_in_use_have_taken_theirs() {
+    let mut used = made(
+        "8Gi",
+        vec![part("a", "4Gi"), part("b", "8Gi"), part("c", "4Gi")],
+        1,
+    );
+    used.allocated_devices = read(json!([{"driver": DRIVER, "pool": "p", "device": "a"}]));
+    check(&used, "r=p/c");
+    // An overdrawn counter blocks the pool.
+    used.allocated_devices = read(json!([
+        {"driver": DRIVER, "pool": "p", "device": "a"}, {"driver": DRIVER, "pool": "p", "device": "b"},
+    ]));
+    check(&used, "nothing");
+}
+
+#[test]
+fn a_choice_is_taken_back_when_counters_run_out() {
+    let requests = vec![
+        request("r", 1, json!({})),
+        request("s", 1, json!({"tolerations": [{"operator": "Exists"}]})),
+    ];
+    let mut big = part("b", "6Gi");
+    big["taints"] = json!([{"key": "k", "effect": "NoSchedule"}]);
+    let slices = partitioned("8Gi", vec![part("a", "4Gi"), part("c", "2Gi"), big]);
+    check(
+        &problem(slices.clone(), vec![claim("c", requests, json!({}))]),
+        "r=p/a s=p/c",
+    );
+    let three = vec![
+        request("r", 1, json!({})),
+        request("s", 2, json!({"tolerations": [{"operator": "Exists"}]})),
+    ];
+    check(
+        &problem(slices, vec![claim("c", three, json!({}))]),
+        "nothing",
+    );
+}
+
+#[test]
+fn without_the_feature_partitions_do_not_exist() {
+    let mut off = made("8Gi", vec![part("a", "4Gi"), device("whole", json!({}))], 1);
+    off.features.retain(|f| f != "DRAPartitionableDevices");
+    check(&off, "r=p/whole");
+    let requests = off.claims[0]
+        .spec
+        .devices
+        .as_mut()
+        .unwrap()
+        .requests
+        .as_mut()
+        .unwrap();
+    requests[0].exactly.as_mut().unwrap().count = Some(2);
+    check(&off, "nothing");
+}
+
+#[test]
+fn counters_that_do_not_exist_make_the_pool_invalid() {
+    let other = device(
+        "a",
+        json!({"consumesCounters": [{"counterSet": "t", "counters": {"mem": {"value": "1"}}}]}),
+    );
+    check(
+        &made("8Gi", vec![other], 1),
+        "node error: invalid resource pools were encountered",
+    );
+    let other = device(
+        "a",
+        json!({"consumesCounters": [{"counterSet": "s", "counters": {"x": {"value": "1"}}}]}),
+    );
+    check(
+        &made("8Gi", vec![other], 1),
+        "node error: invalid resource pools were encountered",
+    );
+}
+
+#[test]
+fn pools_of_two_drivers_do_not_share_counters() {
+    // Upstream knows counters by the name of the pool only.
+    let mut slices = partitioned("1", vec![part("a", "1")]);
+    let mut others = partitioned("1", vec![part("b", "1")]);
+    for slice in &mut others {
+        slice["spec"]["driver"] = "other.example.com".into();
+    }
+    slices.extend(others);
+    let two = claim("c", vec![request("r", 2, json!({}))], json!({}));
+    check(&problem(slices, vec![two]), "r=p/a r=p/b");
+}
+
+#[test]
+fn a_shared_device_takes_its_counters_once() {
+    let mut shareable = part("a", "8Gi");
+    shareable["allowMultipleAllocations"] = true.into();
+    let requests = vec![request("r", 1, json!({})), request("s", 1, json!({}))];
+    let made = problem(
+        partitioned("8Gi", vec![shareable]),
+        vec![claim("c", requests, json!({}))],
+    );
+    check(&made, "r=p/a s=p/a");
+}
+
+#[test]
+fn each_device_can_be_for_other_nodes() {
+    let devices = vec![
+        device("a", json!({"nodeName": "n2"})),
+        device(
+            "b",
+            json!({"nodeSelector": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+            ]}}),
+        ),
+        device("c", json!({"allNodes": true})),
+    ];
+    let slices = vec![slice("p", devices, json!({"perDeviceNodeSelection": true}))];
+    let made = |count| {
+        problem(
+            slices.clone(),
+            vec![claim("c", vec![request("r", count, json!({}))], json!({}))],
+        )
+    };
+    let results = check(&made(2), "r=p/b r=p/c");
+    let selector = serde_json::to_value(results[0].node_selector.as_ref().unwrap()).unwrap();
+    let expected = json!({"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+    ]});
+    assert_eq!(selector, expected);
+    check(&made(3), "nothing");
+}
