@@ -23,6 +23,9 @@ pub(crate) struct PoolPart<'a> {
     pub(crate) first_counter: usize,
     /// Some counter was below zero before: no device that consumes counters can be used.
     overdrawn: bool,
+    /// The part whose counters are used instead of the own, when upstream's errors are repeated:
+    /// it knows counters by the name of the pool, whatever the driver.
+    counters_of: Option<u32>,
 }
 
 impl<'a> PoolPart<'a> {
@@ -121,6 +124,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                     first: 0,
                     first_counter: 0,
                     overdrawn: false,
+                    counters_of: None,
                 });
             }
             Ok(())
@@ -416,17 +420,25 @@ impl<'a, O: Observer> Attempt<'a, O> {
             self.observer.rejected(id, place, Rejection::InUse);
             return Ok(false);
         }
-        if !device.consumes.is_empty() && !self.features.partitionable_devices {
+        if device.consumes_counters() && !self.features.partitionable_devices {
             self.observer.rejected(id, place, Rejection::CountersOff);
             return Ok(false);
         }
-        let counted = !device.consumes.is_empty() && !self.counters_paid(place);
+        let counted = device.consumes_counters() && !self.counters_paid(place);
+        let errors = self.features.upstream_errors;
+        if counted && errors {
+            self.join_counters(place.part);
+        }
         if counted && !self.counters_fit(place) {
             self.observer.rejected(id, place, Rejection::Counters);
             return Ok(false);
         }
         if self.features.device_taints && self.blocking_taint(alternative, place).is_some() {
             self.observer.rejected(id, place, Rejection::Taint);
+            if counted && errors {
+                // Upstream forgets to give the counters back.
+                self.charge(place.part, place.slot, Amount::minus);
+            }
             return Ok(false);
         }
         for (position, &constraint) in alternative.constraints.iter().enumerate() {
@@ -444,12 +456,25 @@ impl<'a, O: Observer> Attempt<'a, O> {
                     )));
                 }
                 self.remove_from_constraints(alternative, &alternative.constraints[..position]);
+                if counted && errors {
+                    self.charge(place.part, place.slot, Amount::minus);
+                }
                 return Ok(false);
             }
         }
         // For exact counts this was checked before, and nothing changed since.
         if must && self.features.consumable_capacity && !self.capacity_fits(alternative, place) {
             self.observer.rejected(id, place, Rejection::Capacity);
+            if errors {
+                // Upstream forgets to take back what it has noted so far.
+                if counted {
+                    self.charge(place.part, place.slot, Amount::minus);
+                }
+                if !device.shareable {
+                    self.scratch.allocating[place.number as usize] += 1;
+                }
+                return Ok(false);
+            }
             self.remove_from_constraints(alternative, &alternative.constraints);
             return Ok(false);
         }
@@ -508,7 +533,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
     /// The checks of [`Attempt::pick`] that do not depend on other picks. For all that this refuses, `pick` refuses too.
     pub(crate) fn could_pick(&self, alternative: &Alternative, place: &Place<'a>) -> bool {
         let device = place.device;
-        if !device.consumes.is_empty() {
+        if device.consumes_counters() {
             let possible = self.features.partitionable_devices
                 && (self.counters_paid(place) || self.counters_fit(place));
             if !possible {
@@ -541,27 +566,58 @@ impl<'a, O: Observer> Attempt<'a, O> {
         &self.scratch.counters[part.first_counter..part.first_counter + range.len()]
     }
 
+    /// Whether the counters that the device needs are left.
     pub(crate) fn counters_fit(&self, place: &Place<'_>) -> bool {
-        let part = &self.parts[place.part as usize];
-        if part.overdrawn {
+        let (part, table) = self.counter_table(place.part);
+        if table.overdrawn {
             return false;
         }
-        let range = part.info().counters_of(part.view.generation);
         let consumption = part.info().consumption(place.slot);
         consumption.iter().all(|(counter, _)| {
             // A device may name a counter twice.
             let wanted = consumption.iter().filter(|(c, _)| c == counter);
             let wanted = wanted.fold(Amount::ZERO, |sum, (_, amount)| sum.plus(*amount));
-            self.scratch.counters[part.first_counter + *counter as usize - range.start] >= wanted
+            let index = counter_index(part, table, *counter);
+            index.is_none_or(|index| self.scratch.counters[index] >= wanted)
         })
     }
 
     fn charge(&mut self, part: u32, slot: u32, op: impl Fn(Amount, Amount) -> Amount) {
-        let part = &self.parts[part as usize];
-        let start = part.info().counters_of(part.view.generation).start;
-        for &(counter, amount) in part.info().consumption(slot) {
-            let left = &mut self.scratch.counters[part.first_counter + counter as usize - start];
-            *left = op(*left, amount);
+        let (part, table) = self.counter_table(part);
+        let consumption = part.info().consumption(slot);
+        let charges = consumption
+            .iter()
+            .map(|(counter, amount)| (counter_index(part, table, *counter), *amount));
+        for (index, amount) in charges.collect::<Vec<_>>() {
+            if let Some(index) = index {
+                let left = &mut self.scratch.counters[index];
+                *left = op(*left, amount);
+            }
+        }
+    }
+
+    /// A part and the one whose counters it uses, which is nearly always itself.
+    fn counter_table(&self, part: u32) -> (&PoolPart<'a>, &PoolPart<'a>) {
+        let own = &self.parts[part as usize];
+        (
+            own,
+            own.counters_of
+                .map_or(own, |other| &self.parts[other as usize]),
+        )
+    }
+
+    /// Makes all pools of the same name use the counters of this one, unless they do so already.
+    fn join_counters(&mut self, part: u32) {
+        if self.parts[part as usize].counters_of.is_some() {
+            return;
+        }
+        let info = self.parts[part as usize].info();
+        for other in self
+            .parts
+            .iter_mut()
+            .filter(|p| p.pool.info.name == info.name)
+        {
+            other.counters_of = Some(part);
         }
     }
 
@@ -594,6 +650,19 @@ impl<'a, O: Observer> Attempt<'a, O> {
             state.common.pop();
         }
     }
+}
+
+/// Where a counter of a part is in the table of another part.
+fn counter_index(part: &PoolPart<'_>, table: &PoolPart<'_>, counter: u32) -> Option<usize> {
+    let range = part.info().counters_of(part.view.generation);
+    if part.first_counter == table.first_counter {
+        return Some(part.first_counter + counter as usize - range.start);
+    }
+    let wanted = &part.info().counters()[counter as usize];
+    let range = table.info().counters_of(table.view.generation);
+    let mut counters = table.info().counters()[range].iter();
+    let found = counters.position(|c| c.set == wanted.set && c.name == wanted.name);
+    found.map(|index| table.first_counter + index)
 }
 
 impl<'a> ConstraintState<'a> {

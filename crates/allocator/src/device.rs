@@ -162,6 +162,8 @@ pub(crate) struct Device {
     pub(crate) cel: selector::Device,
     attributes: Box<[(SmolStr, Attribute)]>,
     pub(crate) capacity: Box<[Capacity]>,
+    /// The counter sets that it takes from, even if it takes nothing.
+    pub(crate) counter_sets: Box<[SmolStr]>,
     pub(crate) consumes: Box<[Consumption]>,
     pub(crate) taints: Box<[Taint]>,
     /// The device can serve several claims. Always `false` when the feature is off.
@@ -178,6 +180,7 @@ impl Device {
     pub(crate) fn new(features: &Features, driver: &str, device: &api::Device) -> Self {
         let attributes = device.attributes.iter().flatten();
         let capacity = device.capacity.iter().flatten();
+        let sets = device.consumes_counters.iter().flatten();
         let consumes = device.consumes_counters.iter().flatten().flat_map(|set| {
             set.counters.iter().map(|(name, counter)| Consumption {
                 set: SmolStr::new(&set.counter_set),
@@ -192,6 +195,7 @@ impl Device {
                 .map(|(name, a)| (SmolStr::new(name), Attribute::new(a)))
                 .collect(),
             capacity: capacity.map(|(name, c)| Capacity::new(name, c)).collect(),
+            counter_sets: sets.map(|set| SmolStr::new(&set.counter_set)).collect(),
             consumes: consumes.collect(),
             taints: device.taints.iter().flatten().map(Taint::new).collect(),
             shareable: features.consumable_capacity
@@ -212,6 +216,10 @@ impl Device {
                 .as_ref()
                 .map(|c| c.iter().cloned().collect()),
         }
+    }
+
+    pub(crate) fn consumes_counters(&self) -> bool {
+        !self.counter_sets.is_empty()
     }
 
     /// The attribute with a fully qualified name: as written, or without the domain when that is the driver's name.

@@ -242,6 +242,3 @@ fn fixed_count(alternative: &Alternative) -> Option<i64> {
 fn shown_device(place: &Place<'_>) -> String {
     format!("{}/{}", place.pool.info.name, place.device.name)
 }
-
-#[cfg(test)]
-mod tests;

@@ -20,6 +20,9 @@ pub struct Features {
     pub consumable_capacity: bool,
     /// `DRAListTypeAttributes`: constraints compare attribute values as sets.
     pub list_type_attributes: bool,
+    /// Not a gate: repeat what Kubernetes 1.36 does wrong with shared counters and "all", so that
+    /// results can be compared with it. `docs/DIVERGENCES.md` lists the errors.
+    pub upstream_errors: bool,
 }
 
 impl Features {
@@ -32,9 +35,10 @@ impl Features {
         binding_conditions: false,
         consumable_capacity: false,
         list_type_attributes: false,
+        upstream_errors: false,
     };
 
-    /// Everything on.
+    /// Every gate on.
     pub const ALL: Self = Self {
         admin_access: true,
         prioritized_list: true,
@@ -43,6 +47,7 @@ impl Features {
         binding_conditions: true,
         consumable_capacity: true,
         list_type_attributes: true,
+        upstream_errors: false,
     };
 
     /// Turns on the feature with this gate name. Returns `false` when the name is not known here.

@@ -177,34 +177,26 @@ impl PoolInfo {
                     .take_while(|m| m.slice.generation == number)
                     .count();
             let first_counter = self.counters.len();
-            let mut problem = self.number_counters(start..end);
+            let (sets, mut problem) = self.number_counters(start..end);
             for member in start..end {
                 let slice = Arc::clone(&self.members[member].slice);
                 for (index, device) in slice.devices.iter().enumerate() {
+                    if slice.counted && problem.is_none() {
+                        let unknown = device.counter_sets.iter().find(|set| !sets.contains(*set));
+                        problem = unknown.map(|set| format!("counter set {set} not found"));
+                    }
                     let first = self.consumption.len() as u32;
                     for consumption in &device.consumes {
-                        let found = self.counters[first_counter..].iter().position(|c| {
+                        let known = self.counters[first_counter..].iter().position(|c| {
                             c.set == consumption.set && c.name == consumption.counter
                         });
-                        match found {
-                            Some(found) => {
-                                self.consumption
-                                    .push(((first_counter + found) as u32, consumption.amount));
-                            }
-                            None if !slice.counted || problem.is_some() => {}
-                            None => {
-                                let known = self.counters[first_counter..]
-                                    .iter()
-                                    .any(|c| c.set == consumption.set);
-                                problem = Some(if known {
-                                    format!(
-                                        "counter {} not found in counter set {}",
-                                        consumption.counter, consumption.set
-                                    )
-                                } else {
-                                    format!("counter set {} not found", consumption.set)
-                                });
-                            }
+                        if let Some(known) = known {
+                            let counter = (first_counter + known) as u32;
+                            self.consumption.push((counter, consumption.amount));
+                        } else if slice.counted && problem.is_none() {
+                            let (counter, set) = (&consumption.counter, &consumption.set);
+                            problem =
+                                Some(format!("counter {counter} not found in counter set {set}"));
                         }
                     }
                     self.slots.push(Slot {
@@ -228,7 +220,11 @@ impl PoolInfo {
         self.names = names;
     }
 
-    fn number_counters(&mut self, members: std::ops::Range<usize>) -> Option<String> {
+    /// Takes in the counter sets of one generation: their names, and whether one is there twice.
+    fn number_counters(
+        &mut self,
+        members: std::ops::Range<usize>,
+    ) -> (FxHashSet<SmolStr>, Option<String>) {
         let mut names = FxHashSet::default();
         for member in &self.members[members] {
             if member.slice.ignored {
@@ -236,7 +232,8 @@ impl PoolInfo {
             }
             for set in &member.slice.counter_sets {
                 if !names.insert(set.name.clone()) {
-                    return Some(format!("duplicate counter set name {}", set.name));
+                    let problem = format!("duplicate counter set name {}", set.name);
+                    return (names, Some(problem));
                 }
                 self.counters
                     .extend(set.counters.iter().map(|(name, total)| Counter {
@@ -246,7 +243,7 @@ impl PoolInfo {
                     }));
             }
         }
-        None
+        (names, None)
     }
 
     fn index(&mut self) {
@@ -481,6 +478,11 @@ impl PoolInfo {
     pub(crate) fn consumption(&self, slot: u32) -> &[(u32, Amount)] {
         let (start, end) = self.slots[slot as usize].consumes;
         &self.consumption[start as usize..end as usize]
+    }
+
+    /// Whether there are counters that devices can take from.
+    pub(crate) fn has_counters(&self) -> bool {
+        !self.counters.is_empty()
     }
 
     pub(crate) fn counters(&self) -> &[Counter] {

@@ -45,6 +45,9 @@ pub struct Problem {
     /// The slices, in the order in which they are listed.
     #[serde(deserialize_with = "nullable")]
     pub resource_slices: Vec<api::ResourceSlice>,
+    /// Repeat the known errors of Kubernetes 1.36 ([`Features::upstream_errors`]).
+    #[serde(skip)]
+    pub upstream_errors: bool,
 }
 
 /// A device of the cluster.
@@ -116,7 +119,10 @@ impl Classes for Recorded<'_> {
 impl Problem {
     /// The features that are on. Unknown names are ignored.
     pub fn features(&self) -> Features {
-        let mut features = Features::NONE;
+        let mut features = Features {
+            upstream_errors: self.upstream_errors,
+            ..Features::NONE
+        };
         for name in &self.features {
             features.enable(name);
         }

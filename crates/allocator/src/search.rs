@@ -127,11 +127,19 @@ pub(crate) struct Search<'s, 'a, O> {
 
 impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
     pub(crate) fn new(attempt: &'s mut Attempt<'a, O>, limits: &'s Limits<'s>) -> Self {
+        // Some of upstream's errors depend on everything that was tried before.
+        let errors = attempt.features.upstream_errors
+            && (attempt.claims.any_all || attempt.parts.iter().any(|p| p.info().has_counters()));
+        let difficulty = if errors {
+            Difficulty::Touchy
+        } else {
+            Difficulty::Easy
+        };
         Self {
             attempt,
             choices: Vec::with_capacity(8),
             failed: Vec::new(),
-            difficulty: Difficulty::Easy,
+            difficulty,
             steps: 0,
             limits,
         }

@@ -190,7 +190,7 @@ fn stages<O: Observer>(attempt: &Attempt<'_, O>, alternative: &Alternative) -> V
     {
         list.push(stage(StageKind::Capacity, None));
     }
-    if slots().any(|(_, device)| !device.consumes.is_empty()) {
+    if slots().any(|(_, device)| device.consumes_counters()) {
         list.push(stage(StageKind::Counters, None));
     }
     list
@@ -306,7 +306,7 @@ fn lacking(alternative: &Alternative, place: &Place<'_>) -> String {
 }
 
 fn counters_fit<O: Observer>(attempt: &Attempt<'_, O>, place: &Place<'_>) -> bool {
-    place.device.consumes.is_empty()
+    !place.device.consumes_counters()
         || attempt.features.partitionable_devices
             && (attempt.counters_paid(place) || attempt.counters_fit(place))
 }

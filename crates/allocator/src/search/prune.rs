@@ -161,7 +161,7 @@ impl Pruner {
             if place.device.shareable {
                 shareable.insert(number);
             }
-            if !place.device.consumes.is_empty() {
+            if place.device.consumes_counters() {
                 counting.insert(number);
             }
         }

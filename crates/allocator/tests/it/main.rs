@@ -3,6 +3,7 @@
 mod checker;
 mod conformance;
 mod features;
+mod fuzzing;
 mod generate;
 mod laws;
 mod make;

@@ -28,6 +28,9 @@ pub struct Args {
     /// Most decisions of the search per node before it gives up
     #[arg(long, value_name = "STEPS", default_value_t = Limits::DEFAULT_STEPS)]
     budget: u64,
+    /// Repeat the known errors of this version of Kubernetes, for comparing results with it
+    #[arg(long, value_enum, default_value_t = Compat::Kubernetes136)]
+    compat: Compat,
     /// How to print the results
     #[arg(long, short, value_enum, default_value_t = Format::Json)]
     output: Format,
@@ -40,6 +43,16 @@ enum PolicyName {
     FirstFit,
     /// The one that leaves the least behind that others could need
     BestFit,
+}
+
+/// Whose errors to repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Compat {
+    /// Those of Kubernetes 1.36 with shared counters and "all"
+    #[value(name = "1.36")]
+    Kubernetes136,
+    /// Nobody's
+    None,
 }
 
 /// Forms of the output.
@@ -89,7 +102,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .into_iter::<Problem>()
         .enumerate()
     {
-        let problem = problem.with_context(|| format!("problem {} cannot be read", index + 1))?;
+        let mut problem =
+            problem.with_context(|| format!("problem {} cannot be read", index + 1))?;
+        problem.upstream_errors = args.compat == Compat::Kubernetes136;
         let answer = solve(&args, &mut allocator, &selectors, &problem);
         match args.output {
             Format::Json => {

@@ -26,6 +26,7 @@ pub(super) fn allocator_features(features: &Features) -> AllocatorFeatures {
             && on(Feature::DRAResourceClaimDeviceStatus),
         consumable_capacity: on(Feature::DRAConsumableCapacity),
         list_type_attributes: on(Feature::DRAListTypeAttributes),
+        ..AllocatorFeatures::NONE
     }
 }
 

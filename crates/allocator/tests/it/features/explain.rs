@@ -1,0 +1,182 @@
+//! Reasons for what does not fit.
+
+use allot_allocator::explain::{Explanation, StageKind};
+use allot_allocator::problem::Problem;
+use allot_allocator::{Allocator, Limits, SelectorCache};
+use serde_json::{Value, json};
+
+use crate::make::{DRIVER, claim, device, problem, read, request, slice};
+
+fn explain(problem: &Problem) -> Explanation {
+    let claims = problem.claims(&SelectorCache::new());
+    let node = &problem.nodes()[0];
+    Allocator::new()
+        .explain(&problem.cluster(), node, &claims, &Limits::default())
+        .1
+}
+
+fn gpu(name: &str, memory: &str, fields: Value) -> Value {
+    let mut made = device(name, json!({"capacity": {"memory": {"value": memory}}}));
+    for (key, value) in fields.as_object().unwrap() {
+        made[key] = value.clone();
+    }
+    made
+}
+
+const BIG: &str = "device.capacity[\"gpu.example.com\"].memory.compareTo(quantity(\"80Gi\")) >= 0";
+
+fn selecting(count: i64) -> Vec<Value> {
+    vec![claim(
+        "c",
+        vec![request(
+            "r",
+            count,
+            json!({"selectors": [{"cel": {"expression": BIG}}]}),
+        )],
+        json!({}),
+    )]
+}
+
+#[test]
+fn every_check_shows_what_it_leaves() {
+    let devices = vec![
+        gpu("a", "40Gi", json!({})),
+        gpu(
+            "b",
+            "80Gi",
+            json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}),
+        ),
+        gpu("c", "80Gi", json!({})),
+        gpu("d", "80Gi", json!({})),
+    ];
+    let mut made = problem(vec![slice("p", devices, json!({}))], selecting(2));
+    made.allocated_devices = read(json!([{"driver": DRIVER, "pool": "p", "device": "c"}]));
+    let explanation = explain(&made);
+    let request = &explanation.requests[0];
+    let funnel: Vec<_> = request.funnel.iter().map(|s| (s.kind, s.left)).collect();
+    let expected = [
+        (StageKind::Seen, 4),
+        (StageKind::Class, 4),
+        (StageKind::Selector, 3),
+        (StageKind::Taints, 2),
+        (StageKind::InUse, 1),
+    ];
+    assert_eq!(funnel, expected);
+    assert_eq!(request.in_use[0].device, "p/c");
+    assert_eq!(request.in_use[0].by, ["other"]);
+    assert_eq!(
+        explanation.line,
+        format!(
+            "claim default/c, request r needs 2 devices, 4 seen, 3 selected by `{BIG}`, 2 without a taint, 1 not in use; \
+             nearest is p/c: in use by other"
+        )
+    );
+}
+
+#[test]
+fn the_nearest_device_and_the_value_that_fails() {
+    let devices = vec![gpu("a", "20Gi", json!({})), gpu("b", "40Gi", json!({}))];
+    let explanation = explain(&problem(vec![slice("p", devices, json!({}))], selecting(1)));
+    let nearest = explanation.requests[0].nearest.as_ref().unwrap();
+    assert_eq!(
+        (nearest.device.as_str(), nearest.reason.as_str()),
+        ("p/a", "memory 20Gi, selector needs >= 80Gi")
+    );
+    assert!(
+        explanation
+            .line
+            .ends_with("nearest is p/a: memory 20Gi, selector needs >= 80Gi"),
+        "{}",
+        explanation.line
+    );
+}
+
+#[test]
+fn a_node_without_devices() {
+    let explanation = explain(&problem(vec![], selecting(1)));
+    assert_eq!(
+        explanation.line,
+        "claim default/c, request r needs 1 device, the node has none"
+    );
+}
+
+#[test]
+fn constraints_and_competition() {
+    let rooted =
+        |name: &str, root: i64| device(name, json!({"attributes": {"root": {"int": root}}}));
+    let slices = || {
+        vec![slice(
+            "p",
+            vec![rooted("a", 1), rooted("b", 2), rooted("c", 2)],
+            json!({}),
+        )]
+    };
+    let same = json!({"constraints": [{"matchAttribute": "gpu.example.com/root"}]});
+    let three = vec![claim("c", vec![request("r", 3, json!({}))], same.clone())];
+    assert_eq!(
+        explain(&problem(slices(), three)).line,
+        "claim default/c, request r needs 3 devices, 3 seen, 2 together under matchAttribute gpu.example.com/root"
+    );
+    let two_each = vec![claim(
+        "c",
+        vec![request("r", 2, json!({})), request("s", 1, json!({}))],
+        same,
+    )];
+    assert_eq!(
+        explain(&problem(slices(), two_each)).line,
+        "claim default/c: there are not enough devices with the same gpu.example.com/root"
+    );
+    let four = vec![claim(
+        "c",
+        vec![request("r", 2, json!({})), request("s", 2, json!({}))],
+        json!({}),
+    )];
+    assert_eq!(
+        explain(&problem(slices(), four)).line,
+        "there are not enough devices for all requests together"
+    );
+}
+
+#[test]
+fn pools_that_cannot_be_used_are_named() {
+    let mut slices = vec![slice("p", vec![device("a", json!({}))], json!({}))];
+    slices[0]["spec"]["pool"]["resourceSliceCount"] = 2.into();
+    let made = problem(
+        slices,
+        vec![claim("c", vec![request("r", 1, json!({}))], json!({}))],
+    );
+    assert_eq!(
+        explain(&made).line,
+        "claim default/c, request r needs 1 device, the node has none; \
+         pool gpu.example.com/p cannot be used: some of its slices are not published yet"
+    );
+}
+
+#[test]
+fn what_fits_is_said_too() {
+    let made = problem(
+        vec![slice("p", vec![device("a", json!({}))], json!({}))],
+        vec![claim("c", vec![request("r", 1, json!({}))], json!({}))],
+    );
+    let explanation = explain(&made);
+    assert!(explanation.fits);
+    assert_eq!(explanation.line, "fits: r=p/a");
+}
+
+#[test]
+fn shares_and_counters() {
+    let shared = gpu("a", "8Gi", json!({"allowMultipleAllocations": true}));
+    let wanted = request("r", 1, json!({"capacity": {"requests": {"memory": "6Gi"}}}));
+    let mut made = problem(
+        vec![slice("p", vec![shared], json!({}))],
+        vec![claim("c", vec![wanted], json!({}))],
+    );
+    made.consumed_capacity = read(
+        json!([{"driver": DRIVER, "pool": "p", "device": "a", "capacity": {"memory": "4Gi"}}]),
+    );
+    assert_eq!(
+        explain(&made).line,
+        "claim default/c, request r needs 1 device, 1 seen, 0 with enough capacity; \
+         nearest is p/a: memory 4Gi left of 8Gi, request takes 6Gi"
+    );
+}
