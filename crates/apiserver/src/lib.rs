@@ -32,6 +32,7 @@ pub mod admission;
 pub mod auth;
 mod body;
 mod bootstrap;
+pub mod classic;
 pub mod config;
 mod custom;
 pub mod discovery;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use allot_apimachinery::gvk::{GroupKind, GroupResource};
+use allot_model::features::Release;
 
 pub mod rows;
 
@@ -227,6 +228,13 @@ impl RuntimeConfig {
         Ok(RuntimeConfig(config))
     }
 
+    /// Whether a version is asked for by its name.
+    pub fn names(&self, group: &str, version: &str) -> bool {
+        self.0
+            .get(&format!("{group}/{version}"))
+            .is_some_and(|served| *served)
+    }
+
     /// Whether a version is served, given its default.
     pub fn serves(&self, group: &str, version: &str, default: bool) -> bool {
         let exact = if group.is_empty() {
@@ -248,9 +256,12 @@ impl RuntimeConfig {
     }
 }
 
-/// The built-in resources with the versions that `config` selects.
-pub fn builtin(config: &RuntimeConfig) -> Registry {
-    Registry::new(rows::ROWS.iter().map(|row| row.resource(config)))
+/// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
+pub fn builtin(config: &RuntimeConfig, release: Release) -> Registry {
+    let resources = rows::ROWS.iter().map(|row| row.resource(config));
+    let newer =
+        resources.filter_map(|resource| crate::classic::in_release(resource, config, release));
+    Registry::new(newer.chain(crate::classic::resources(config, release)))
 }
 
 /// The store's collection of a resource.

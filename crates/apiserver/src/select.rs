@@ -95,6 +95,11 @@ fn selectable(resource: &Resource) -> Vec<String> {
         ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
         _ => &[],
     };
+    if crate::classic::is_shared(resource) && resource.plural == "resourceslices" {
+        return ["spec.nodeName", "spec.driver", "nodeName", "driverName"]
+            .map(str::to_owned)
+            .to_vec();
+    }
     match &resource.custom {
         Some(custom) => custom.selectable_fields(),
         None => fixed.iter().map(|field| (*field).to_owned()).collect(),

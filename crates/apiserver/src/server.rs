@@ -47,7 +47,7 @@ pub struct Server(pub(crate) Arc<Core>);
 impl Server {
     /// A server over a backend. [`Server::bootstrap`] has to run before the first request.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
-        let registry = registry::builtin(&config.runtime_config);
+        let registry = registry::builtin(&config.runtime_config, config.features.release());
         Server(Arc::new(Core {
             backend,
             registry: ArcSwap::from_pointee(registry),

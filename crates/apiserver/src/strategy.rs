@@ -8,6 +8,7 @@ use allot_apimachinery::names;
 use allot_model::validate::meta as meta_rules;
 use serde_json::{Value, json};
 
+use crate::classic;
 use crate::object::{child_mut, metadata_mut};
 use crate::registry::Resource;
 use crate::server::Core;
@@ -35,6 +36,9 @@ pub enum Part {
 
 /// Fills in defaults for an object in the version of the request.
 pub fn default(resource: &Resource, version: &str, object: &mut Value) {
+    if let Some(kind) = classic::kind_in(resource, version) {
+        return allot_model::classic::default(kind, object);
+    }
     if let (Some(kind), Ok(version)) = (dra_kind(resource), version.parse()) {
         allot_model::defaults::default(kind, version, object, jiff::Timestamp::now());
         return;
@@ -101,6 +105,9 @@ fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
 
 /// Brings a new object into the state in which it starts.
 pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return allot_model::classic::prepare_for_create(kind, object);
+    }
     if let Some(kind) = dra_kind(resource) {
         return allot_model::strategy::prepare_for_create(kind, object, &core.config.features);
     }
@@ -173,6 +180,9 @@ pub fn prepare_for_update(
     old: &Value,
     part: Part,
 ) {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return classic::prepare_for_update(kind, object, old, part);
+    }
     if let Some(kind) = dra_kind(resource) {
         let features = &core.config.features;
         return match part {
@@ -315,6 +325,9 @@ fn keep(object: &mut Value, old: &Value, key: &str) {
 
 /// Errors of a new object.
 pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> ErrorList {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return allot_model::classic::create(kind, object);
+    }
     if let Some(kind) = dra_kind(resource) {
         return allot_model::validate::create(kind, object, &core.config.features);
     }
@@ -382,6 +395,9 @@ fn validate_kind_update(
     old: &Value,
     part: Part,
 ) -> ErrorList {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return classic::validate_update(kind, object, old, part);
+    }
     if let Some(kind) = dra_kind(resource) {
         return match part {
             Part::Status => allot_model::validate::status_update(kind, object, old),
@@ -435,6 +451,9 @@ fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
 
 /// Brings an admitted and validated object into the form in which it is stored.
 pub fn finish(resource: &Resource, object: &mut Value) {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return allot_model::classic::normalize(kind, object);
+    }
     if let Some(kind) = dra_kind(resource) {
         allot_model::convert::normalize(kind, object);
     } else if let Some(schema) = resource.schema(&resource.storage_version) {

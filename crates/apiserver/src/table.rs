@@ -130,17 +130,17 @@ pub fn table(
 
 fn layout(view: &View<'_>) -> Layout {
     let resource = view.resource;
+    if let Some(kind) = crate::classic::kind_in(resource, view.version) {
+        let row =
+            move |object: &Value| allot_model::classic::row(kind, object, jiff::Timestamp::now());
+        return Layout {
+            columns: owned_columns(allot_model::classic::columns(kind)),
+            row: Box::new(row),
+            null_when_empty: false,
+        };
+    }
     if let Some(kind) = dra_kind(resource) {
-        let columns = allot_model::table::columns(kind)
-            .iter()
-            .map(|column| Column {
-                name: column.name.to_owned(),
-                kind: column.kind.to_owned(),
-                format: column.format.to_owned(),
-                description: column.description.to_owned(),
-                priority: i64::from(column.priority),
-            })
-            .collect();
+        let columns = owned_columns(allot_model::table::columns(kind));
         let resource = resource.clone();
         let row = Box::new(move |object: &Value| {
             // Cells are made from the stored form, whatever version the client sees.
@@ -180,6 +180,17 @@ fn layout(view: &View<'_>) -> Layout {
             null_when_empty: true,
         },
     }
+}
+
+fn owned_columns(columns: &[allot_model::table::Column]) -> Vec<Column> {
+    let owned = |column: &allot_model::table::Column| Column {
+        name: column.name.to_owned(),
+        kind: column.kind.to_owned(),
+        format: column.format.to_owned(),
+        description: column.description.to_owned(),
+        priority: i64::from(column.priority),
+    };
+    columns.iter().map(owned).collect()
 }
 
 /// Reads `Name|Desired:integer|IP::1`: title, type (string), priority (0).

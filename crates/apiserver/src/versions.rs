@@ -5,6 +5,7 @@ pub mod events;
 use allot_apimachinery::Status;
 use serde_json::Value;
 
+use crate::classic;
 use crate::error::{ApiError, Result};
 use crate::registry::Resource;
 
@@ -13,9 +14,10 @@ const EVENTS: &str = "events.k8s.io";
 
 /// All versions of the resource look the same apart from `apiVersion`, or this is the stored one.
 pub fn same_shape(resource: &Resource, version: &str) -> bool {
-    resource.group != EVENTS
-        && ((version == resource.storage_version && resource.custom.is_none())
-            || !converts(resource))
+    let stored = version == resource.storage_version
+        && resource.custom.is_none()
+        && !classic::is_shared(resource);
+    resource.group != EVENTS && (stored || !converts(resource))
 }
 
 /// Versions of this resource have different shapes.
@@ -28,14 +30,27 @@ fn converts(resource: &Resource) -> bool {
 ///
 /// # Errors
 /// 500 if it can not be converted.
-pub fn decode(resource: &Resource, version: &str, stored: &[u8]) -> Result<Value> {
-    let mut object: Value = serde_json::from_slice(stored)
+pub fn decode(resource: &Resource, version: &str, bytes: &[u8]) -> Result<Value> {
+    convert(resource, stored(resource, bytes)?, version)
+}
+
+/// A stored object in the version it is stored in.
+///
+/// # Errors
+/// 500 if it is no JSON.
+pub fn stored(resource: &Resource, bytes: &[u8]) -> Result<Value> {
+    let mut object: Value = serde_json::from_slice(bytes)
         .map_err(|error| ApiError::from(Status::internal(&error.to_string())))?;
-    set_type(&mut object, resource, &resource.storage_version);
+    let version = classic::stored_version(resource, &object).to_owned();
+    set_type(&mut object, resource, &version);
     if resource.group == EVENTS {
         events::from_core(&mut object);
     }
-    convert(resource, object, version)
+    if resource.custom.is_some() {
+        // A definition may have got defaults since.
+        return convert(resource, object, &version);
+    }
+    Ok(object)
 }
 
 /// A received object in the version that is stored.
@@ -45,6 +60,12 @@ pub fn decode(resource: &Resource, version: &str, stored: &[u8]) -> Result<Value
 pub fn to_storage(resource: &Resource, mut object: Value) -> Result<Value> {
     if resource.group == EVENTS {
         events::to_core(&mut object);
+    }
+    if let Some(original) = classic::original(resource, &object) {
+        return Ok(original);
+    }
+    if classic::kind_of(resource, &object).is_some() {
+        return Ok(object);
     }
     convert(resource, object, &resource.storage_version)
 }
@@ -62,7 +83,9 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
     if from == version && resource.custom.is_none() {
         return Ok(object);
     }
-    if resource.group == "resource.k8s.io" && converts(resource) {
+    if let Some(converted) = classic::convert(resource, &object, &from, version) {
+        object = converted.map_err(ApiError::bad_request)?;
+    } else if resource.group == "resource.k8s.io" && converts(resource) {
         let unknown = || {
             ApiError::bad_request(format!(
                 "no version {version:?} of kind {:?}",
@@ -83,6 +106,22 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
         custom.default(version, &mut object);
     }
     Ok(object)
+}
+
+/// The old object in the form of the new one, where one of them is classic and the other is not.
+///
+/// # Errors
+/// 400 if there is no such form.
+pub fn in_form_of(resource: &Resource, old: &Value, new: &Value) -> Result<Option<Value>> {
+    let classic = |object: &Value| classic::kind_of(resource, object).is_some();
+    if classic(old) == classic(new) {
+        return Ok(None);
+    }
+    let version = new["apiVersion"]
+        .as_str()
+        .and_then(|it| it.rsplit('/').next())
+        .unwrap_or_default();
+    convert(resource, old.clone(), version).map(Some)
 }
 
 /// Writes `kind` and `apiVersion`.

@@ -120,6 +120,20 @@ impl Kind {
     }
 }
 
+/// The versions whose objects have the form of this module.
+pub const VERSIONS: [&str; 2] = ["v1alpha2", "v1alpha1"];
+
+/// Whether an object is in classic form, judging by its structure: kinds that share their name with a newer one have
+/// other members.
+pub fn is_classic(kind: Kind, value: &Value) -> bool {
+    match kind {
+        Kind::ResourceClaim => value.at("spec").has("resourceClassName"),
+        Kind::ResourceClaimTemplate => value.at("spec").at("spec").has("resourceClassName"),
+        Kind::ResourceSlice => value.has("driverName"),
+        _ => true,
+    }
+}
+
 /// Fills in what an object leaves to the API server: a claim waits for its first consumer.
 pub fn default(kind: Kind, value: &mut Value) {
     let spec = match kind {

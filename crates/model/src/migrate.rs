@@ -8,7 +8,7 @@
 mod alpha3;
 mod classic;
 mod parameters;
-mod pod;
+pub mod pod;
 mod selector;
 mod slice;
 #[cfg(test)]

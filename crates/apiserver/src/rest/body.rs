@@ -58,6 +58,10 @@ impl Call<'_> {
         };
         let schema = allot_schema::types::lookup(group, version, kind);
         let version_name = format!("{api_version}, Kind={kind}");
+        let text = match crate::classic::without_source(self.core, group, kind, &text) {
+            Some(newer) => std::borrow::Cow::Owned(newer),
+            None => text,
+        };
         let decode = |schema, version: &str| {
             allot_schema::decode::decode_json(&text, schema).map_err(|error| {
                 ApiError::bad_request(format!(

@@ -84,8 +84,7 @@ impl Call<'_> {
                 .get(&self.resource.collection, &key)
                 .await?;
             let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
-            let old =
-                versions::decode(&self.resource, &self.resource.storage_version, &entry.value)?;
+            let old = versions::stored(&self.resource, &entry.value)?;
             check_preconditions(&self.resource, name, &old, &options.preconditions)?;
             let attributes = Attributes {
                 operation: Operation::Delete,
@@ -155,8 +154,7 @@ impl Call<'_> {
             };
             match self.core.backend.commit(write).await {
                 Ok(written) if gone => {
-                    let version = &self.resource.storage_version;
-                    let mut last = versions::decode(&self.resource, version, &written.value)?;
+                    let mut last = versions::stored(&self.resource, &written.value)?;
                     // The answer shows the object as it was stored, the watch event the time of its end.
                     metadata_mut(&mut last).insert(
                         "resourceVersion".to_owned(),

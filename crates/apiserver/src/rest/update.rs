@@ -133,8 +133,7 @@ impl Call<'_> {
                 .get(&self.resource.collection, &self.key())
                 .await?;
             let entry = entry.ok_or_else(|| self.not_found())?;
-            let old =
-                versions::decode(&self.resource, &self.resource.storage_version, &entry.value)?;
+            let old = versions::stored(&self.resource, &entry.value)?;
             let seen = versions::convert(&self.resource, old.clone(), &self.version)?;
             let new = change(&seen)?;
             let unconditional = self.check_version(&new, entry.revision)?;
@@ -236,6 +235,9 @@ impl Call<'_> {
             });
         }
         let mut new = versions::to_storage(&self.resource, new)?;
+        // Written through the other generation's version without what it was read with: it changes its form.
+        let in_form = versions::in_form_of(&self.resource, old, &new)?;
+        let old = in_form.as_ref().unwrap_or(old);
         let metadata = metadata_mut(&mut new);
         for key in [
             "uid",

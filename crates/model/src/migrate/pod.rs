@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use crate::view::{items_mut, object};
 
-/// Moves the members of `source` up in the claims of a pod, or of the pod template inside another kind.
-pub(super) fn flatten_claims(object: &mut Value) {
+/// Moves the members of `source` up in the claims of a pod, or of the pod template inside another kind. An API server
+/// that emulates such a release does the same with what it receives.
+pub fn flatten_claims(object: &mut Value) {
     const SPECS: [&str; 4] = [
         "/spec",
         "/spec/template/spec",

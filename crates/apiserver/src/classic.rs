@@ -1,0 +1,287 @@
+//! The kinds of `resource.k8s.io` in other releases than the newest: which exist, and those from before 1.31.
+//!
+//! Classic claims and templates share their names with the newer ones. Each object is stored in the form it was
+//! created in, which its structure tells; `allot_model::classic::exchange` shows it in the other.
+
+#[cfg(test)]
+mod tests;
+
+use allot_apimachinery::field::ErrorList;
+use allot_model::availability::{self, Served};
+use allot_model::classic::{self, Kind, exchange};
+use allot_model::features::Release;
+use allot_model::{GROUP, Version as ModelVersion, convert as newer};
+use serde_json::Value;
+
+use crate::registry::{Resource, RuntimeConfig, Subresource, Version, collection_name};
+use crate::server::Core;
+use crate::strategy::Part;
+
+/// The release whose classic kinds the newest one serves beside its own when asked to.
+const LAST_CLASSIC: u8 = 30;
+
+/// The version has classic objects.
+pub fn is_version(version: &str) -> bool {
+    classic::VERSIONS.contains(&version)
+}
+
+/// A resource that exists in classic versions only.
+fn is_own(resource: &Resource) -> bool {
+    resource.group == GROUP && allot_model::Kind::from_plural(&resource.plural).is_none()
+}
+
+/// The resource can hold classic objects.
+pub fn is_shared(resource: &Resource) -> bool {
+    resource.group == GROUP
+        && !is_own(resource)
+        && resource
+            .versions
+            .iter()
+            .any(|version| version.served && is_version(&version.name))
+}
+
+/// The classic kind of an object whose `apiVersion` says what it is.
+pub fn kind_of(resource: &Resource, object: &Value) -> Option<Kind> {
+    if resource.group != GROUP {
+        return None;
+    }
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    kind_in(resource, version)
+}
+
+/// The classic kind that a resource has in a version.
+pub fn kind_in(resource: &Resource, version: &str) -> Option<Kind> {
+    let classic = resource.group == GROUP && (is_version(version) || is_own(resource));
+    classic
+        .then(|| Kind::from_plural(&resource.plural))
+        .flatten()
+}
+
+/// The version that a stored object is in.
+pub fn stored_version<'a>(resource: &'a Resource, stored: &Value) -> &'a str {
+    let classic = is_shared(resource)
+        && Kind::from_plural(&resource.plural)
+            .is_some_and(|kind| classic::is_classic(kind, stored));
+    if classic {
+        classic::VERSIONS[0]
+    } else {
+        &resource.storage_version
+    }
+}
+
+/// An object in another version, if one of the two is classic. `None`: not the business of this module.
+///
+/// # Errors
+/// Says why there is no such form.
+pub fn convert(
+    resource: &Resource,
+    object: &Value,
+    from: &str,
+    to: &str,
+) -> Option<Result<Value, String>> {
+    let (old, new) = (kind_in(resource, from), kind_in(resource, to));
+    match (old, new) {
+        (None, None) => None,
+        // The versions differ in members only that the other one does not have.
+        (Some(_), Some(_)) => Some(Ok(object.clone())),
+        (Some(kind), None) => Some(to_newer(resource, kind, object, to)),
+        (None, Some(kind)) => Some(to_classic(resource, kind, object, from, to)),
+    }
+}
+
+fn newer_kind(resource: &Resource) -> Result<allot_model::Kind, String> {
+    allot_model::Kind::from_plural(&resource.plural)
+        .ok_or_else(|| format!("{} has no newer form", resource.kind))
+}
+
+fn to_newer(resource: &Resource, kind: Kind, object: &Value, to: &str) -> Result<Value, String> {
+    let no_form = || format!("a classic {} has no form in {to}", resource.kind);
+    let hub = exchange::to_v1(kind, object).ok_or_else(no_form)?;
+    let to = to.parse().map_err(|_| no_form())?;
+    newer::convert(newer_kind(resource)?, ModelVersion::V1, to, hub)
+        .map_err(|error| error.to_string())
+}
+
+fn to_classic(
+    resource: &Resource,
+    kind: Kind,
+    object: &Value,
+    from: &str,
+    to: &str,
+) -> Result<Value, String> {
+    let no_form = || format!("a {} in {from} has no form in {to}", resource.kind);
+    let from = from.parse().map_err(|_| no_form())?;
+    let hub = newer::convert(
+        newer_kind(resource)?,
+        from,
+        ModelVersion::V1,
+        object.clone(),
+    )
+    .map_err(|error| error.to_string())?;
+    exchange::from_v1(kind, &hub, &resource.api_version(to)).ok_or_else(no_form)
+}
+
+/// The form in which a received object is stored: its own, or that of the original it carries.
+pub fn original(resource: &Resource, object: &Value) -> Option<Value> {
+    if !is_shared(resource) {
+        return None;
+    }
+    let kind = Kind::from_plural(&resource.plural)?;
+    let carries = |annotation: &str| object["metadata"]["annotations"][annotation].is_string();
+    if kind_of(resource, object).is_some() {
+        return carries(exchange::NEWER)
+            .then(|| exchange::to_v1(kind, object))
+            .flatten();
+    }
+    let api_version = resource.api_version(classic::VERSIONS[0]);
+    carries(exchange::CLASSIC)
+        .then(|| exchange::from_v1(kind, object, &api_version))
+        .flatten()
+}
+
+/// Errors of a changed object.
+pub fn validate_update(kind: Kind, object: &Value, old: &Value, part: Part) -> ErrorList {
+    match part {
+        Part::Status => classic::status_update(kind, object, old),
+        _ => classic::update(kind, object, old),
+    }
+}
+
+/// Keeps of an update what this endpoint may change.
+pub fn prepare_for_update(kind: Kind, object: &mut Value, old: &Value, part: Part) {
+    match part {
+        Part::Status => classic::prepare_for_status_update(kind, object, old),
+        _ => classic::prepare_for_update(kind, object, old),
+    }
+}
+
+/// The body of a pod, or of something with a pod template, with its claims in the newer form, where classic kinds are
+/// served; `None` where nothing changes.
+pub fn without_source(core: &Core, group: &str, kind: &str, text: &[u8]) -> Option<Vec<u8>> {
+    const WITH_PODS: [(&str, &str); 9] = [
+        ("", "Pod"),
+        ("", "PodTemplate"),
+        ("", "ReplicationController"),
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "DaemonSet"),
+        ("apps", "StatefulSet"),
+        ("batch", "Job"),
+        ("batch", "CronJob"),
+    ];
+    const SOURCE: &[u8] = b"\"source\"";
+    let may_apply =
+        WITH_PODS.contains(&(group, kind)) && text.windows(SOURCE.len()).any(|part| part == SOURCE);
+    if !may_apply
+        || !core
+            .registry
+            .load()
+            .get(GROUP, "resourceclaims")
+            .is_some_and(|claims| is_shared(claims))
+    {
+        return None;
+    }
+    let mut object: Value = serde_json::from_slice(text).ok()?;
+    allot_model::migrate::pod::flatten_claims(&mut object);
+    Some(object.to_string().into_bytes())
+}
+
+/// A resource with the versions that a release has; `None` if it has none.
+pub fn in_release(
+    mut resource: Resource,
+    config: &RuntimeConfig,
+    release: Release,
+) -> Option<Resource> {
+    if resource.group != GROUP {
+        return Some(resource);
+    }
+    let kind = allot_model::Kind::from_plural(&resource.plural)?;
+    resource.storage_version = kind.storage_version().name().to_owned();
+    let known = std::mem::take(&mut resource.versions);
+    let mut names = availability::versions(release, kind.name());
+    names.extend(beside(config, release, kind.name()));
+    resource.versions = names
+        .into_iter()
+        .map(|name| version(name, kind.name(), config, release, &known))
+        .collect();
+    (!resource.versions.is_empty()).then_some(resource)
+}
+
+/// The resources that exist in classic versions only.
+pub fn resources(config: &RuntimeConfig, release: Release) -> Vec<Resource> {
+    let own = Kind::ALL
+        .into_iter()
+        .filter(|kind| allot_model::Kind::from_plural(kind.plural()).is_none());
+    let rows = own.filter_map(|kind| {
+        let mut names = availability::versions(release, kind.name());
+        names.extend(beside(config, release, kind.name()));
+        let versions: Vec<_> = names
+            .into_iter()
+            .map(|name| version(name, kind.name(), config, release, &[]))
+            .collect();
+        let owned = |verbs: &[&str]| verbs.iter().map(|verb| (*verb).to_owned()).collect();
+        let status = Subresource {
+            name: "status".to_owned(),
+            group: String::new(),
+            version: String::new(),
+            kind: kind.name().to_owned(),
+            verbs: owned(&["get", "patch", "update"]),
+        };
+        Some(Resource {
+            group: GROUP.to_owned(),
+            storage_version: versions.first()?.name.clone(),
+            versions,
+            kind: kind.name().to_owned(),
+            list_kind: format!("{}List", kind.name()),
+            plural: kind.plural().to_owned(),
+            singular: kind.name().to_lowercase(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: kind.namespaced(),
+            verbs: owned(&[
+                "create",
+                "delete",
+                "deletecollection",
+                "get",
+                "list",
+                "patch",
+                "update",
+                "watch",
+            ]),
+            subresources: if kind.has_status() {
+                vec![status]
+            } else {
+                Vec::new()
+            },
+            collection: collection_name(GROUP, kind.plural()),
+            custom: None,
+        })
+    });
+    rows.collect()
+}
+
+/// The classic version that the newest release serves beside its own, if asked for by name.
+fn beside(config: &RuntimeConfig, release: Release, kind: &str) -> Option<&'static str> {
+    let last = availability::versions(Release::new(LAST_CLASSIC), kind);
+    last.into_iter()
+        .find(|version| release == Release::NEWEST && config.names(GROUP, version))
+}
+
+fn version(
+    name: &str,
+    kind: &str,
+    config: &RuntimeConfig,
+    release: Release,
+    known: &[Version],
+) -> Version {
+    let default = availability::served(release, name, kind) == Served::ByDefault;
+    let deprecation = known
+        .iter()
+        .find(|version| version.name == name && release == Release::NEWEST);
+    Version {
+        name: name.to_owned(),
+        served: config.serves(GROUP, name, default),
+        deprecation: deprecation.map_or_else(String::new, |version| version.deprecation.clone()),
+    }
+}
