@@ -417,7 +417,7 @@ impl Bench {
         })
     }
 
-    /// Deletes everything; best effort.
+    /// Deletes everything; best effort. Waits until it is gone, so that the next run is not measured with this one's end.
     async fn clean_up(&self) {
         let namespace = self.names.namespace();
         let now = json!({"gracePeriodSeconds": 0}).to_string().into_bytes();
@@ -438,6 +438,13 @@ impl Bench {
             .buffer_unordered(self.args.parallel)
             .collect::<Vec<()>>()
             .await;
+        let path = format!("/api/v1/namespaces/{namespace}");
+        let patience = Instant::now() + Duration::from_secs(self.args.patience);
+        while Instant::now() < patience
+            && self.request(http::Method::GET, &path, Vec::new()).await.is_ok()
+        {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 }
 
