@@ -145,6 +145,7 @@ impl Cluster {
         args.apiserver.data_dir = Some(directory.clone());
         // Bad flags are refused before anything is opened.
         let features = args.apiserver.features()?;
+        args.apiserver.serve_kinds_of(&features);
         let scheduling =
             scheduler::read_config(args.scheduler_config.as_deref(), features.clone())?;
         let controllers = Controllers::embedded().select(&args.controllers)?;

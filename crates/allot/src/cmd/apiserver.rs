@@ -72,6 +72,23 @@ pub struct Args {
 }
 
 impl Args {
+    /// Serves the versions in which kinds of features that are on exist, unless the user says otherwise. For a
+    /// cluster on one machine: kube-apiserver wants `--runtime-config` beside the gate.
+    pub fn serve_kinds_of(&mut self, features: &Features) {
+        use allot_model::features::Feature;
+        let kinds = [
+            (Feature::DRADeviceTaintRules, "resource.k8s.io/v1beta2=true"),
+            (
+                Feature::DRAResourcePoolStatus,
+                "resource.k8s.io/v1alpha3=true",
+            ),
+        ];
+        for (_, version) in kinds.into_iter().filter(|(f, _)| features.enabled(*f)) {
+            // The last word is the user's.
+            self.runtime_config.insert(0, version.to_owned());
+        }
+    }
+
     /// The feature gates: the defaults of the emulated version, changed by `--feature-gates`.
     pub fn features(&self) -> anyhow::Result<Features> {
         let release = Release::all()

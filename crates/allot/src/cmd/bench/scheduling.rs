@@ -441,7 +441,10 @@ impl Bench {
         let path = format!("/api/v1/namespaces/{namespace}");
         let patience = Instant::now() + Duration::from_secs(self.args.patience);
         while Instant::now() < patience
-            && self.request(http::Method::GET, &path, Vec::new()).await.is_ok()
+            && self
+                .request(http::Method::GET, &path, Vec::new())
+                .await
+                .is_ok()
         {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
