@@ -101,14 +101,13 @@ fn rules_taint_devices_of_all_slices() {
     );
     let mut cluster = made.cluster();
     let claims: Claims = made.claims(&SelectorCache::new());
-    let mut taken = |cluster: &allot_allocator::Cluster| {
+    let taken = |cluster: &allot_allocator::Cluster| {
         let outcome =
             Allocator::new().allocate(cluster, &made.nodes()[0], &claims, &Limits::default());
         let Outcome::Allocated(found) = outcome else {
             return "nothing".to_owned();
         };
-        let device = found.devices(&claims).next().unwrap().device.to_owned();
-        device
+        found.devices(&claims).next().unwrap().device.to_owned()
     };
     let rule = |pool: &str, device: Option<&str>| TaintRule {
         driver: Some("gpu.example.com".into()),
