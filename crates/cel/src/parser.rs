@@ -465,14 +465,19 @@ impl<'a> Parser<'a> {
 
     fn no_alternative(&mut self, end: usize) -> Parsed<()> {
         let last = self.tokens[end];
-        let start = self.token(0).start;
-        let input = if last.kind == Kind::End && end != self.at {
-            &self.text[start..last.start]
-        } else if last.kind == Kind::End {
-            last.text
-        } else {
-            &self.text[start..last.start + last.text.len()]
-        };
+        let mut input = String::new();
+        let mut before: Option<Token<'_>> = None;
+        for token in &self.tokens[self.at..=end] {
+            // Blanks are shown, characters that are no token are not.
+            let gap = before.map_or("", |before| {
+                &self.text[before.start + before.text.len()..token.start]
+            });
+            input.extend(gap.chars().filter(char::is_ascii_whitespace));
+            if token.kind != Kind::End || end == self.at {
+                input.push_str(token.text);
+            }
+            before = Some(*token);
+        }
         let input = input
             .replace('\n', "\\n")
             .replace('\r', "\\r")

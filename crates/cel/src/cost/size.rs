@@ -137,6 +137,12 @@ impl Add for Cost {
 
 /// `x * factor`, rounded up.
 pub(crate) fn times_factor(x: u64, factor: f64) -> u64 {
-    // The conversion saturates, as upstream's explicit checks do.
-    (x as f64 * factor).ceil() as u64
+    // The conversion saturates, as upstream's explicit checks do. Rounding up by hand is faster than `ceil`.
+    let product = x as f64 * factor;
+    let whole = product as u64;
+    if whole as f64 == product {
+        whole
+    } else {
+        whole.saturating_add(u64::from(product > whole as f64))
+    }
 }

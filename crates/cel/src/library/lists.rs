@@ -60,20 +60,19 @@ fn set_contains(set: &List<'_>, subset: &List<'_>) -> bool {
     subset.iter().all(|element| contains(set, &element))
 }
 
-/// Elements of the kinds that the overloads of a function take: all of one comparable kind.
+/// The elements, where the first one has an order: it decides whether an overload fits.
 fn comparable<'a>(value: &Value<'a>) -> Result<Vec<Value<'a>>, Fault> {
     let elements: Vec<_> = list(value)?.iter().collect();
-    let same = |element: &Value<'_>| {
-        std::mem::discriminant(element) == std::mem::discriminant(&elements[0])
+    let Some((first, others)) = elements.split_first() else {
+        return Ok(elements);
     };
-    if elements
-        .iter()
-        .all(|element| element.is_comparable() && same(element))
-    {
-        Ok(elements)
-    } else {
-        Err(Fault::NoOverload)
+    if !first.is_comparable() {
+        return Err(Fault::NoOverload);
     }
+    if !others.iter().all(Value::is_comparable) {
+        return Err(Fault::new("no such overload"));
+    }
+    Ok(elements)
 }
 
 fn is_sorted<'a>(args: Args<'_, 'a>) -> Outcome<'a> {

@@ -148,7 +148,8 @@ fn parse(text: &str) -> Result<Url, String> {
         return Ok(url);
     }
     let path = match rest.strip_prefix("//") {
-        Some(after) if !url.scheme.is_empty() => {
+        // Without a scheme only the second, more lenient reading knows of a host.
+        Some(after) if !url.scheme.is_empty() || !after.starts_with('/') => {
             let end = after.find('/').unwrap_or(after.len());
             let (authority, path) = after.split_at(end);
             url.host = host(authority)?;
@@ -171,17 +172,8 @@ fn scheme<'t>(text: &'t str, url: &mut Url) -> Result<&'t str, String> {
                 url.scheme = text[..at].to_ascii_lowercase();
                 return Ok(&text[at + 1..]);
             }
-            _ => return first_segment(text),
+            _ => break,
         }
-    }
-    first_segment(text)
-}
-
-fn first_segment(text: &str) -> Result<&str, String> {
-    let segment = text.split('/').next().unwrap_or_default();
-    let segment = segment.split('?').next().unwrap_or_default();
-    if !text.starts_with('/') && segment.contains(':') {
-        return Err("first path segment in URL cannot contain colon".to_owned());
     }
     Ok(text)
 }
@@ -224,7 +216,12 @@ fn host(authority: &str) -> Result<String, String> {
         ));
     }
     check_escapes(host)?;
-    Ok(host.to_owned())
+    // In the zone of an address the percent sign itself is escaped.
+    Ok(if host.starts_with('[') {
+        host.replacen("%25", "%", 1)
+    } else {
+        host.to_owned()
+    })
 }
 
 fn check_escapes(text: &str) -> Result<(), String> {

@@ -26,14 +26,23 @@ pub(super) fn evaluate<'a>(
     variables: &'a [Value<'a>],
     limits: &Limits<'_>,
 ) -> (Outcome<'a>, u64) {
-    let mut locals_on_stack = [const { Local::Unset }; 4];
-    let mut locals_on_heap = Vec::new();
-    let locals = if locals <= locals_on_stack.len() {
-        &mut locals_on_stack[..]
-    } else {
-        locals_on_heap.resize_with(locals, || Local::Unset);
-        &mut locals_on_heap[..]
-    };
+    if locals == 0 {
+        return run(root, &mut [], variables, limits);
+    }
+    if locals <= 4 {
+        return run(root, &mut [const { Local::Unset }; 4], variables, limits);
+    }
+    let mut on_heap = Vec::new();
+    on_heap.resize_with(locals, || Local::Unset);
+    run(root, &mut on_heap, variables, limits)
+}
+
+fn run<'a>(
+    root: &'a Node,
+    locals: &mut [Local<'a>],
+    variables: &'a [Value<'a>],
+    limits: &Limits<'_>,
+) -> (Outcome<'a>, u64) {
     let mut evaluator = Evaluator {
         variables,
         locals,
@@ -223,6 +232,9 @@ impl<'a> Evaluator<'a, '_> {
             Value::Optional(Some(inner)) => (Value::clone(&inner), true),
             other => (other, false),
         };
+        if path.plain && !optional {
+            return self.plain_steps(value, &path.steps);
+        }
         let last = path.steps.len() - 1;
         for (i, step) in path.steps.iter().enumerate() {
             let test = path.test_only && i == last;
@@ -252,6 +264,28 @@ impl<'a> Evaluator<'a, '_> {
         } else {
             value
         })
+    }
+
+    /// Follows keys that must be there.
+    fn plain_steps(&mut self, mut value: Value<'a>, steps: &'a [Step]) -> Outcome<'a> {
+        for step in steps {
+            let Step::Key(key, _) = step else {
+                return Err(Fault::NoOverload);
+            };
+            let found = match &value {
+                Value::Map(map) => map.find_key(key.key()),
+                _ => None,
+            };
+            self.spend(SELECT)?;
+            match found {
+                Some(next) => value = next,
+                None => {
+                    by_key(&value, key.key(), false)?;
+                    return Err(missing_key(key.key().text()));
+                }
+            }
+        }
+        Ok(value)
     }
 
     fn choice(&mut self, choice: &'a Choice) -> Outcome<'a> {
@@ -397,10 +431,12 @@ impl<'a> Evaluator<'a, '_> {
         self.spend(SELECT)?;
         let mut values = Vec::with_capacity(args.len());
         let mut failed = accu.err();
-        let all = args.len();
+        // With three arguments the first error ends the call, with two both are looked at.
+        let three = args.len() == 2;
+        let mut complete = true;
         for arg in args {
-            // With three arguments the first error ends the call.
-            if failed.is_some() && all == 2 {
+            if failed.is_some() && three {
+                complete = false;
                 break;
             }
             match keep_going!(self.eval(arg)) {
@@ -408,7 +444,7 @@ impl<'a> Evaluator<'a, '_> {
                 Err(fault) => failed = failed.or(Some(fault)),
             }
         }
-        if all == 1 || failed.is_none() {
+        if complete {
             self.spend(1)?;
         }
         if let Some(fault) = failed {

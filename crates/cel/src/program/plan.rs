@@ -88,6 +88,8 @@ pub(super) struct Path {
     pub(super) steps: Vec<Step>,
     /// Only whether the last step leads somewhere.
     pub(super) test_only: bool,
+    /// All steps are constant keys that must be there.
+    pub(super) plain: bool,
 }
 
 #[derive(Debug)]
@@ -189,6 +191,7 @@ impl Planner<'_> {
                 let mut path = into_path(operand);
                 path.steps.push(Step::Key(KeyBuf::new(field), false));
                 path.test_only |= *test_only;
+                path.plain &= !*test_only;
                 Node::Path(path)
             }
             ExprKind::Call {
@@ -324,6 +327,7 @@ impl Planner<'_> {
                     Node::Const(value) => key_step(value, optional)?,
                     node => Step::Node(node, optional),
                 });
+                path.plain &= matches!(path.steps.last(), Some(Step::Key(_, false)));
                 Node::Path(path)
             }
             _ => self.function(function, overload, nodes)?,
@@ -477,6 +481,7 @@ fn path(root: Root) -> Node {
         root,
         steps: Vec::new(),
         test_only: false,
+        plain: true,
     }))
 }
 
@@ -488,6 +493,7 @@ fn into_path(node: Node) -> Box<Path> {
             root: Root::Value(other),
             steps: Vec::new(),
             test_only: false,
+            plain: true,
         }),
     }
 }

@@ -51,7 +51,7 @@ pub enum List<'a> {
     /// Seen from outside.
     Source(&'a dyn ListSource),
     /// A JSON list with the type of its elements.
-    Json(&'a [Json], &'a DeclType),
+    Json(&'a Vec<Json>, &'a DeclType),
 }
 
 impl<'a> List<'a> {
