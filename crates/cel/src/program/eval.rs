@@ -8,10 +8,11 @@ use std::{borrow::Cow, sync::Arc};
 use super::{
     Limits,
     call_cost::regex_text,
-    plan::{Call, Choice, Complaint, Fold, MapEntry, Node, Path, Root, Step},
+    plan::{Call, Choice, Complaint, FindCall, Fold, MapEntry, Node, Path, Root, Step, Text},
 };
 use crate::{
     cost::{LIST, MAP, PER_CHAR, SELECT, STRUCT, times_factor},
+    library::Regex,
     value::{Fault, Key, Map, MapKey, Value},
 };
 
@@ -73,12 +74,18 @@ struct Evaluator<'a, 'e> {
 
 /// Leaves at once where the evaluation was cancelled; other errors wait.
 macro_rules! keep_going {
-    ($outcome:expr) => {
-        match $outcome {
-            Err(Fault::Cancelled(text)) => return Err(Fault::Cancelled(text)),
-            other => other,
+    ($outcome:expr) => {{
+        let outcome = $outcome;
+        if matches!(outcome, Err(Fault::Cancelled(_))) {
+            return Err(cancelled(outcome));
         }
-    };
+        outcome
+    }};
+}
+
+#[cold]
+fn cancelled<T>(outcome: Result<T, Fault>) -> Fault {
+    outcome.err().unwrap_or(Fault::NoOverload)
 }
 
 impl<'a> Evaluator<'a, '_> {
@@ -103,20 +110,9 @@ impl<'a> Evaluator<'a, '_> {
             Node::Path(path) => self.path(path),
             Node::And(terms) => self.logical(terms, false),
             Node::Or(terms) => self.logical(terms, true),
-            Node::Equal(sides) => {
-                let (left, right) = self.sides(sides)?;
-                let cost = match &left {
-                    Ok(Value::Quantity(_) | Value::Version(_) | Value::Extension(_)) => 1,
-                    _ => shorter(&left, &right),
-                };
-                self.spend(cost)?;
-                Ok(Value::Bool(left?.equals(&right?)?))
-            }
-            Node::NotEqual(sides) => {
-                let (left, right) = self.sides(sides)?;
-                self.spend(shorter(&left, &right))?;
-                Ok(Value::Bool(!left?.is(&right?)))
-            }
+            Node::Equal(sides) => self.equal(sides),
+            Node::EqualText(parts) => self.equal_text(&parts.0, &parts.1),
+            Node::NotEqual(sides) => self.not_equal(sides),
             Node::InSet(parts) => {
                 let value = self.eval(&parts.0)?;
                 Ok(Value::Bool(parts.1.iter().any(|known| value.is(known))))
@@ -124,55 +120,111 @@ impl<'a> Evaluator<'a, '_> {
             Node::Call(call) => self.call(call),
             Node::Append(parts) => self.append(parts.0, &parts.1),
             Node::Insert(parts) => self.insert(parts.0, &parts.1),
-            Node::Matches(parts) => {
-                let (text, regex, cost) = &**parts;
-                let text = self.eval(text)?;
-                self.spend(cost.map_or(1, |cost| regex_text(text.cost_size(true)) * cost))?;
-                match text.as_str() {
-                    Some(text) => Ok(Value::Bool(regex.is_match(text))),
-                    None => Err(Fault::NoOverload),
-                }
-            }
-            Node::Find(call) => {
-                let text = self.eval(&call.text)?;
-                let limit = call.limit.as_ref().map(|limit| self.eval(limit));
-                let limit = keep_going!(limit.transpose());
-                self.spend(regex_text(text.cost_size(false)) * call.regex_cost)?;
-                let limit = match limit? {
-                    None => -1,
-                    Some(Value::Int(limit)) => limit,
-                    Some(_) => return Err(Fault::NoOverload),
-                };
-                let text = text.as_str().ok_or(Fault::NoOverload)?;
-                Ok(if call.all {
-                    call.regex.find_all(text, limit)
-                } else {
-                    call.regex.find(text)
-                })
-            }
+            Node::Matches(parts) => self.matches(&parts.0, &parts.1, parts.2),
+            Node::Find(call) => self.find(call),
             Node::List(elements) => self.list(elements),
             Node::Map(entries) => self.map(entries),
-            Node::Struct(name, values) => {
-                let mut failed = None;
-                for value in values {
-                    if let Err(fault) = keep_going!(self.eval(value)) {
-                        failed = Some(fault);
-                        break;
-                    }
-                }
-                self.spend(STRUCT)?;
-                Err(failed.unwrap_or_else(|| Fault::new(format!("unknown type '{name}'"))))
-            }
+            Node::Struct(name, values) => self.message(name, values),
             Node::Fold(fold) => self.fold(fold),
-            Node::OptionalOr(sides) => match self.eval(&sides[0])? {
-                Value::Optional(None) => self.eval(&sides[1]),
-                other => Ok(other),
-            },
-            Node::OptionalOrValue(sides) => match self.eval(&sides[0])? {
-                Value::Optional(None) => self.eval(&sides[1]),
-                Value::Optional(Some(inner)) => Ok(Value::clone(&inner)),
-                other => Ok(other),
-            },
+            Node::OptionalOr(sides) => self.optional_or(sides, false),
+            Node::OptionalOrValue(sides) => self.optional_or(sides, true),
+        }
+    }
+
+    #[inline(never)]
+    fn equal(&mut self, sides: &'a [Node; 2]) -> Outcome<'a> {
+        let (left, right) = self.sides(sides)?;
+        let cost = match &left {
+            Ok(Value::Quantity(_) | Value::Version(_) | Value::Extension(_)) => 1,
+            _ => shorter(&left, &right),
+        };
+        self.spend(cost)?;
+        Ok(Value::Bool(left?.equals(&right?)?))
+    }
+
+    /// Comparison with a constant string, whose length is known.
+    #[inline(never)]
+    fn equal_text(&mut self, node: &'a Node, text: &'a Text) -> Outcome<'a> {
+        let value = keep_going!(self.eval(node));
+        if let Ok(Value::String(value)) = &value {
+            let equal = **value == *text.text;
+            let cost = if equal {
+                text.cost
+            } else {
+                text.cost_beside(value)
+            };
+            self.spend(cost)?;
+            return Ok(Value::Bool(equal));
+        }
+        let constant = Ok(Value::str(&text.text));
+        let (left, right) = if text.on_the_left {
+            (constant, value)
+        } else {
+            (value, constant)
+        };
+        let cost = match &left {
+            Ok(Value::Quantity(_) | Value::Version(_) | Value::Extension(_)) => 1,
+            _ => shorter(&left, &right),
+        };
+        self.spend(cost)?;
+        Ok(Value::Bool(left?.equals(&right?)?))
+    }
+
+    #[inline(never)]
+    fn not_equal(&mut self, sides: &'a [Node; 2]) -> Outcome<'a> {
+        let (left, right) = self.sides(sides)?;
+        self.spend(shorter(&left, &right))?;
+        Ok(Value::Bool(!left?.is(&right?)))
+    }
+
+    #[inline(never)]
+    fn matches(&mut self, text: &'a Node, regex: &'a Regex, cost: Option<u64>) -> Outcome<'a> {
+        let text = self.eval(text)?;
+        self.spend(cost.map_or(1, |cost| regex_text(text.cost_size(true)) * cost))?;
+        match text.as_str() {
+            Some(text) => Ok(Value::Bool(regex.is_match(text))),
+            None => Err(Fault::NoOverload),
+        }
+    }
+
+    #[inline(never)]
+    fn find(&mut self, call: &'a FindCall) -> Outcome<'a> {
+        let text = self.eval(&call.text)?;
+        let limit = call.limit.as_ref().map(|limit| self.eval(limit));
+        let limit = keep_going!(limit.transpose());
+        self.spend(regex_text(text.cost_size(false)) * call.regex_cost)?;
+        let limit = match limit? {
+            None => -1,
+            Some(Value::Int(limit)) => limit,
+            Some(_) => return Err(Fault::NoOverload),
+        };
+        let text = text.as_str().ok_or(Fault::NoOverload)?;
+        Ok(if call.all {
+            call.regex.find_all(text, limit)
+        } else {
+            call.regex.find(text)
+        })
+    }
+
+    #[inline(never)]
+    fn message(&mut self, name: &str, values: &'a [Node]) -> Outcome<'a> {
+        let mut failed = None;
+        for value in values {
+            if let Err(fault) = keep_going!(self.eval(value)) {
+                failed = Some(fault);
+                break;
+            }
+        }
+        self.spend(STRUCT)?;
+        Err(failed.unwrap_or_else(|| Fault::new(format!("unknown type '{name}'"))))
+    }
+
+    #[inline(never)]
+    fn optional_or(&mut self, sides: &'a [Node; 2], unwrap: bool) -> Outcome<'a> {
+        match self.eval(&sides[0])? {
+            Value::Optional(None) => self.eval(&sides[1]),
+            Value::Optional(Some(inner)) if unwrap => Ok(Value::clone(&inner)),
+            other => Ok(other),
         }
     }
 
@@ -350,6 +402,7 @@ impl<'a> Evaluator<'a, '_> {
         };
     }
 
+    #[inline(never)]
     fn call(&mut self, call: &'a Call) -> Outcome<'a> {
         if let [arg] = &call.args[..] {
             let arg = keep_going!(self.eval(arg));
@@ -360,13 +413,33 @@ impl<'a> Evaluator<'a, '_> {
                     _ => Value::Bool(true),
                 });
             }
-            return self.finish(call, [arg]);
+            return match arg {
+                Ok(arg) => self.invoke(call, &[arg]),
+                Err(fault) => self.failed(call, &[None], fault),
+            };
         }
         if let ([left, right], false) = (&call.args[..], call.stops_early) {
             let left = keep_going!(self.eval(left));
             let right = keep_going!(self.eval(right));
-            return self.finish(call, [left, right]);
+            return match (left, right) {
+                (Ok(left), Ok(right)) => self.invoke(call, &[left, right]),
+                (Ok(left), Err(fault)) => self.failed(call, &[Some(&left), None], fault),
+                (Err(fault), right) => self.failed(call, &[None, right.as_ref().ok()], fault),
+            };
         }
+        self.call_many(call)
+    }
+
+    /// A call that an argument keeps from being made costs what it costs all the same.
+    #[cold]
+    fn failed(&mut self, call: &Call, args: &[Option<&Value<'a>>], fault: Fault) -> Outcome<'a> {
+        let cost = call.rule.cost(args.iter().copied(), None);
+        self.spend(cost)?;
+        Err(fault)
+    }
+
+    #[inline(never)]
+    fn call_many(&mut self, call: &'a Call) -> Outcome<'a> {
         let mut values = Vec::with_capacity(call.args.len());
         let last = call.args.len().saturating_sub(1);
         for (i, arg) in call.args.iter().enumerate() {
@@ -386,23 +459,6 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     #[inline]
-    fn finish<const N: usize>(&mut self, call: &'a Call, args: [Outcome<'a>; N]) -> Outcome<'a> {
-        if args.iter().any(Result::is_err) {
-            let cost = call
-                .rule
-                .cost(args.iter().map(|arg| arg.as_ref().ok()), None);
-            self.spend(cost)?;
-            // The first error is the result.
-            for arg in args {
-                arg?;
-            }
-            return Err(Fault::NoOverload);
-        }
-        let args = args.map(|arg| arg.unwrap_or(Value::Null));
-        self.invoke(call, &args)
-    }
-
-    #[inline]
     fn invoke(&mut self, call: &'a Call, args: &[Value<'a>]) -> Outcome<'a> {
         let result = (call.function)(args);
         let cost = call.rule.cost(args.iter().map(Some), result.as_ref().ok());
@@ -413,6 +469,7 @@ impl<'a> Evaluator<'a, '_> {
         })
     }
 
+    #[inline(never)]
     fn append(&mut self, slot: usize, list: &'a Node) -> Outcome<'a> {
         let accu = keep_going!(self.local(slot).map(drop));
         self.spend(SELECT)?;
@@ -426,6 +483,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
+    #[inline(never)]
     fn insert(&mut self, slot: usize, args: &'a [Node]) -> Outcome<'a> {
         let accu = keep_going!(self.local(slot).map(drop));
         self.spend(SELECT)?;
@@ -457,6 +515,7 @@ impl<'a> Evaluator<'a, '_> {
         crate::library::insert(map, &values)
     }
 
+    #[inline(never)]
     fn list(&mut self, elements: &'a [(Node, bool)]) -> Outcome<'a> {
         let mut values = Vec::with_capacity(elements.len());
         let mut failed = None;
@@ -485,6 +544,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
+    #[inline(never)]
     fn map(&mut self, entries: &'a [MapEntry]) -> Outcome<'a> {
         let mut map = std::collections::BTreeMap::new();
         let mut failed = None;
@@ -527,6 +587,7 @@ impl<'a> Evaluator<'a, '_> {
         Ok((key, value))
     }
 
+    #[inline(never)]
     fn fold(&mut self, fold: &'a Fold) -> Outcome<'a> {
         let range = self.eval(&fold.range)?;
         self.locals[fold.accu] = Local::Lazy(&fold.init);

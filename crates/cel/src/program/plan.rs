@@ -46,6 +46,8 @@ pub(super) enum Node {
     And(Box<[Node; 2]>),
     Or(Box<[Node; 2]>),
     Equal(Box<[Node; 2]>),
+    /// Equality with a constant string.
+    EqualText(Box<(Node, Text)>),
     NotEqual(Box<[Node; 2]>),
     /// `x in [constants]`.
     InSet(Box<(Node, Vec<Value<'static>>)>),
@@ -63,6 +65,34 @@ pub(super) enum Node {
     Fold(Box<Fold>),
     OptionalOr(Box<[Node; 2]>),
     OptionalOrValue(Box<[Node; 2]>),
+}
+
+/// A constant string that is compared with.
+#[derive(Debug)]
+pub(super) struct Text {
+    pub(super) text: Arc<str>,
+    /// Cost of a comparison with a string that is not shorter.
+    pub(super) cost: u64,
+    pub(super) on_the_left: bool,
+}
+
+impl Text {
+    fn new(text: &str, on_the_left: bool) -> Self {
+        Self {
+            text: text.into(),
+            cost: compare_cost(text.chars().count()),
+            on_the_left,
+        }
+    }
+
+    /// Cost of a comparison with this string.
+    pub(super) fn cost_beside(&self, other: &str) -> u64 {
+        compare_cost(other.chars().count()).min(self.cost)
+    }
+}
+
+fn compare_cost(length: usize) -> u64 {
+    crate::cost::times_factor(length as u64, crate::cost::PER_CHAR)
 }
 
 #[derive(Debug)]
@@ -302,7 +332,7 @@ impl Planner<'_> {
         Ok(match (&**function, nodes.len()) {
             ("_&&_", 2) => Node::And(two(nodes)?),
             ("_||_", 2) => Node::Or(two(nodes)?),
-            ("_==_", 2) => Node::Equal(two(nodes)?),
+            ("_==_", 2) => equality(two(nodes)?),
             ("_!=_", 2) => Node::NotEqual(two(nodes)?),
             ("or", 2) if overload.is_empty() || overload == "optional_or_optional" => {
                 Node::OptionalOr(two(nodes)?)
@@ -451,6 +481,18 @@ fn precompute(name: &str, function: Function, args: &[Node], rule: Rule) -> Plan
     }
     let cost = rule.cost(values.iter().map(Some), Some(&result));
     Ok(Some(Node::Folded(result, cost)))
+}
+
+fn equality(sides: Box<[Node; 2]>) -> Node {
+    match *sides {
+        [node, Node::Const(Value::String(text))] => {
+            Node::EqualText(Box::new((node, Text::new(&text, false))))
+        }
+        [Node::Const(Value::String(text)), node] => {
+            Node::EqualText(Box::new((node, Text::new(&text, true))))
+        }
+        other => Node::Equal(Box::new(other)),
+    }
 }
 
 /// Values whose membership in a constant list upstream looks up in a hash table.
