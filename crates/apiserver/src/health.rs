@@ -35,6 +35,24 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
                 },
             )
         }
+        "/metrics" => {
+            let mut response = text_response(200, core.metrics.text(core)?);
+            response.headers_mut().insert(
+                http::header::CONTENT_TYPE,
+                http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+            );
+            response
+        }
+        "/openid/v1/jwks" => value_response(200, &core.authenticator.signer()?.jwks(), Media::JSON),
+        "/.well-known/openid-configuration" => {
+            let signer = core.authenticator.signer()?;
+            let value = json!({
+                "issuer": signer.issuer(), "jwks_uri": format!("{}/openid/v1/jwks", signer.issuer()),
+                "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            });
+            value_response(200, &value, Media::JSON)
+        }
         "/livez" | "/healthz" | "/readyz" => {
             if path == "/readyz" && core.shutdown.is_cancelled() {
                 text_response(500, "shutting down")

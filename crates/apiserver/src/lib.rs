@@ -42,6 +42,7 @@ mod health;
 pub mod identity;
 mod kubelet;
 mod managed;
+mod metrics;
 pub mod negotiate;
 pub mod object;
 mod ordered;

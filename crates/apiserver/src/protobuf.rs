@@ -134,10 +134,15 @@ fn message(
     }
     let mut map = Map::new();
     for (number, wire) in fields(bytes)? {
-        let Some(field) = schema
-            .fields
-            .iter()
-            .find(|field| u64::from(field.proto) == number)
+        // Kind and version of an object are not part of its message; their numbers are those of other fields.
+        let numbered = |field: &&allot_schema::types::Field| u64::from(field.proto) == number;
+        let named =
+            |field: &&allot_schema::types::Field| matches!(field.name, "kind" | "apiVersion");
+        let mut candidates = schema.fields.iter().filter(numbered);
+        let Some(field) = candidates
+            .clone()
+            .find(|field| !named(field))
+            .or_else(|| candidates.next())
         else {
             continue;
         };

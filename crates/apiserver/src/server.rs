@@ -36,6 +36,8 @@ pub struct Core {
     pub authorizer: Authorizer,
     /// Options.
     pub config: Config,
+    /// Counts and times of requests.
+    pub metrics: crate::metrics::Metrics,
     /// Ends watches and other streams when the server stops.
     pub shutdown: tokio_util::sync::CancellationToken,
 }
@@ -54,6 +56,7 @@ impl Server {
             authenticator: Authenticator::new(&config),
             authorizer: Authorizer::new(&config),
             config,
+            metrics: crate::metrics::Metrics::default(),
             shutdown: tokio_util::sync::CancellationToken::new(),
         }))
     }
@@ -115,11 +118,39 @@ impl Server {
             upgrade: parking_lot::Mutex::new(upgrade),
             warnings: Warnings::default(),
         };
-        let result = self.answer(&mut request, body, user).await;
+        let started = std::time::Instant::now();
+        let info = request.info.clone();
+        let streams = matches!(info.verb.as_str(), "watch")
+            || matches!(
+                info.subresource.as_str(),
+                "log" | "exec" | "attach" | "portforward" | "proxy"
+            );
+        let answer = self.answer(&mut request, body, user);
+        let result = if streams {
+            answer.await
+        } else {
+            let limit = self.0.config.request_timeout;
+            tokio::time::timeout(limit, answer)
+                .await
+                .unwrap_or_else(|_| {
+                    let message = "Timeout: request did not complete within the allotted timeout";
+                    Err(allot_apimachinery::Status::failure(504, "Timeout", message).into())
+                })
+        };
         let mut response = match result {
             Ok(response) => response,
             Err(error) => error_response(&error, &request),
         };
+        let known = info.is_resource
+            && self
+                .0
+                .registry
+                .load()
+                .get(&info.group, &info.resource)
+                .is_some();
+        self.0
+            .metrics
+            .answered(&info, known, response.status().as_u16(), started.elapsed());
         request.warnings.write_to(response.headers_mut());
         response.headers_mut().insert(
             http::header::CACHE_CONTROL,

@@ -456,6 +456,8 @@ pub fn finish(resource: &Resource, object: &mut Value) {
     }
     if let Some(kind) = dra_kind(resource) {
         allot_model::convert::normalize(kind, object);
+    } else if resource.group == "events.k8s.io" {
+        // Stored in the core group's form, which its conversion has normalised.
     } else if let Some(schema) = resource.schema(&resource.storage_version) {
         allot_schema::decode::normalize(object, schema);
         null_empty_lists(object, schema);

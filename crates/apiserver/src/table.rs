@@ -90,6 +90,18 @@ pub fn table(
                 Include::None => {}
                 Include::Metadata => {
                     let mut partial = metadata_only(object.clone());
+                    if view.resource.is("apps", "daemonsets")
+                        && let Some(annotations) =
+                            partial["metadata"]["annotations"].as_object_mut()
+                    {
+                        // Upstream keeps this one outside of the metadata and writes it last.
+                        annotations.remove("deprecated.daemonset.template.generation");
+                        if annotations.is_empty()
+                            && let Some(metadata) = partial["metadata"].as_object_mut()
+                        {
+                            metadata.remove("annotations");
+                        }
+                    }
                     if shape == Shape::TableV1beta1 {
                         partial["apiVersion"] = "meta.k8s.io/v1beta1".into();
                     }

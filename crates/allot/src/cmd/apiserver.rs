@@ -156,11 +156,15 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let pki = data_dir.join("pki");
     let authority = Authority::load_or_generate(&pki, "ca").context("certificate authority")?;
     let serving = serving_identity(&authority, address.ip())?;
-    let admin = authority.client("kubernetes-admin", &[MASTERS])?;
+    let admin = authority.client("admin", &[MASTERS])?;
+    std::fs::write(pki.join("admin.crt"), &admin.certificate)?;
+    write_private(&pki.join("admin.key"), &admin.key)?;
     let kubelet = authority.client("kube-apiserver-kubelet-client", &[MASTERS])?;
     let token = format!("{:032x}", uuid_like());
     let mut config = config(args)?;
-    config.tokens.insert(token.clone(), User::admin());
+    let mut administrator = User::new("admin", [MASTERS]);
+    administrator.uid = "admin".to_owned();
+    config.tokens.insert(token.clone(), administrator);
     config.service_account_key = Some(service_account_key(&pki)?);
     config.kubelet_client = Some(KubeletClient {
         certificate: kubelet.certificate,
@@ -180,7 +184,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         .kubeconfig_out
         .clone()
         .unwrap_or_else(|| data_dir.join("kubeconfig"));
-    write_kubeconfig(&kubeconfig, &url, authority.certificate(), &admin, &token)?;
+    write_kubeconfig(&kubeconfig, &url, authority.certificate(), &token)?;
     let tls = serve::tls(&serving, Some(authority.certificate()))?;
     let task = tokio::spawn(serve::serve(server.clone(), listener, tls, shutdown));
     Ok(Running {
@@ -311,23 +315,13 @@ fn service_account_key(pki: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(key)
 }
 
-fn write_kubeconfig(
-    path: &Path,
-    url: &str,
-    ca: &str,
-    admin: &Identity,
-    token: &str,
-) -> anyhow::Result<()> {
-    let encode = |text: &str| STANDARD.encode(text);
-    // The certificate alone would do; the token serves clients without TLS client authentication.
-    let _ = admin;
+/// The token alone: with a certificate in it, a client could not ask anonymously. The certificate is in `pki/`.
+fn write_kubeconfig(path: &Path, url: &str, ca: &str, token: &str) -> anyhow::Result<()> {
     let config = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: allot\nclusters:\n- name: allot\n  cluster:\n    server: {url}\n    \
          certificate-authority-data: {}\ncontexts:\n- name: allot\n  context:\n    cluster: allot\n    user: admin\n\
-         users:\n- name: admin\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n    token: {token}\n",
-        encode(ca),
-        encode(&admin.certificate),
-        encode(&admin.key),
+         users:\n- name: admin\n  user:\n    token: {token}\n",
+        STANDARD.encode(ca),
     );
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)

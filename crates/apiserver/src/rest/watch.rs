@@ -98,6 +98,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         deadline: Instant::now() + life,
         first_error,
         done: false,
+        _open: call.core.metrics.open_watch(),
     };
     let chunks = futures::stream::unfold(stream, |mut stream| async move {
         let chunk = stream.next().await?;
@@ -133,6 +134,7 @@ struct Stream {
     deadline: Instant,
     first_error: Option<Value>,
     done: bool,
+    _open: crate::metrics::OpenWatch,
 }
 
 impl Stream {

@@ -1,0 +1,171 @@
+//! `/metrics`: counts and times of requests under kube-apiserver's names.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::error::Result;
+use crate::request::RequestInfo;
+use crate::server::Core;
+
+/// What a request was about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Timed {
+    verb: String,
+    group: String,
+    resource: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    group: String,
+    resource: String,
+}
+
+/// The server's own numbers.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Request, Counter>,
+    durations: Family<Timed, Histogram>,
+    watches: Gauge,
+    objects: Family<Kind, Gauge>,
+    revision: Gauge,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new([
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 60.0,
+    ])
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let requests = Family::default();
+        let durations = Family::<Timed, Histogram>::new_with_constructor(histogram);
+        let (watches, objects, revision) = (Gauge::default(), Family::default(), Gauge::default());
+        // The library adds `_total` to the names of counters.
+        registry.register(
+            "apiserver_request",
+            "Requests by what they asked and how they ended",
+            requests.clone(),
+        );
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Time until the answer, streams not included",
+            durations.clone(),
+        );
+        registry.register(
+            "apiserver_longrunning_requests",
+            "Watches that are open",
+            watches.clone(),
+        );
+        registry.register(
+            "apiserver_storage_objects",
+            "Objects stored",
+            objects.clone(),
+        );
+        registry.register(
+            "allot_store_revision",
+            "Newest revision of the store",
+            revision.clone(),
+        );
+        Metrics {
+            registry,
+            requests,
+            durations,
+            watches,
+            objects,
+            revision,
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts an answered request. Names that are no resources of ours are not taken over: they would grow for ever.
+    pub fn answered(&self, info: &RequestInfo, known: bool, code: u16, took: Duration) {
+        let text = |text: &str| {
+            if known {
+                text.to_owned()
+            } else {
+                String::new()
+            }
+        };
+        let labels = Request {
+            verb: info.verb.to_ascii_uppercase(),
+            group: text(&info.group),
+            version: text(&info.version),
+            resource: text(&info.resource),
+            subresource: if info.rest.is_empty() {
+                text(&info.subresource)
+            } else {
+                String::new()
+            },
+            code,
+        };
+        if info.verb != "watch" {
+            let timed = Timed {
+                verb: labels.verb.clone(),
+                group: labels.group.clone(),
+                resource: labels.resource.clone(),
+            };
+            self.durations
+                .get_or_create(&timed)
+                .observe(took.as_secs_f64());
+        }
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// The number of open watches, as a value to hold while one is open.
+    pub fn open_watch(&self) -> OpenWatch {
+        self.watches.inc();
+        OpenWatch(self.watches.clone())
+    }
+
+    /// The text for Prometheus.
+    ///
+    /// # Errors
+    /// None in practice: writing to memory does not fail.
+    pub fn text(&self, core: &Core) -> Result<String> {
+        for (collection, count) in core.backend.counts() {
+            let (group, resource) = collection.split_once('/').unwrap_or(("", &collection));
+            let kind = Kind {
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+            };
+            self.objects
+                .get_or_create(&kind)
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.revision
+            .set(i64::try_from(core.backend.revision()).unwrap_or(i64::MAX));
+        let mut out = String::new();
+        prometheus_client::encoding::text::encode(&mut out, &self.registry)
+            .map_err(|error| crate::error::ApiError::unknown(error.to_string()))?;
+        Ok(out)
+    }
+}
+
+/// Counts a watch as long as it lives.
+pub struct OpenWatch(Gauge);
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,53 @@
+//! The server as clients see it, in process and over TLS.
+
+mod api {
+    pub mod access;
+    pub mod clients;
+    pub mod conformance;
+    pub mod hostile;
+    pub mod remote;
+    pub mod writes;
+}
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::User;
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+
+/// Sends a request as somebody; answers code and body.
+pub async fn send(
+    server: &Server,
+    user: User,
+    method: &str,
+    path: &str,
+    kind: &str,
+    body: &[u8],
+) -> (u16, Value) {
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", kind)
+        .body(Full::new(bytes::Bytes::copy_from_slice(body)))
+        .unwrap();
+    let response = server.handle(request, Some(user)).await;
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let value = serde_json::from_slice(&bytes)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into()));
+    (code, value)
+}
+
+/// Sends JSON as the administrator.
+pub async fn admin(server: &Server, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let text = if body.is_null() {
+        Vec::new()
+    } else {
+        body.to_string().into_bytes()
+    };
+    let kind = if method == "PATCH" {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
+    send(server, User::admin(), method, path, kind, &text).await
+}

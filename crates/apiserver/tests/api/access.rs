@@ -1,0 +1,134 @@
+//! Who may do what.
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::{NODES, User};
+use serde_json::{Value, json};
+
+use crate::{admin, send};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+async fn get(server: &Server, user: &User, path: &str) -> (u16, Value) {
+    send(server, user.clone(), "GET", path, "application/json", b"").await
+}
+
+#[tokio::test]
+async fn a_role_counts_from_the_next_request_on() {
+    let server = Server::in_memory().await.unwrap();
+    let jane = User::new("jane", Vec::<String>::new());
+    let (code, body) = get(&server, &jane, MAPS).await;
+    let denial = "configmaps is forbidden: User \"jane\" cannot list resource \"configmaps\" in API group \"\" in the \
+                  namespace \"default\"";
+    assert_eq!((code, body["message"].as_str()), (403, Some(denial)));
+    let role = json!({
+        "metadata": {"name": "r"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}],
+    });
+    let binding = json!({
+        "metadata": {"name": "r"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": "jane", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    admin(
+        &server,
+        "POST",
+        &format!("{RBAC}/namespaces/default/roles"),
+        role,
+    )
+    .await;
+    let (code, body) = admin(
+        &server,
+        "POST",
+        &format!("{RBAC}/namespaces/default/rolebindings"),
+        binding,
+    )
+    .await;
+    assert_eq!(code, 201, "{body}");
+    assert_eq!(get(&server, &jane, MAPS).await.0, 200);
+    assert_eq!(
+        get(&server, &jane, "/api/v1/namespaces/kube-system/configmaps")
+            .await
+            .0,
+        403
+    );
+    admin(
+        &server,
+        "DELETE",
+        &format!("{RBAC}/namespaces/default/rolebindings/r"),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(get(&server, &jane, MAPS).await.0, 403);
+}
+
+#[tokio::test]
+async fn everybody_may_discover_and_nobody_more() {
+    let server = Server::in_memory().await.unwrap();
+    let jane = User::new("jane", Vec::<String>::new());
+    assert_eq!(get(&server, &jane, "/apis").await.0, 200);
+    assert_eq!(get(&server, &User::anonymous(), "/livez").await.0, 200);
+    assert_eq!(get(&server, &User::anonymous(), "/apis").await.0, 403);
+    assert_eq!(get(&server, &jane, "/metrics").await.0, 403);
+}
+
+#[tokio::test]
+async fn nodes_see_what_their_pods_need() {
+    let server = Server::in_memory().await.unwrap();
+    for name in ["used", "other"] {
+        admin(
+            &server,
+            "POST",
+            "/api/v1/namespaces/default/secrets",
+            json!({"metadata": {"name": name}}),
+        )
+        .await;
+    }
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "nodeName": "n1", "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "secret": {"secretName": "used"}}],
+        },
+    });
+    let (code, body) = admin(&server, "POST", "/api/v1/namespaces/default/pods", pod).await;
+    assert_eq!(code, 201, "{body}");
+    let node = |name: &str| User::new(format!("system:node:{name}"), [NODES]);
+    let path = |name: &str| format!("/api/v1/namespaces/default/secrets/{name}");
+    assert_eq!(get(&server, &node("n1"), &path("used")).await.0, 200);
+    assert_eq!(get(&server, &node("n1"), &path("other")).await.0, 403);
+    assert_eq!(get(&server, &node("n2"), &path("used")).await.0, 403);
+}
+
+#[tokio::test]
+async fn a_token_lives_as_long_as_its_account() {
+    let server = Server::in_memory().await.unwrap();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    admin(
+        &server,
+        "POST",
+        accounts,
+        json!({"metadata": {"name": "bot"}}),
+    )
+    .await;
+    let (code, body) = admin(
+        &server,
+        "POST",
+        &format!("{accounts}/bot/token"),
+        json!({"spec": {}}),
+    )
+    .await;
+    assert_eq!(code, 201, "{body}");
+    let review = json!({"spec": {"token": body["status"]["token"]}});
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let (_, answer) = admin(&server, "POST", reviews, review.clone()).await;
+    assert_eq!(
+        answer["status"]["user"]["username"], "system:serviceaccount:default:bot",
+        "{answer}"
+    );
+    admin(&server, "DELETE", &format!("{accounts}/bot"), Value::Null).await;
+    let (_, answer) = admin(&server, "POST", reviews, review).await;
+    assert_eq!(answer["status"]["authenticated"], Value::Null, "{answer}");
+    let forged = json!({"spec": {"token": "a.b.c"}});
+    let (_, answer) = admin(&server, "POST", reviews, forged).await;
+    assert!(answer["status"]["error"].is_string(), "{answer}");
+}

@@ -1,0 +1,134 @@
+//! Over TLS: certificates, tokens, restart.
+
+use std::sync::Arc;
+
+use allot_apiserver::identity::{MASTERS, User};
+use allot_apiserver::pki::Authority;
+use allot_apiserver::{Config, Server, serve};
+use allot_store::{Embedded, Options};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::api::{Api, ListParams, PostParams};
+use tokio_util::sync::CancellationToken;
+
+pub struct Remote {
+    pub url: String,
+    pub authority: Authority,
+    stop: CancellationToken,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+/// A server on a socket, over a data directory; the token `secret` is the administrator's.
+pub async fn start(directory: &std::path::Path) -> Remote {
+    let backend = Arc::new(Embedded::open(directory, Options::default()).unwrap());
+    let mut config = Config::default();
+    config
+        .tokens
+        .insert("secret".to_owned(), User::new("admin", [MASTERS]));
+    config.runtime_config = allot_apiserver::registry::RuntimeConfig::parse(
+        "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true",
+    )
+    .unwrap();
+    config.disabled_admission = vec!["ServiceAccount".to_owned()];
+    let server = Server::new(backend, config);
+    server.bootstrap().await.unwrap();
+    let authority = Authority::load_or_generate(&directory.join("pki"), "ca").unwrap();
+    let identity = authority
+        .server(
+            "kube-apiserver",
+            &["localhost".to_owned()],
+            &[[127, 0, 0, 1].into()],
+        )
+        .unwrap();
+    let tls = serve::tls(&identity, Some(authority.certificate())).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(serve::serve(server, listener, tls, stop.clone()));
+    Remote {
+        url,
+        authority,
+        stop,
+        task,
+    }
+}
+
+impl Remote {
+    pub async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+
+    fn client(&self, token: Option<&str>, certificate: Option<(&str, &[&str])>) -> kube::Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut config = kube::Config::new(self.url.parse().unwrap());
+        let der = rustls_pki_types::pem::PemObject::pem_slice_iter(
+            self.authority.certificate().as_bytes(),
+        );
+        let chain: Vec<rustls_pki_types::CertificateDer<'_>> = der.map(Result::unwrap).collect();
+        config.root_cert = Some(chain.into_iter().map(|it| it.to_vec()).collect());
+        config.auth_info.token = token.map(|token| token.to_owned().into());
+        if let Some((user, groups)) = certificate {
+            let identity = self.authority.client(user, groups).unwrap();
+            let encode = |text: &str| {
+                base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text)
+            };
+            config.auth_info.client_certificate_data = Some(encode(&identity.certificate));
+            config.auth_info.client_key_data = Some(encode(&identity.key).into());
+        }
+        kube::Client::try_from(config).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_decide_and_state_survives() {
+    let directory = tempfile::tempdir().unwrap();
+    let remote = start(directory.path()).await;
+    let with = |client| Api::<ConfigMap>::default_namespaced(client);
+    let admin = with(remote.client(Some("secret"), None));
+    let config = serde_json::from_value(serde_json::json!({"metadata": {"name": "kept"}})).unwrap();
+    admin.create(&PostParams::default(), &config).await.unwrap();
+    let certified = with(remote.client(None, Some(("someone", &[MASTERS]))));
+    assert_eq!(
+        certified
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+    let code = |error: kube::Error| match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    };
+    let nobody = with(remote.client(None, Some(("nobody", &[]))));
+    assert_eq!(
+        code(nobody.list(&ListParams::default()).await.unwrap_err()),
+        403
+    );
+    let wrong = with(remote.client(Some("wrong"), None));
+    assert_eq!(
+        code(wrong.list(&ListParams::default()).await.unwrap_err()),
+        401
+    );
+    remote.stop().await;
+    let remote = start(directory.path()).await;
+    let admin = remote.client(Some("secret"), None);
+    assert!(
+        Api::<ConfigMap>::default_namespaced(admin.clone())
+            .get_opt("kept")
+            .await
+            .unwrap()
+            .is_some()
+    );
+    assert_eq!(
+        Api::<Namespace>::all(admin)
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len(),
+        4
+    );
+    remote.stop().await;
+}

@@ -1,0 +1,163 @@
+//! Finalizers, grace periods, preconditions, generated names, dry run.
+
+use allot_apiserver::Server;
+use serde_json::{Value, json};
+
+use crate::admin;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object() {
+    let server = Server::in_memory().await.unwrap();
+    let map = json!({"metadata": {"name": "f", "finalizers": ["example.com/a"]}});
+    admin(&server, "POST", MAPS, map).await;
+    let path = format!("{MAPS}/f");
+    let (code, body) = admin(&server, "DELETE", &path, Value::Null).await;
+    assert_eq!(
+        (code, body["metadata"]["deletionTimestamp"].is_string()),
+        (200, true)
+    );
+    assert_eq!(admin(&server, "GET", &path, Value::Null).await.0, 200);
+    let (code, _) = admin(
+        &server,
+        "PATCH",
+        &path,
+        json!({"metadata": {"finalizers": null}}),
+    )
+    .await;
+    assert_eq!(code, 200);
+    assert_eq!(admin(&server, "GET", &path, Value::Null).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_running_pod_gets_time_to_end() {
+    let server = Server::in_memory().await.unwrap();
+    admin(&server, "POST", PODS, pod("p")).await;
+    let target = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    let (code, body) = admin(
+        &server,
+        "POST",
+        &format!("{PODS}/p/binding"),
+        target.clone(),
+    )
+    .await;
+    assert_eq!(code, 201, "{body}");
+    let (code, body) = admin(&server, "POST", &format!("{PODS}/p/binding"), target).await;
+    assert_eq!(
+        (
+            code,
+            body["message"]
+                .as_str()
+                .unwrap()
+                .contains("already assigned to node \"n\"")
+        ),
+        (409, true)
+    );
+    let (_, body) = admin(&server, "DELETE", &format!("{PODS}/p"), Value::Null).await;
+    assert_eq!(body["metadata"]["deletionGracePeriodSeconds"], 30);
+    let now = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
+    assert_eq!(
+        admin(&server, "DELETE", &format!("{PODS}/p"), now).await.0,
+        200
+    );
+    assert_eq!(
+        admin(&server, "GET", &format!("{PODS}/p"), Value::Null)
+            .await
+            .0,
+        404
+    );
+}
+
+#[tokio::test]
+async fn a_dry_run_leaves_nothing() {
+    let server = Server::in_memory().await.unwrap();
+    let before = admin(&server, "GET", MAPS, Value::Null).await.1;
+    let (code, body) = admin(
+        &server,
+        "POST",
+        &format!("{MAPS}?dryRun=All"),
+        json!({"metadata": {"generateName": "g-"}}),
+    )
+    .await;
+    assert_eq!(
+        (code, body["metadata"]["name"].as_str().unwrap().len()),
+        (201, 7)
+    );
+    assert_eq!(admin(&server, "GET", MAPS, Value::Null).await.1, before);
+}
+
+#[tokio::test]
+async fn an_update_that_changes_nothing_is_no_write() {
+    let server = Server::in_memory().await.unwrap();
+    let (_, made) = admin(
+        &server,
+        "POST",
+        MAPS,
+        json!({"metadata": {"name": "a"}, "data": {"k": "v"}}),
+    )
+    .await;
+    let (_, same) = admin(
+        &server,
+        "PATCH",
+        &format!("{MAPS}/a"),
+        json!({"data": {"k": "v"}}),
+    )
+    .await;
+    assert_eq!(
+        made["metadata"]["resourceVersion"],
+        same["metadata"]["resourceVersion"]
+    );
+}
+
+#[tokio::test]
+async fn objects_need_a_namespace_that_stays() {
+    let server = Server::in_memory().await.unwrap();
+    let map = json!({"metadata": {"name": "x"}});
+    let (code, _) = admin(
+        &server,
+        "POST",
+        "/api/v1/namespaces/none/configmaps",
+        map.clone(),
+    )
+    .await;
+    assert_eq!(code, 404);
+    admin(
+        &server,
+        "POST",
+        "/api/v1/namespaces",
+        json!({"metadata": {"name": "going"}}),
+    )
+    .await;
+    let (_, body) = admin(&server, "DELETE", "/api/v1/namespaces/going", Value::Null).await;
+    assert_eq!(body["status"]["phase"], "Terminating");
+    let (code, body) = admin(&server, "POST", "/api/v1/namespaces/going/configmaps", map).await;
+    assert_eq!(
+        (code, body["details"]["causes"][0]["reason"].as_str()),
+        (403, Some("NamespaceTerminating"))
+    );
+}
+
+#[tokio::test]
+async fn concurrent_changes_are_all_kept() {
+    let server = Server::in_memory().await.unwrap();
+    admin(&server, "POST", MAPS, json!({"metadata": {"name": "c"}})).await;
+    let changes = (0..20).map(|number| {
+        let server = server.clone();
+        async move {
+            let patch = json!({"data": {format!("k{number}"): "v"}});
+            admin(&server, "PATCH", &format!("{MAPS}/c"), patch).await.0
+        }
+    });
+    assert_eq!(futures::future::join_all(changes).await, [200; 20]);
+    let (_, body) = admin(&server, "GET", &format!("{MAPS}/c"), Value::Null).await;
+    assert_eq!(body["data"].as_object().unwrap().len(), 20);
+}
