@@ -47,15 +47,13 @@ pub enum Controller {
     ResourceQuota,
     /// Deletes finished Jobs after their time to live.
     TtlAfterFinished,
-    /// EndpointSlices of Services.
-    EndpointSlice,
 }
 
 use Controller as C;
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 19] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -75,7 +73,6 @@ impl Controller {
         C::Disruption,
         C::ResourceQuota,
         C::TtlAfterFinished,
-        C::EndpointSlice,
     ];
 
     /// The name in `--controllers`.
@@ -100,7 +97,6 @@ impl Controller {
             C::Disruption => "disruption-controller",
             C::ResourceQuota => "resourcequota-controller",
             C::TtlAfterFinished => "ttl-after-finished-controller",
-            C::EndpointSlice => "endpointslice-controller",
         }
     }
 

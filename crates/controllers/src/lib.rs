@@ -114,7 +114,7 @@ async fn run_controllers(
         "allot-controllers",
         shutdown.clone(),
     );
-    let served = registry::served(&client, &config, &shutdown).await?;
+    let served = registry::served(&client, &shutdown).await?;
     let context = Context::new(client, config, metrics, events, shutdown.clone());
     context.spawn(writer);
     let Built { tasks, inventory } = registry::build(&context, &Arc::new(served));

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::core::discovery::ApiResource;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, Controller as C};
+use crate::config::Controller as C;
 use crate::error::Error;
 use crate::inventory::Inventory;
 use crate::kit::context::Context;
@@ -26,9 +26,8 @@ pub(crate) struct Served {
 }
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 9] = [
+const ASKED: [&str; 8] = [
     "coordination.k8s.io/v1",
-    "discovery.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
     "resource.k8s.io/v1beta2",
@@ -61,11 +60,7 @@ impl Served {
 }
 
 /// Asks the API server what it serves; waits while it can not be reached.
-pub(crate) async fn served(
-    client: &Client,
-    _config: &Config,
-    shutdown: &CancellationToken,
-) -> Result<Served, Error> {
+pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Result<Served, Error> {
     let mut served = Served::default();
     for group_version in ASKED {
         let mut delay = Duration::from_millis(20);
@@ -172,6 +167,5 @@ fn task(
         C::RootCaPublisher => crate::accounts::root_ca(context)?,
         C::GarbageCollector => crate::gc::build(context, inventory?),
         C::Namespace => crate::namespace::build(context, inventory?),
-        _ => return None,
     })
 }

@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Cluster {
-    pub server: Server,
     pub client: Client,
     controllers: Option<(CancellationToken, JoinHandle<()>)>,
 }
@@ -26,7 +25,6 @@ impl Cluster {
         let server = Server::in_memory().await.expect("a server in memory");
         let client = Client::new(server.client_service(User::admin()), "default");
         Self {
-            server,
             client,
             controllers: None,
         }
