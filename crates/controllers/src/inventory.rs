@@ -13,7 +13,7 @@ use kube::core::{DynamicResourceScope, ObjectMeta};
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
 use kube::{Api, Client, Resource};
 use parking_lot::{Mutex, RwLock};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -30,8 +30,19 @@ const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 /// An object of which only the metadata is kept.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct MetaObject {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lean")]
     pub metadata: ObjectMeta,
+}
+
+/// Drops what nobody here reads and what makes up most of an object's metadata.
+fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let metadata = ObjectMeta::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        annotations: None,
+        labels: None,
+        managed_fields: None,
+        ..metadata
+    })
 }
 
 impl Resource for MetaObject {

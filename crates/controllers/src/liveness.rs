@@ -15,6 +15,7 @@ mod plan;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -43,13 +44,11 @@ pub const DRIVERS: &str = "allot.dev/registered-drivers";
 
 const BY_NODE: &str = "node";
 
-type Slice = Whole<ResourceSlice>;
-
 struct Liveness {
     client: Client,
     clock: Clock,
     events: Recorder,
-    slices: Informer<Slice>,
+    slices: Informer<ResourceSlice>,
     nodes: Informer<Node>,
     /// Since when a slice's driver is gone.
     gone: Mutex<FxHashMap<Key, Timestamp>>,
@@ -57,7 +56,7 @@ struct Liveness {
     queue: Queue<Key>,
 }
 
-fn node_of(slice: &Slice) -> Vec<String> {
+fn node_of(slice: &ResourceSlice) -> Vec<String> {
     plan::nodes(slice).into_iter().collect()
 }
 
@@ -67,7 +66,7 @@ pub(crate) fn build(context: &Context) -> Task {
         client: context.client.clone(),
         clock: context.clock.clone(),
         events: context.events.component("slice-liveness-controller"),
-        slices: context.informer::<Slice>(),
+        slices: context.informer::<ResourceSlice>(),
         nodes: context.informer::<Node>(),
         gone: Mutex::default(),
         delay: jiff::SignedDuration::try_from(context.config.slice_liveness_delay)
@@ -137,12 +136,21 @@ impl Liveness {
         if dead == tainted {
             return Ok(Next::Done);
         }
-        let devices = plan::with_taints(slice.at("/spec/devices"), &dead, &rfc3339(now));
+        // Only now the whole object: the cache keeps what is typed, a write must keep the rest.
+        let slices: Api<Whole<ResourceSlice>> = Api::all(self.client.clone());
+        let Some(live) = slices.get_opt(key).await? else {
+            return Ok(Next::Done);
+        };
+        if live.metadata.resource_version != slice.metadata.resource_version {
+            // The watch is about to bring the newer state, and with it this key.
+            return Ok(Next::After(Duration::from_millis(100)));
+        }
+        let devices = plan::with_taints(live.at("/spec/devices"), &dead, &rfc3339(now));
         let body = json!({
-            "metadata": api::unchanged(&*slice),
+            "metadata": api::unchanged(&*live),
             "spec": {"devices": devices},
         });
-        let slices: Api<Slice> = Api::all(self.client.clone());
+        let slices: Api<ResourceSlice> = Api::all(self.client.clone());
         match api::patch(&slices, key, Part::Main, &body).await {
             Ok(new) => self.slices.assume(new),
             Err(error) if error.is_not_found() => return Ok(Next::Done),
@@ -165,7 +173,7 @@ impl Liveness {
             Level::Warning
         };
         self.events
-            .event(reference(&**slice), level, reason, message);
+            .event(reference(&*slice), level, reason, message);
         Ok(Next::Done)
     }
 }

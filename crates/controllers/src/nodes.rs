@@ -59,7 +59,7 @@ struct Nodes {
     client: kube::Client,
     clock: Clock,
     events: Recorder,
-    nodes: Informer<Whole<Node>>,
+    nodes: Informer<Node>,
     leases: Informer<Lease>,
     pods: Informer<Pod>,
     seen: Mutex<BTreeMap<String, Seen>>,
@@ -74,7 +74,7 @@ pub(crate) fn build(context: &Context) -> Task {
         client: context.client.clone(),
         clock: context.clock.clone(),
         events: context.events.component("node-controller"),
-        nodes: context.informer::<Whole<Node>>(),
+        nodes: context.informer::<Node>(),
         leases: context.informer::<Lease>(),
         pods: context.informer::<Pod>(),
         seen: Mutex::default(),
@@ -144,7 +144,7 @@ fn ready_condition(node: &Node) -> Option<&k8s_openapi::api::core::v1::NodeCondi
 }
 
 impl Nodes {
-    fn node_changed(&self, change: &Change<Whole<Node>>) {
+    fn node_changed(&self, change: &Change<Node>) {
         let node = change.object();
         let name = meta::name(&**node);
         if change.is_delete() {
@@ -222,7 +222,10 @@ impl Nodes {
         let deadline = seen.at + jiff::SignedDuration::try_from(grace).unwrap_or_default();
         let silent = now >= deadline;
         if silent && plan::needs_unknown(&node) {
-            node = self.set_unknown(&node, now).await?;
+            let Some(updated) = self.set_unknown(&node, now).await? else {
+                return Ok(Next::After(Duration::from_millis(100)));
+            };
+            node = updated;
         }
         let wanted = plan::taints(&node, silent, now);
         if wanted != taints(&node) {
@@ -231,7 +234,7 @@ impl Nodes {
                 "metadata": api::unchanged(&*node),
                 "spec": {"taints": if listed.is_empty() { Value::Null } else { json!(listed) }},
             });
-            let api: Api<Whole<Node>> = Api::all(self.client.clone());
+            let api: Api<Node> = Api::all(self.client.clone());
             match api::patch(&api, name, Part::Main, &body).await {
                 Ok(new) => self.nodes.assume(new),
                 Err(error) if error.is_not_found() => return Ok(Next::Done),
@@ -248,11 +251,14 @@ impl Nodes {
         })
     }
 
-    async fn set_unknown(
-        &self,
-        node: &Whole<Node>,
-        now: Timestamp,
-    ) -> Result<Arc<Whole<Node>>, Error> {
+    async fn set_unknown(&self, node: &Node, now: Timestamp) -> Result<Option<Arc<Node>>, Error> {
+        let whole: Api<Whole<Node>> = Api::all(self.client.clone());
+        let live = whole.get_opt(meta::name(node)).await?;
+        // A newer state than the cached one may bring a heartbeat: it is looked at when it arrives.
+        let version = &node.metadata.resource_version;
+        let Some(node) = live.filter(|n| n.metadata.resource_version == *version) else {
+            return Ok(None);
+        };
         let stamp = rfc3339(now);
         let mut conditions = node
             .at("/status/conditions")
@@ -280,22 +286,22 @@ impl Nodes {
                     .unwrap_or_else(|| json!(stamp));
             }
         }
-        let body = json!({"metadata": api::unchanged(node), "status": {"conditions": conditions}});
-        let api: Api<Whole<Node>> = Api::all(self.client.clone());
-        let updated = api::patch(&api, meta::name(node), Part::Status, &body).await?;
+        let body = json!({"metadata": api::unchanged(&node), "status": {"conditions": conditions}});
+        let api: Api<Node> = Api::all(self.client.clone());
+        let updated = api::patch(&api, meta::name(&node), Part::Status, &body).await?;
         self.events.event(
-            reference(&**node),
+            reference(&*node),
             Level::Normal,
             "NodeNotReady",
-            format!("Node {} status is now: NodeNotReady", meta::name(node)),
+            format!("Node {} status is now: NodeNotReady", meta::name(&node)),
         );
         // Heartbeats stand still: the write above is not one.
-        if let Some(seen) = self.seen.lock().get_mut(meta::name(node)) {
+        if let Some(seen) = self.seen.lock().get_mut(meta::name(&node)) {
             seen.heartbeat =
                 ready_condition(&updated).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
         }
         self.nodes.assume(updated.clone());
-        Ok(Arc::new(updated))
+        Ok(Some(Arc::new(updated)))
     }
 
     /// Pods of a node that is not ready are not ready either, whatever their last word was.
