@@ -1,0 +1,8 @@
+//! The agent against a real API server in this process, a real driver over sockets, and real containers.
+
+#[path = "agent/claims.rs"]
+mod claims;
+#[path = "agent/containers.rs"]
+mod containers;
+#[path = "agent/harness.rs"]
+mod harness;

@@ -1,0 +1,199 @@
+//! Claims from preparation to return.
+
+use std::sync::atomic::Ordering;
+
+use allot_protos::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use allot_protos::podresources_v1::{GetPodResourcesRequest, ListPodResourcesRequest};
+use serde_json::json;
+
+use super::harness::{Cluster, pod_path, shell};
+
+fn with_claim(script: &str) -> serde_json::Value {
+    let mut container = shell(script);
+    container["resources"] = json!({"claims": [{"name": "device"}]});
+    json!({
+        "containers": [container, {"name": "other", "image": "none", "command": ["sh", "-c", "echo $DEVICE; sleep 1000"]}],
+        "resourceClaims": [{"name": "device", "resourceClaimName": "claim"}],
+    })
+}
+
+const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_gets_its_device_and_gives_it_back() {
+    let cluster = Cluster::start().await;
+    let (plugin, calls) = cluster.driver().await;
+    cluster.claim("claim", "b").await;
+    let uid = cluster
+        .pod("p", with_claim("echo device $DEVICE; sleep 1000"))
+        .await;
+    cluster.reserve("claim", "p", &uid).await;
+    cluster.until_phase("p", "Running").await;
+    while cluster.log("p", "c", 0).is_empty() || cluster.log("p", "other", 0).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(cluster.log("p", "c", 0), "device b\n");
+    assert_eq!(
+        cluster.log("p", "other", 0),
+        "\n",
+        "a container without the claim does not see the device"
+    );
+    assert_eq!(*calls.log.lock().unwrap(), ["prepare default/claim"]);
+    assert!(
+        cluster.checkpoint().contains("DeviceName\\\":\\\"b"),
+        "{}",
+        cluster.checkpoint()
+    );
+
+    let socket = cluster.root().join("pod-resources/kubelet.sock");
+    let channel = allot_protos::transport::connect(&socket).await.unwrap();
+    let mut lister = PodResourcesListerClient::new(channel);
+    let list = lister
+        .list(ListPodResourcesRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let resources = &list.pod_resources[0].containers[0].dynamic_resources[0];
+    assert_eq!(
+        (
+            resources.claim_name.as_str(),
+            resources.claim_resources[0].device_name.as_str()
+        ),
+        ("claim", "b")
+    );
+    assert!(
+        list.pod_resources[0].containers[1]
+            .dynamic_resources
+            .is_empty()
+    );
+    let request = GetPodResourcesRequest {
+        pod_name: "q".into(),
+        pod_namespace: "default".into(),
+    };
+    let error = lister.get(request).await.unwrap_err();
+    assert_eq!(error.message(), "pod q in namespace default not found");
+
+    cluster.delete(&pod_path("p")).await;
+    cluster
+        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
+        .await;
+    assert_eq!(
+        *calls.log.lock().unwrap(),
+        ["prepare default/claim", "unprepare default/claim"]
+    );
+    assert!(
+        !cluster.checkpoint().contains("claim\\\""),
+        "{}",
+        cluster.checkpoint()
+    );
+    assert_eq!(
+        std::fs::read_dir(cluster.cdi()).unwrap().count(),
+        0,
+        "no CDI file stays"
+    );
+    plugin.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_driver_is_reported_and_tried_again() {
+    let cluster = Cluster::start().await;
+    let (_plugin, calls) = cluster.driver().await;
+    calls.broken.store(true, Ordering::Relaxed);
+    cluster.claim("claim", "a").await;
+    let uid = cluster.pod("p", with_claim("sleep 1000")).await;
+    cluster.reserve("claim", "p", &uid).await;
+    let failed = "NodePrepareResources failed for ResourceClaim claim: the device is on fire";
+    let expected =
+        format!("Failed to prepare dynamic resources: prepare dynamic resources: {failed}");
+    loop {
+        // Until the reservation is there, another reason may be the first.
+        let message = cluster
+            .until_event("p", "FailedPrepareDynamicResources")
+            .await;
+        if message == expected {
+            break;
+        }
+        let events = cluster
+            .get("/api/v1/namespaces/default/events")
+            .await
+            .to_string();
+        if events.contains(&expected) {
+            break;
+        }
+    }
+    calls.broken.store(false, Ordering::Relaxed);
+    cluster.until_phase("p", "Running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_driver_nothing_starts() {
+    let cluster = Cluster::start().await;
+    cluster.claim("claim", "a").await;
+    let uid = cluster.pod("p", with_claim("sleep 1000")).await;
+    cluster.reserve("claim", "p", &uid).await;
+    let wanted = "DRA driver test.example.com is not registered";
+    cluster
+        .until("/api/v1/namespaces/default/events", wanted, |events| {
+            events.to_string().contains(wanted)
+        })
+        .await;
+    let (_plugin, _) = cluster.driver().await;
+    cluster.until_phase("p", "Running").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_of_a_driver_that_is_gone_are_deleted() {
+    let cluster = Cluster::start().await;
+    let (plugin, _) = cluster.driver().await;
+    let count = |list: &serde_json::Value| list["items"].as_array().map_or(0, Vec::len);
+    let list = cluster
+        .until(SLICES, "published", |list| count(list) == 1)
+        .await;
+    let slice = &list["items"][0];
+    assert!(
+        slice["metadata"]["name"]
+            .as_str()
+            .unwrap()
+            .starts_with("n1-test.example.com-")
+    );
+    assert_eq!(
+        slice["spec"]["pool"],
+        json!({"name": "n1", "generation": 1, "resourceSliceCount": 1})
+    );
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["kind"], "Node");
+    cluster
+        .until("/api/v1/nodes/n1", "announced", |node| {
+            node["metadata"]["annotations"]["allot.dev/registered-drivers"] == "test.example.com"
+        })
+        .await;
+    plugin.stop().await;
+    cluster
+        .until(SLICES, "empty", |list| count(list) == 0)
+        .await;
+    cluster
+        .until("/api/v1/nodes/n1", "announced", |node| {
+            node["metadata"]["annotations"]["allot.dev/registered-drivers"] == ""
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_of_pods_that_went_away_meanwhile_are_given_back() {
+    let mut cluster = Cluster::start().await;
+    let (_plugin, calls) = cluster.driver().await;
+    cluster.claim("claim", "a").await;
+    let uid = cluster.pod("p", with_claim("sleep 1000")).await;
+    cluster.reserve("claim", "p", &uid).await;
+    cluster.until_phase("p", "Running").await;
+    cluster.stop_agent().await;
+    let force = json!({"gracePeriodSeconds": 0});
+    cluster
+        .call(http::Method::DELETE, &pod_path("p"), Some(force))
+        .await
+        .unwrap();
+    cluster.start_agent().await;
+    while calls.log.lock().unwrap().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(calls.log.lock().unwrap()[1], "unprepare default/claim");
+}

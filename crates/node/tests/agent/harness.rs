@@ -1,0 +1,333 @@
+//! One node and what it needs.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::User;
+use allot_driver::{
+    Claim, ClaimRef, ContainerEdits, Driver, Failure, Plugin, Pool, PreparedDevice, Resources,
+};
+use allot_node::Config;
+use http::{Method, Request};
+use k8s_openapi::api::resource::v1::Device;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Waits are bounded by this; they end as soon as the condition holds.
+const PATIENCE: Duration = Duration::from_secs(30);
+pub const DRIVER: &str = "test.example.com";
+
+pub struct Cluster {
+    pub client: Client,
+    directory: tempfile::TempDir,
+    agent: Option<(CancellationToken, JoinHandle<()>)>,
+    _server: Server,
+}
+
+impl Cluster {
+    /// An API server with a node.
+    pub async fn start() -> Self {
+        let server = Server::in_memory().await.expect("a server in memory");
+        let client = Client::new(server.client_service(User::admin()), "default");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut this = Self {
+            client,
+            directory,
+            agent: None,
+            _server: server,
+        };
+        let accounts = "/api/v1/namespaces/default/serviceaccounts";
+        this.post(
+            accounts,
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}),
+        )
+        .await;
+        this.start_agent().await;
+        this
+    }
+
+    pub fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub async fn start_agent(&mut self) {
+        let mut config = Config::new("n1", self.root());
+        config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
+        config.slice_grace = Duration::from_millis(200);
+        let stop = CancellationToken::new();
+        let work = allot_node::run(self.client.clone(), config, stop.clone());
+        let task = tokio::spawn(async move { work.await.expect("the agent runs") });
+        self.agent = Some((stop, task));
+        self.until("/api/v1/nodes/n1", "ready", |node| {
+            let conditions = node["status"]["conditions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            conditions
+                .iter()
+                .any(|c| c["type"] == "Ready" && c["status"] == "True")
+        })
+        .await;
+    }
+
+    pub async fn stop_agent(&mut self) {
+        if let Some((stop, task)) = self.agent.take() {
+            stop.cancel();
+            task.await.expect("the agent ends");
+        }
+    }
+
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value, kube::Error> {
+        let content = if method == Method::PATCH {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        let body = body
+            .map(|body| body.to_string().into_bytes())
+            .unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content)
+            .body(body);
+        self.client.request(request.expect("a valid request")).await
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        match self.call(Method::GET, path, None).await {
+            Ok(value) => value,
+            Err(kube::Error::Api(status)) if status.code == 404 => Value::Null,
+            Err(error) => panic!("get {path}: {error}"),
+        }
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Value {
+        self.call(Method::POST, path, Some(body))
+            .await
+            .unwrap_or_else(|error| panic!("post {path}: {error}"))
+    }
+
+    pub async fn delete(&self, path: &str) {
+        self.call(Method::DELETE, path, None)
+            .await
+            .unwrap_or_else(|error| panic!("delete {path}: {error}"));
+    }
+
+    pub async fn until(&self, path: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let value = self.get(path).await;
+            if holds(&value) {
+                return value;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{path}: not {what}; it is {value:#}"
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// A pod on the node; `spec` needs only what matters.
+    pub async fn pod(&self, name: &str, mut spec: Value) -> String {
+        spec["nodeName"] = json!("n1");
+        spec["automountServiceAccountToken"] = json!(false);
+        let metadata = json!({"name": name, "labels": {"app": "test"}});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        let created = self.post("/api/v1/namespaces/default/pods", pod).await;
+        created["metadata"]["uid"]
+            .as_str()
+            .expect("a UID")
+            .to_owned()
+    }
+
+    pub async fn until_phase(&self, name: &str, phase: &str) -> Value {
+        self.until(&pod_path(name), phase, |pod| {
+            pod["status"]["phase"] == phase
+        })
+        .await
+    }
+
+    /// An allocated claim, reserved for a pod.
+    pub async fn claim(&self, name: &str, device: &str) {
+        let claims = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+        let request = json!({"name": "r", "exactly": {"deviceClassName": "test"}});
+        let body = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}});
+        self.post(claims, body).await;
+        let result = json!({"request": "r", "driver": DRIVER, "pool": "n1", "device": device});
+        let status = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
+        let path = format!("{claims}/{name}/status");
+        self.call(Method::PATCH, &path, Some(status))
+            .await
+            .expect("an allocation");
+    }
+
+    pub async fn reserve(&self, claim: &str, pod: &str, uid: &str) {
+        let path =
+            format!("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim}/status");
+        let status =
+            json!({"status": {"reservedFor": [{"resource": "pods", "name": pod, "uid": uid}]}});
+        self.call(Method::PATCH, &path, Some(status))
+            .await
+            .expect("a reservation");
+    }
+
+    /// The text of a container's log.
+    pub fn log(&self, pod: &str, container: &str, attempt: u32) -> String {
+        let logs = std::fs::read_dir(self.root().join("logs"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let prefix = format!("default_{pod}_");
+        let directory = logs.map(|entry| entry.path()).find(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(&prefix))
+        });
+        let file = directory.map(|path| path.join(container).join(format!("{attempt}.log")));
+        let text = file
+            .and_then(|file| std::fs::read_to_string(file).ok())
+            .unwrap_or_default();
+        text.lines()
+            .filter_map(|line| line.splitn(4, ' ').nth(3))
+            .map(|line| format!("{line}\n"))
+            .collect()
+    }
+
+    pub async fn until_event(&self, pod: &str, reason: &str) -> String {
+        let path = "/api/v1/namespaces/default/events";
+        let of = |events: &Value| {
+            let items = events["items"].as_array().cloned().unwrap_or_default();
+            items
+                .into_iter()
+                .find(|event| event["reason"] == reason && event["involvedObject"]["name"] == pod)
+        };
+        let events = self
+            .until(path, reason, |events| of(events).is_some())
+            .await;
+        of(&events)
+            .and_then(|event| event["message"].as_str().map(str::to_owned))
+            .unwrap_or_default()
+    }
+
+    pub fn checkpoint(&self) -> String {
+        std::fs::read_to_string(self.root().join("dra_manager_state")).unwrap_or_default()
+    }
+
+    /// A driver with devices `a` and `b`.
+    pub async fn driver(&self) -> (Plugin, Arc<Calls>) {
+        let calls = Arc::new(Calls::default());
+        let plugin = Plugin::builder(DRIVER, Recording(Arc::clone(&calls)))
+            .client(self.client.clone())
+            .node_name("n1")
+            .kubelet_dir(self.root())
+            .cdi_dir(self.cdi())
+            .cdi_kind("test.example.com/device")
+            .start()
+            .await
+            .expect("a driver");
+        let devices = ["a", "b"].map(|name| Device {
+            name: name.into(),
+            ..Device::default()
+        });
+        plugin
+            .publish(Resources::pool("n1", Pool::new(devices)))
+            .expect("a node name");
+        let mut status = plugin.registration();
+        let registered =
+            status.wait_for(|status| status.as_ref().is_some_and(|status| status.registered));
+        tokio::time::timeout(PATIENCE, registered)
+            .await
+            .expect("a registration")
+            .expect("a running plugin");
+        (plugin, calls)
+    }
+
+    pub fn cdi(&self) -> PathBuf {
+        self.root().join("cdi")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Containers outlive agents; these must not outlive the test.
+        for entry in std::fs::read_dir(self.root().join("containers"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let state = std::fs::read(entry.path().join("state.json")).unwrap_or_default();
+            let state: Value = serde_json::from_slice(&state).unwrap_or_default();
+            if let Some(pid) = state["shim"]
+                .as_i64()
+                .and_then(|pid| rustix::process::Pid::from_raw(pid as i32))
+            {
+                if !entry.path().join("exit.json").exists() {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
+    }
+}
+
+pub fn pod_path(name: &str) -> String {
+    format!("/api/v1/namespaces/default/pods/{name}")
+}
+
+/// A container that runs a shell script.
+pub fn shell(script: &str) -> Value {
+    json!({"name": "c", "image": "none", "command": ["sh", "-c", script]})
+}
+
+/// What a driver was asked to do.
+#[derive(Default)]
+pub struct Calls {
+    pub log: Mutex<Vec<String>>,
+    pub broken: AtomicBool,
+}
+
+struct Recording(Arc<Calls>);
+
+impl Driver for Recording {
+    async fn prepare(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
+        if self.0.broken.load(Ordering::Relaxed) {
+            return Err("the device is on fire".into());
+        }
+        self.0
+            .log
+            .lock()
+            .unwrap()
+            .push(format!("prepare {}", claim.reference()));
+        let device = |result| {
+            let env = vec![format!(
+                "DEVICE={}",
+                claim.results(DRIVER).next().unwrap().device
+            )];
+            PreparedDevice::from_result(result).edits(ContainerEdits {
+                env,
+                ..Default::default()
+            })
+        };
+        Ok(claim.results(DRIVER).map(device).collect())
+    }
+
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
+        self.0
+            .log
+            .lock()
+            .unwrap()
+            .push(format!("unprepare {claim}"));
+        Ok(())
+    }
+}
