@@ -65,6 +65,7 @@ pub async fn reflect<K, F>(
             watch(&api, fields.as_deref(), from, &sink).await
         };
         let outcome = tokio::select! {
+            biased;
             () = shutdown.cancelled() => return,
             outcome = step => outcome,
         };
@@ -81,6 +82,7 @@ pub async fn reflect<K, F>(
                     .min(RETRY_MAX);
                 tracing::warn!(url = api.resource_url(), %error, ?pause, "watch failed");
                 tokio::select! {
+                    biased;
                     () = shutdown.cancelled() => return,
                     () = tokio::time::sleep(pause) => {}
                 }

@@ -154,6 +154,7 @@ impl Writer {
         let shutdown = self.shutdown.clone();
         tokio::spawn(async move {
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => {}
                 () = work(self) => {}
             }

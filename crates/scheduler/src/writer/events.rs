@@ -131,6 +131,7 @@ async fn write(client: Client, mut notes: Receiver<Note>, shutdown: Cancellation
     let permits = Arc::new(Semaphore::new(PARALLEL));
     loop {
         let note = tokio::select! {
+            biased;
             () = shutdown.cancelled() => return,
             note = notes.recv() => note,
         };
