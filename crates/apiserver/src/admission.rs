@@ -93,10 +93,8 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
     if (creates_pod || changes_pod) && enabled(core, "DefaultTolerationSeconds") {
         pods::default_tolerations(object);
     }
-    if creates_pod {
-        if enabled(core, "RuntimeClass") {
-            pods::runtime_class(core, attributes, object).await?;
-        }
+    if creates_pod && enabled(core, "RuntimeClass") {
+        pods::runtime_class(core, attributes, object).await?;
     }
     Ok(())
 }

@@ -245,7 +245,7 @@ pub fn resource(object: &Value) -> Resource {
     let plural = text(names, "plural").to_owned();
     let kind = text(names, "kind").to_owned();
     let mut versions: Vec<&Value> = definition::versions(object).iter().collect();
-    versions.sort_by(|a, b| priority(text(b, "name")).cmp(&priority(text(a, "name"))));
+    versions.sort_by_key(|version| std::cmp::Reverse(priority(text(version, "name"))));
     let words = |list: &[&str]| {
         list.iter()
             .map(|word| (*word).to_owned())

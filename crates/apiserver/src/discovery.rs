@@ -142,7 +142,7 @@ pub fn versions(registry: &Registry, group: &str) -> Vec<String> {
             }
         }
     }
-    names.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+    names.sort_by_key(|name| std::cmp::Reverse(version_rank(name)));
     names
 }
 

@@ -192,7 +192,7 @@ fn entry(bytes: &[u8], element: &Type, depth: usize) -> Result<(String, Value), 
 }
 
 /// First bytes field of a wrapper message.
-fn inner<'a>(bytes: &'a [u8], wanted: u64) -> Result<&'a [u8], Error> {
+fn inner(bytes: &[u8], wanted: u64) -> Result<&[u8], Error> {
     Ok(fields(bytes)?
         .into_iter()
         .find_map(|(number, wire)| match wire {

@@ -89,9 +89,12 @@ impl RequestInfo {
         {
             info.namespace = namespace.clone();
             // `namespaces/x` and `namespaces/x/status` are about the namespace itself.
-            if !tail.is_empty()
-                && !(tail.len() == 1 && NAMESPACE_SUBRESOURCES.contains(&tail[0].as_str()))
-            {
+            let about_namespace = match tail {
+                [] => true,
+                [one] => NAMESPACE_SUBRESOURCES.contains(&one.as_str()),
+                _ => false,
+            };
+            if !about_namespace {
                 rest = tail;
             }
         }

@@ -65,10 +65,13 @@ pub struct Column {
     pub priority: i64,
 }
 
+/// Makes the cells of a row.
+type Row = Box<dyn Fn(&Value) -> Vec<Value>>;
+
 /// The columns of a resource and how a row is made.
 struct Layout {
     columns: Vec<Column>,
-    row: Box<dyn Fn(&Value) -> Vec<Value>>,
+    row: Row,
     /// Upstream's default printer leaves the rows of an empty list null.
     null_when_empty: bool,
 }

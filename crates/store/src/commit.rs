@@ -20,6 +20,9 @@ pub(crate) struct Job {
     pub answer: oneshot::Sender<Answer>,
 }
 
+/// What the writes of a group leave in a collection under a key, before it is durable.
+type Pending = FxHashMap<(Arc<str>, Arc<str>), Option<Arc<Entry>>>;
+
 /// Longest collection name or key: the record has 16 bits for it.
 const MAX_NAME: usize = u16::MAX as usize;
 
@@ -65,7 +68,7 @@ impl Committer {
     fn decide(&self, writes: Vec<Write>, records: &mut Vec<Record>) -> Vec<Answer> {
         let state = self.state.read();
         let mut revision = state.revision;
-        let mut pending: FxHashMap<(Arc<str>, Arc<str>), Option<Arc<Entry>>> = FxHashMap::default();
+        let mut pending = Pending::default();
         writes
             .into_iter()
             .map(|write| {

@@ -37,7 +37,7 @@ fn versions_are_ordered_as_clients_prefer_them() {
         "v3beta1",
         "bar",
     ];
-    names.sort_by(|a, b| priority(b).cmp(&priority(a)));
+    names.sort_by_key(|name| std::cmp::Reverse(priority(name)));
     assert_eq!(
         names,
         [

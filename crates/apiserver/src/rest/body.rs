@@ -48,7 +48,7 @@ impl Call<'_> {
                     "the body of the request was in an unknown format - accepted media types include: {}",
                     crate::negotiate::RESOURCE_TYPES
                 );
-                let _ = other;
+                tracing::debug!(media_type = other, "unknown body type");
                 return Err(Status::unsupported_media_type(message).into());
             }
         };

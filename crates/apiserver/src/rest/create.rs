@@ -56,17 +56,13 @@ impl Call<'_> {
     pub(super) fn check_namespace(&self, object: &mut Value) -> Result<()> {
         let sent = meta(object, "namespace").to_owned();
         if !self.resource.namespaced {
-            if !sent.is_empty() && !self.resource.is("", "namespaces") {
-                let message = "namespace is not allowed on this type";
-                let _ = message;
-            }
             metadata_mut(object).remove("namespace");
             return Ok(());
         }
         if !sent.is_empty() && sent != self.namespace() {
-            return Err(ApiError::bad_request(format!(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )));
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         metadata_mut(object).insert("namespace".to_owned(), self.namespace().into());
         Ok(())

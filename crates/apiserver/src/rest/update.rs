@@ -52,7 +52,6 @@ fn creates_on_update(call: &Call<'_>) -> bool {
 impl Call<'_> {
     /// The object in the body of an update; its name must be that of the path.
     pub(super) fn object_for_update(&self, bytes: &[u8]) -> Result<Value> {
-        let _ = body::content_type(self);
         let mut object = self.object(bytes)?;
         self.check_name(&object)?;
         self.check_namespace(&mut object)?;

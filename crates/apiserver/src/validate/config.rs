@@ -74,18 +74,17 @@ pub(super) fn secret(object: &Value, errors: &mut ErrorList) {
     }
     let has = |key: &str| object["data"].get(key).is_some();
     match text(object, "type") {
-        "kubernetes.io/service-account-token" => {
+        "kubernetes.io/service-account-token"
             if text(
                 &object["metadata"]["annotations"],
                 "kubernetes.io/service-account.name",
             )
-            .is_empty()
-            {
-                let at = Path::new("metadata")
-                    .child("annotations")
-                    .key("kubernetes.io/service-account.name");
-                errors.push(Error::required(&at, ""));
-            }
+            .is_empty() =>
+        {
+            let at = Path::new("metadata")
+                .child("annotations")
+                .key("kubernetes.io/service-account.name");
+            errors.push(Error::required(&at, ""));
         }
         "kubernetes.io/dockercfg" if !has(".dockercfg") => {
             errors.push(Error::required(&path.key(".dockercfg"), ""));
