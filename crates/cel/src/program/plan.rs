@@ -332,7 +332,7 @@ impl Planner<'_> {
         Ok(match (&**function, nodes.len()) {
             ("_&&_", 2) => Node::And(two(nodes)?),
             ("_||_", 2) => Node::Or(two(nodes)?),
-            ("_==_", 2) => equality(two(nodes)?),
+            ("_==_", 2) => equality(*two(nodes)?),
             ("_!=_", 2) => Node::NotEqual(two(nodes)?),
             ("or", 2) if overload.is_empty() || overload == "optional_or_optional" => {
                 Node::OptionalOr(two(nodes)?)
@@ -483,8 +483,8 @@ fn precompute(name: &str, function: Function, args: &[Node], rule: Rule) -> Plan
     Ok(Some(Node::Folded(result, cost)))
 }
 
-fn equality(sides: Box<[Node; 2]>) -> Node {
-    match *sides {
+fn equality(sides: [Node; 2]) -> Node {
+    match sides {
         [node, Node::Const(Value::String(text))] => {
             Node::EqualText(Box::new((node, Text::new(&text, false))))
         }
