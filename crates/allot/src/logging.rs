@@ -35,10 +35,11 @@ pub fn init(args: &Args, default: &str) {
         Some(2..=4) => "debug",
         Some(_) => "trace",
     };
-    // Below our own crates only what goes wrong is of interest.
+    // Below our own crates only what goes wrong is of interest; what the client logs as an error is
+    // an answer that its caller handles.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new(format!(
-            "{level},h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
+            "{level},kube_client=off,h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
         ))
     });
     let builder = tracing_subscriber::fmt()

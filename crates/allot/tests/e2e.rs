@@ -1,0 +1,15 @@
+//! Drives the real binary: real processes, sockets and files. kubectl is used where it is
+//! installed.
+
+#[path = "e2e/crash.rs"]
+mod crash;
+#[path = "e2e/examples.rs"]
+mod examples;
+#[path = "e2e/harness.rs"]
+mod harness;
+#[path = "e2e/input.rs"]
+mod input;
+#[path = "e2e/kubectl.rs"]
+mod kubectl;
+#[path = "e2e/scarcity.rs"]
+mod scarcity;

@@ -1,0 +1,104 @@
+//! The process is killed at any moment: nothing that was acknowledged is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+
+use super::harness::{Up, directory, example};
+
+const KILLS: u64 = 20;
+
+/// Pods that run all the time; each holds a GPU.
+const PODS: usize = 4;
+
+/// Writes until the server is gone; records what was acknowledged.
+async fn write(client: Client, acknowledged: Arc<Mutex<BTreeSet<String>>>, next: Arc<AtomicUsize>) {
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    loop {
+        let name = format!("map-{}", next.fetch_add(1, Ordering::Relaxed));
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.clone());
+        map.data = Some(BTreeMap::from([("name".to_owned(), name.clone())]));
+        if maps.create(&PostParams::default(), &map).await.is_err() {
+            return;
+        }
+        acknowledged.lock().insert(name);
+    }
+}
+
+/// Every device is in at most one claim.
+async fn no_device_twice(client: &Client) {
+    let claims: Api<ResourceClaim> = Api::all(client.clone());
+    let mut holders = BTreeMap::new();
+    for claim in claims
+        .list(&ListParams::default())
+        .await
+        .expect("claims")
+        .items
+    {
+        let name = claim.metadata.name.unwrap_or_default();
+        let allocation = claim.status.and_then(|status| status.allocation);
+        let results = allocation.and_then(|allocation| allocation.devices?.results);
+        for result in results.into_iter().flatten() {
+            let device = (result.driver, result.pool, result.device);
+            if let Some(other) = holders.insert(device.clone(), name.clone()) {
+                panic!("{device:?} is in {other} and {name}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_kills_under_load_lose_nothing() {
+    let directory = directory();
+    let acknowledged = Arc::new(Mutex::new(BTreeSet::new()));
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut up = Up::start(directory.path(), &[]).await;
+    up.create(&example("example_resourceclaimtemplate.yaml"))
+        .await;
+    let pod = example("example_claim_po.yaml");
+    for index in 0..PODS {
+        up.create(&pod.replace("name: example-claim", &format!("name: pod-{index}")))
+            .await;
+    }
+    for kill in 0..KILLS {
+        let writers: Vec<_> = (0..4)
+            .map(|_| tokio::spawn(write(up.client.clone(), acknowledged.clone(), next.clone())))
+            .collect();
+        // Moments all over the first half second, the same ones in every run.
+        tokio::time::sleep(Duration::from_millis(kill * 131 % 500)).await;
+        up.kill();
+        for writer in writers {
+            writer.await.expect("writers stop by themselves");
+        }
+        up = Up::start(directory.path(), &[]).await;
+        let maps: Api<ConfigMap> = Api::default_namespaced(up.client.clone());
+        let stored = maps.list(&ListParams::default()).await.expect("maps").items;
+        let stored: BTreeSet<_> = stored
+            .into_iter()
+            .filter_map(|map| map.metadata.name)
+            .collect();
+        let lost: Vec<_> = acknowledged.lock().difference(&stored).cloned().collect();
+        assert!(lost.is_empty(), "kill {kill} lost {lost:?}");
+        no_device_twice(&up.client).await;
+    }
+    assert!(acknowledged.lock().len() > 100, "the load was a load");
+    for index in 0..PODS {
+        let name = format!("pod-{index}");
+        up.running(&name).await;
+        assert_eq!(
+            up.gpus(&name, "ctr").await.len(),
+            1,
+            "{name} still sees its GPU"
+        );
+    }
+    no_device_twice(&up.client).await;
+    assert!(up.stop());
+}

@@ -1,0 +1,173 @@
+//! Every manifest of `examples/` does what its first lines say.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, LogParams};
+use kube::runtime::wait::{await_condition, conditions};
+
+use super::harness::{PATIENCE, Up, example};
+
+/// Starts a cluster in memory and creates what examples hold.
+async fn with(files: &[&str]) -> Up {
+    let up = Up::in_memory().await;
+    for file in files {
+        up.create(&example(file)).await;
+    }
+    up
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_gets_the_gpu_of_its_template_and_gives_it_back() {
+    let up = with(&[
+        "example_resourceclaimtemplate.yaml",
+        "example_claim_po.yaml",
+    ])
+    .await;
+    up.running("example-claim").await;
+    let claims: Api<ResourceClaim> = Api::default_namespaced(up.client.clone());
+    let listed = claims
+        .list(&ListParams::default())
+        .await
+        .expect("claims")
+        .items;
+    let [claim] = listed.as_slice() else {
+        panic!("one claim, not {listed:#?}");
+    };
+    let name = claim.metadata.name.clone().expect("a name");
+    assert!(name.starts_with("example-claim-example-"), "{name}");
+    assert_eq!(
+        claim.metadata.owner_references.as_ref().map(Vec::len),
+        Some(1)
+    );
+
+    let seen = up.gpus("example-claim", "ctr").await;
+    let status = claim.status.clone().expect("allocated");
+    let result = &status
+        .allocation
+        .expect("allocated")
+        .devices
+        .expect("devices")
+        .results
+        .expect("results")[0];
+    assert_eq!(seen, [result.device.clone()]);
+    let log = up
+        .pods()
+        .logs("example-claim", &LogParams::default())
+        .await
+        .expect("log");
+    assert!(log.contains(&result.device), "{log}");
+
+    up.pods()
+        .delete("example-claim", &DeleteParams::default())
+        .await
+        .expect("deleted");
+    let uid = claim.metadata.uid.clone().expect("a uid");
+    let gone = await_condition(claims, &name, conditions::is_deleted(&uid));
+    tokio::time::timeout(PATIENCE, gone)
+        .await
+        .expect("in time")
+        .expect("gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn containers_of_a_pod_share_a_time_sliced_gpu() {
+    let up = with(&["shared-by-containers.yaml"]).await;
+    up.running("shared-by-containers").await;
+    let first = up.gpus("shared-by-containers", "ctr0").await;
+    assert_eq!(first.len(), 1);
+    assert_eq!(first, up.gpus("shared-by-containers", "ctr1").await);
+    let environment = up.exec("shared-by-containers", "ctr0", &["printenv"]).await;
+    assert!(
+        environment.contains("_SHARING_STRATEGY=TimeSlicing"),
+        "{environment}"
+    );
+    assert!(
+        environment.contains("_TIMESLICE_INTERVAL=Long"),
+        "{environment}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_share_a_claim_and_the_last_one_releases_it() {
+    let up = with(&["shared-by-pods.yaml"]).await;
+    up.running("shared-by-pods-0").await;
+    up.running("shared-by-pods-1").await;
+    let gpu = up.gpus("shared-by-pods-0", "ctr").await;
+    assert_eq!(gpu, up.gpus("shared-by-pods-1", "ctr").await);
+
+    let claims: Api<ResourceClaim> = Api::default_namespaced(up.client.clone());
+    for (pod, left) in [("shared-by-pods-0", 1), ("shared-by-pods-1", 0)] {
+        up.pods()
+            .delete(pod, &DeleteParams::default())
+            .await
+            .expect("deleted");
+        let reserved = move |claim: Option<&ResourceClaim>| {
+            let status = claim.and_then(|claim| claim.status.as_ref());
+            let users = status.and_then(|status| status.reserved_for.as_ref());
+            users.map_or(0, Vec::len) == left
+        };
+        let released = await_condition(claims.clone(), "one-gpu", reserved);
+        tokio::time::timeout(PATIENCE, released)
+            .await
+            .expect("in time")
+            .expect("watch");
+    }
+    let free = |claim: Option<&ResourceClaim>| {
+        claim.is_some_and(|claim| {
+            claim
+                .status
+                .as_ref()
+                .is_none_or(|status| status.allocation.is_none())
+        })
+    };
+    let freed = await_condition(claims, "one-gpu", free);
+    tokio::time::timeout(PATIENCE, freed)
+        .await
+        .expect("in time")
+        .expect("watch");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_container_sees_the_device_of_its_request() {
+    let up = with(&["two-requests.yaml"]).await;
+    up.running("two-requests").await;
+    let first = up.gpus("two-requests", "ctr0").await;
+    let second = up.gpus("two-requests", "ctr1").await;
+    assert_eq!((first.len(), second.len()), (1, 1));
+    assert_ne!(first, second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expression_picks_the_device() {
+    let up = with(&["cel-selector.yaml"]).await;
+    up.running("cel-selector").await;
+    assert_eq!(up.gpus("cel-selector", "ctr").await, ["gpu-5"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_get_a_device_each() {
+    let up = with(&["deployment.yaml"]).await;
+    let deployments: Api<Deployment> = Api::default_namespaced(up.client.clone());
+    let available = |deployment: Option<&Deployment>| {
+        let status = deployment.and_then(|deployment| deployment.status.as_ref());
+        status.and_then(|status| status.available_replicas) == Some(2)
+    };
+    let available = await_condition(deployments, "gpu-workers", available);
+    tokio::time::timeout(PATIENCE, available)
+        .await
+        .expect("in time")
+        .expect("watch");
+    let pods = up
+        .pods()
+        .list(&ListParams::default().labels("app=gpu-workers"))
+        .await
+        .expect("pods");
+    let mut seen = Vec::new();
+    for pod in pods.items {
+        seen.extend(up.gpus(&pod.metadata.name.expect("a name"), "worker").await);
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 2, "two different GPUs: {seen:?}");
+}

@@ -1,0 +1,202 @@
+//! A cluster of the real binary, and how tests look at it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{AttachParams, DynamicObject, GroupVersionKind, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{Condition, await_condition, conditions};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+
+/// How long anything may take before a test fails.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary under test.
+pub const ALLOT: &str = env!("CARGO_BIN_EXE_allot");
+
+/// A running `allot up`. Stopped when dropped.
+pub struct Up {
+    child: Child,
+    pub kubeconfig: PathBuf,
+    pub client: Client,
+}
+
+impl Up {
+    /// Starts a cluster that keeps nothing.
+    pub async fn in_memory() -> Self {
+        Self::launch(&["--in-memory"]).await
+    }
+
+    /// Starts on a directory.
+    pub async fn start(directory: &Path, flags: &[&str]) -> Self {
+        let directory = directory.to_str().expect("UTF-8");
+        let mut arguments = vec!["--data-dir", directory];
+        arguments.extend(flags);
+        Self::launch(&arguments).await
+    }
+
+    /// Starts and waits for the line that says it is ready.
+    async fn launch(flags: &[&str]) -> Self {
+        let mut child = Command::new(ALLOT)
+            .args(["up", "--listen", "127.0.0.1:0"])
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stdout = child.stdout.take().expect("piped");
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let line = tokio::task::spawn_blocking(move || receiver.recv_timeout(PATIENCE))
+            .await
+            .expect("no panic")
+            .expect("a line that says ready");
+        let (_, kubeconfig) = line
+            .split_once("KUBECONFIG=")
+            .unwrap_or_else(|| panic!("unexpected first line {line:?}"));
+        let kubeconfig = PathBuf::from(kubeconfig);
+        let client = client(&kubeconfig).await;
+        Self {
+            child,
+            kubeconfig,
+            client,
+        }
+    }
+
+    /// Ends the process at once, as a power failure of the process would.
+    pub fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("waited");
+    }
+
+    /// Asks the process to stop, and returns whether it said it did well.
+    pub fn stop(mut self) -> bool {
+        self.terminate();
+        self.child.wait().expect("waited").success()
+    }
+
+    fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+    }
+
+    /// Creates the objects of a manifest.
+    pub async fn create(&self, manifest: &str) {
+        for object in objects(manifest) {
+            let kind =
+                GroupVersionKind::try_from(object.types.as_ref().expect("a kind")).expect("kind");
+            let (resource, _) = kube::discovery::pinned_kind(&self.client, &kind)
+                .await
+                .expect("served");
+            let api = Api::<DynamicObject>::default_namespaced_with(self.client.clone(), &resource);
+            api.create(&PostParams::default(), &object)
+                .await
+                .expect("created");
+        }
+    }
+
+    /// The pods of the default namespace.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    /// Waits until a pod runs.
+    pub async fn running(&self, pod: &str) {
+        self.until(pod, "run", conditions::is_pod_running()).await;
+    }
+
+    /// Waits until a pod fulfils a condition.
+    pub async fn until(&self, pod: &str, what: &str, condition: impl Condition<Pod>) {
+        let done = await_condition(self.pods(), pod, condition);
+        match tokio::time::timeout(PATIENCE, done).await {
+            Ok(result) => drop(result.expect("watch")),
+            Err(_) => panic!(
+                "{pod} did not {what}: {:#?}",
+                self.pods().get_opt(pod).await
+            ),
+        }
+    }
+
+    /// The GPUs that a container sees, by their environment.
+    pub async fn gpus(&self, pod: &str, container: &str) -> Vec<String> {
+        let environment = self.exec(pod, container, &["printenv"]).await;
+        let mut gpus: Vec<_> = environment
+            .lines()
+            .filter_map(|line| line.strip_prefix("GPU_DEVICE_")?.split_once('='))
+            .filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()))
+            .map(|(_, device)| device.to_owned())
+            .collect();
+        gpus.sort();
+        gpus
+    }
+
+    /// Standard output of a command in a container.
+    pub async fn exec(&self, pod: &str, container: &str, command: &[&str]) -> String {
+        let params = AttachParams::default().container(container).stderr(false);
+        let mut process = self
+            .pods()
+            .exec(pod, command.iter().copied(), &params)
+            .await
+            .expect("exec");
+        let mut output = String::new();
+        let mut stdout = process.stdout().expect("piped");
+        stdout.read_to_string(&mut output).await.expect("UTF-8");
+        process.join().await.expect("ended");
+        output
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.terminate();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A client of a kubeconfig.
+async fn client(kubeconfig: &Path) -> Client {
+    let config = Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(config, &options)
+        .await
+        .expect("config");
+    Client::try_from(config).expect("client")
+}
+
+/// The objects of a manifest.
+pub fn objects(manifest: &str) -> Vec<DynamicObject> {
+    serde_saphyr::from_multiple::<Value>(manifest)
+        .expect("YAML")
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .map(|document| serde_json::from_value(document).expect("an object"))
+        .collect()
+}
+
+/// A directory with a path short enough for sockets.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("allot")
+        .tempdir_in("/tmp")
+        .expect("temporary directory")
+}
+
+/// A manifest of `examples/`.
+pub fn example(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../examples")
+        .join(file);
+    std::fs::read_to_string(path).expect("an example")
+}

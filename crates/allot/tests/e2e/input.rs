@@ -1,0 +1,103 @@
+//! Wrong input gets one clear line and a failure, never a panic.
+
+use std::process::{Command, Output, Stdio};
+
+use super::harness::{ALLOT, Up, directory};
+
+fn allot(arguments: &[&str]) -> Output {
+    Command::new(ALLOT)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary starts")
+}
+
+/// The command fails and says `expected` on standard error.
+fn refused(arguments: &[&str], expected: &str) {
+    let output = allot(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{arguments:?} should fail");
+    assert!(error.contains(expected), "{arguments:?}: {error}");
+    assert!(!error.contains("panicked"), "{arguments:?}: {error}");
+}
+
+#[test]
+fn unknown_flags_and_values_are_named() {
+    refused(&["up", "--frobnicate"], "--frobnicate");
+    refused(&["up", "--runtime", "magic"], "magic");
+    refused(
+        &["up", "--in-memory", "--feature-gates", "NoSuchGate=true"],
+        "NoSuchGate",
+    );
+    refused(&["up", "--in-memory", "--emulated-version", "1.2"], "1.2");
+    refused(
+        &["up", "--in-memory", "--controllers", "nonsense"],
+        "nonsense",
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    refused(&["up", "--in-memory", "--listen", &address], &address);
+}
+
+#[test]
+fn a_directory_that_cannot_be_is_named() {
+    refused(
+        &["up", "--listen", "127.0.0.1:0", "--data-dir", "/dev/null/x"],
+        "/dev/null/x",
+    );
+}
+
+#[test]
+fn a_corrupt_store_is_named_with_the_way_to_check_it() {
+    let directory = directory();
+    let path = directory.path().to_str().expect("UTF-8");
+    std::fs::write(directory.path().join("store.redb"), b"this is no store").expect("written");
+    refused(
+        &["up", "--listen", "127.0.0.1:0", "--data-dir", path],
+        "store.redb",
+    );
+    refused(
+        &["up", "--listen", "127.0.0.1:0", "--data-dir", path],
+        "allot store check",
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_on_a_directory_is_refused() {
+    let directory = directory();
+    let up = Up::start(directory.path(), &["--nodes", "0", "--no-driver"]).await;
+    let path = directory.path().to_str().expect("UTF-8").to_owned();
+    let second = tokio::task::spawn_blocking(move || {
+        refused(
+            &["up", "--listen", "127.0.0.1:0", "--data-dir", &path],
+            "in use",
+        );
+    });
+    second.await.expect("refused");
+    assert!(up.stop(), "the first stops cleanly");
+}
+
+#[test]
+fn every_command_has_help_and_shells_complete() {
+    for command in [
+        "up",
+        "demo",
+        "apiserver",
+        "scheduler",
+        "controllers",
+        "node",
+        "driver",
+        "allocate",
+        "cel",
+        "store",
+        "bench",
+    ] {
+        assert!(allot(&[command, "--help"]).status.success(), "{command}");
+    }
+    let script = allot(&["completion", "bash"]);
+    assert!(String::from_utf8_lossy(&script.stdout).contains("_allot"));
+}

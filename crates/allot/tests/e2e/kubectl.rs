@@ -1,0 +1,112 @@
+//! What a user types, with the real kubectl where it is installed.
+
+use std::process::{Command, Stdio};
+
+use super::harness::Up;
+
+/// Runs kubectl in `examples/` and returns what it printed; it must succeed.
+async fn kubectl(up: &Up, line: &str) -> String {
+    let mut command = Command::new("kubectl");
+    command
+        .args(line.split_whitespace())
+        .env("KUBECONFIG", &up.kubeconfig)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
+        .stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output())
+        .await
+        .expect("no panic")
+        .expect("kubectl runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "kubectl {line}: {text}{error}");
+    text
+}
+
+/// Lines with runs of spaces folded, and without the last column.
+fn cells(text: &str) -> Vec<Vec<String>> {
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+    text.lines().map(words).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_seed_s_session_works_as_printed() {
+    if Command::new("kubectl")
+        .arg("version")
+        .arg("--client")
+        .output()
+        .is_err()
+    {
+        eprintln!("skipped: kubectl is not installed");
+        return;
+    }
+    let up = Up::in_memory().await;
+    let slices = cells(&kubectl(&up, "get resourceslices").await);
+    assert_eq!(slices[0], ["NAME", "NODE", "DRIVER", "POOL", "AGE"]);
+    assert!(
+        slices[1][0].starts_with("node-0-gpu.example.com-"),
+        "{slices:?}"
+    );
+    assert_eq!(slices[1][1..4], ["node-0", "gpu.example.com", "node-0"]);
+    let classes = cells(&kubectl(&up, "get deviceclasses").await);
+    assert_eq!(
+        (&classes[0][0], &classes[1][0]),
+        (&"NAME".into(), &"gpu.example.com".into())
+    );
+    let description = kubectl(&up, &format!("describe resourceslice {}", slices[1][0])).await;
+    for expected in ["LATEST-GPU-MODEL", "80Gi", "gpu-7", "1.0.0"] {
+        assert!(
+            description.contains(expected),
+            "{expected} in {description}"
+        );
+    }
+
+    let applied = kubectl(&up, "apply -f example_resourceclaimtemplate.yaml").await;
+    assert_eq!(
+        applied,
+        "resourceclaimtemplate.resource.k8s.io/example created\n"
+    );
+    assert_eq!(
+        kubectl(&up, "apply -f example_claim_po.yaml").await,
+        "pod/example-claim created\n"
+    );
+    kubectl(
+        &up,
+        "wait --for=condition=Ready pod/example-claim --timeout=60s",
+    )
+    .await;
+    let claims = cells(&kubectl(&up, "get resourceclaim").await);
+    assert_eq!(claims[0], ["NAME", "STATE", "AGE"]);
+    assert_eq!(claims[1][1], "allocated,reserved");
+    let environment = kubectl(&up, "exec example-claim -- printenv").await;
+    assert!(environment.contains("GPU_DEVICE_0=gpu-"), "{environment}");
+    assert!(
+        kubectl(&up, "logs example-claim")
+            .await
+            .contains("GPU_DEVICE_0=")
+    );
+    assert!(
+        kubectl(&up, "describe pod example-claim")
+            .await
+            .contains("example-claim")
+    );
+    let again = kubectl(&up, "apply -f example_claim_po.yaml").await;
+    assert_eq!(again, "pod/example-claim unchanged\n");
+    assert_eq!(
+        kubectl(&up, "delete -f example_claim_po.yaml").await,
+        "pod \"example-claim\" deleted\n"
+    );
+    kubectl(&up, "wait --for=delete resourceclaim --all --timeout=60s").await;
+
+    let deleted = kubectl(
+        &up,
+        "delete resourceslice --field-selector spec.driver=gpu.example.com",
+    )
+    .await;
+    assert_eq!(
+        deleted,
+        format!(
+            "resourceslice.resource.k8s.io \"{}\" deleted\n",
+            slices[1][0]
+        )
+    );
+}
