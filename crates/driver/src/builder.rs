@@ -249,15 +249,15 @@ impl<D: Driver> Builder<D> {
         let mut tasks = JoinSet::new();
         let mut services = Services::new();
         if self.v1 {
-            services = services.add(DraPluginServer::new(ServiceV1(Arc::clone(&core))));
+            services = services.with(DraPluginServer::new(ServiceV1(Arc::clone(&core))));
         }
         if self.v1beta1 {
-            services = services.add(DraPluginServerV1beta1::new(ServiceV1beta1(Arc::clone(
+            services = services.with(DraPluginServerV1beta1::new(ServiceV1beta1(Arc::clone(
                 &core,
             ))));
         }
         if let Some(source) = health {
-            services = services.add(DraResourceHealthServer::new(HealthService { source }));
+            services = services.with(DraResourceHealthServer::new(HealthService { source }));
         }
         let bind = |path: &Path| {
             Incoming::bind(path).map_err(|source| Error::Io {
@@ -288,7 +288,7 @@ impl<D: Driver> Builder<D> {
         let incoming = bind(&registrar_socket)?;
         let stopped = stop.clone().cancelled_owned();
         tasks.spawn(async move {
-            let services = Services::new().add(RegistrationServer::new(registrar));
+            let services = Services::new().with(RegistrationServer::new(registrar));
             let result = services.serve(incoming, stopped).await;
             result.map_err(|source| Error::Serve {
                 what: "registrar gRPC server",

@@ -15,9 +15,6 @@ use crate::checkpoint::{Checkpoint, Entry};
 use crate::claim::{Claim, ClaimRef, PreparedDevice, base_request};
 use crate::error::{Error, Failure};
 
-#[cfg(test)]
-mod tests;
-
 /// Where and under which kind CDI devices are written.
 #[derive(Debug, Clone)]
 pub(crate) struct Cdi {

@@ -250,7 +250,7 @@ impl Claims {
                 .collect();
             found.push((info.clone(), devices));
         }
-        for (name, requests) in extended_requests(pod, container) {
+        if let Some((name, requests)) = extended_requests(pod, container) {
             let info = cache.get(&(namespace.clone(), name.clone())).ok_or_else(|| {
                 format!("internal error: unable to get claim info for ResourceClaim {name} in namespace {namespace}")
             })?;

@@ -40,8 +40,6 @@ pub(crate) struct Plugin {
     pub(crate) endpoint: PathBuf,
     pub(crate) service: Service,
     pub(crate) channel: Channel,
-    /// Advertised the health service.
-    pub(crate) health: bool,
     connected: AtomicBool,
     /// Ends its background tasks.
     gone: tokio_util::sync::CancellationToken,
@@ -266,10 +264,6 @@ async fn accept(socket: &Path, info: PluginInfo, plugins: &Plugins) -> Result<Ar
         channel: transport::connect_lazy(&endpoint),
         endpoint,
         service,
-        health: info
-            .supported_versions
-            .iter()
-            .any(|name| name == service_name::HEALTH_V1ALPHA1),
         connected: AtomicBool::new(true),
         gone: tokio_util::sync::CancellationToken::new(),
     });

@@ -29,8 +29,8 @@ pub(crate) fn serve(node: Arc<Node>) -> Result<impl Future<Output = ()> + Send, 
     let alpha =
         v1alpha1::pod_resources_lister_server::PodResourcesListerServer::new(lister.clone());
     let services = Services::new()
-        .add(PodResourcesListerServer::new(lister))
-        .add(alpha);
+        .with(PodResourcesListerServer::new(lister))
+        .with(alpha);
     Ok(async move {
         if let Err(error) = services.serve(incoming, std::future::pending()).await {
             tracing::error!(%error, "PodResources service");

@@ -1,1 +1,66 @@
+use super::*;
 
+#[test]
+fn the_checkpoint_has_the_kubelets_form() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("dra_manager_state");
+    let mut cache = Cache::open(file.clone()).unwrap();
+    let key = ("ns".to_owned(), "claim".to_owned());
+    let info = cache
+        .get_or_insert(key.clone(), "u1", vec!["d".into()])
+        .unwrap();
+    info.pods.insert("p1".into());
+    let device = Device {
+        pool: "n".into(),
+        device: "a".into(),
+        requests: vec!["r".into()],
+        ..Device::default()
+    };
+    info.drivers.insert("d".into(), vec![device]);
+    cache.save().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let outer: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let data = outer["Data"].as_str().unwrap();
+    assert_eq!(outer["Checksum"], crc32fast::hash(data.as_bytes()));
+    assert_eq!(
+        data,
+        "{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[\
+         {\"ClaimUID\":\"u1\",\"ClaimName\":\"claim\",\"Namespace\":\"ns\",\"PodUIDs\":{\"p1\":{}},\"DriverState\":\
+         {\"d\":{\"Devices\":[{\"PoolName\":\"n\",\"DeviceName\":\"a\",\"ShareID\":null,\"RequestNames\":[\"r\"],\
+         \"CDIDeviceIDs\":null}]}}}]}"
+    );
+    let again = Cache::open(file.clone()).unwrap();
+    assert_eq!(again.get(&key), cache.get(&key));
+
+    let error = cache.get_or_insert(key, "u2", Vec::new()).unwrap_err();
+    assert!(
+        error.starts_with(
+            "old ResourceClaim with same name claim and different UID u1 still exists"
+        ),
+        "{error}"
+    );
+
+    std::fs::write(&file, text.replace("p1", "p2")).unwrap();
+    assert!(matches!(Cache::open(file), Err(Error::Checkpoint { .. })));
+}
+
+#[test]
+fn answers_have_to_fit_the_question() {
+    let wanted = vec![("ns".to_owned(), "u1".to_owned(), "c1".to_owned())];
+    let check = |answers: Vec<(&str, &str)>| {
+        let answers = answers
+            .into_iter()
+            .map(|(uid, error)| (uid.to_owned(), error.to_owned(), ()))
+            .collect();
+        check_answers("NodePrepareResources", &wanted, answers).map(drop)
+    };
+    assert_eq!(check(vec![("u1", "")]), Ok(()));
+    assert_eq!(
+        check(vec![]),
+        Err("NodePrepareResources skipped 1 ResourceClaims".into())
+    );
+    let expected = "NodePrepareResources failed for ResourceClaim c1: no";
+    assert_eq!(check(vec![("u1", "no")]), Err(expected.into()));
+    let expected = "NodePrepareResources returned result for unknown claim UID u2";
+    assert_eq!(check(vec![("u2", "")]), Err(expected.into()));
+}

@@ -1,1 +1,84 @@
+use super::*;
 
+fn info(name: &str, versions: &[&str]) -> PluginInfo {
+    PluginInfo {
+        name: name.into(),
+        supported_versions: versions
+            .iter()
+            .map(|version| (*version).to_owned())
+            .collect(),
+        ..PluginInfo::default()
+    }
+}
+
+#[test]
+fn the_plugins_order_of_services_decides() {
+    let choose = |versions: &[&str]| choose(&info("d", versions), Path::new("/e"));
+    assert_eq!(
+        choose(&["v1.DRAPlugin", "v1beta1.DRAPlugin"]),
+        Ok(Service::V1)
+    );
+    assert_eq!(
+        choose(&["v1beta1.DRAPlugin", "v1.DRAPlugin"]),
+        Ok(Service::V1beta1)
+    );
+    assert_eq!(
+        choose(&["v1alpha1.DRAResourceHealth", "v1.DRAPlugin"]),
+        Ok(Service::V1)
+    );
+    let context = "invalid supported gRPC versions of DRA driver plugin d at endpoint /e: ";
+    assert_eq!(
+        choose(&[]),
+        Err(format!(
+            "{context}empty list of supported gRPC services (aka supported versions)"
+        ))
+    );
+    assert_eq!(
+        choose(&["1.0.0"]),
+        Err(format!(
+            "{context}none of services supported by the plugin (\"1.0.0\") are supported by the kubelet \
+             (\"v1.DRAPlugin\", \"v1beta1.DRAPlugin\")"
+        ))
+    );
+}
+
+#[tokio::test]
+async fn other_kinds_of_plugins_and_second_registrations_are_refused() {
+    let plugins = Plugins::default();
+    let device = PluginInfo {
+        r#type: "DevicePlugin".into(),
+        ..info("d", &["v1.DRAPlugin"])
+    };
+    let error = accept(Path::new("/s"), device, &plugins).await.unwrap_err();
+    let expected =
+        "RegisterPlugin error -- no handler registered for plugin type: DevicePlugin at socket /s";
+    assert_eq!(error, expected);
+
+    let driver = || PluginInfo {
+        r#type: DRA_PLUGIN_TYPE.into(),
+        ..info("d", &["v1.DRAPlugin"])
+    };
+    let plugin = accept(Path::new("/s"), driver(), &plugins).await.unwrap();
+    let error = accept(Path::new("/s"), driver(), &plugins)
+        .await
+        .unwrap_err();
+    assert!(
+        error.ends_with("endpoint /s already registered for DRA driver plugin d"),
+        "{error}"
+    );
+
+    let newer = accept(Path::new("/t"), driver(), &plugins).await.unwrap();
+    assert!(Arc::ptr_eq(&plugins.get("d").unwrap(), &newer));
+    newer.connected.store(false, Ordering::Relaxed);
+    assert!(
+        Arc::ptr_eq(&plugins.get("d").unwrap(), &plugin),
+        "the newest that is connected"
+    );
+    plugins.remove(&plugin);
+    plugins.remove(&newer);
+    assert_eq!(
+        plugins.get("d").unwrap_err(),
+        "DRA driver d is not registered"
+    );
+    assert_eq!(plugins.get("").unwrap_err(), "DRA driver name is empty");
+}

@@ -201,7 +201,12 @@ impl Worker {
             .lock()
             .values()
             .filter_map(|state| state.running().map(|running| running.exit.clone()))
-            .map(|mut exit| async move { drop(runtime::ended(&mut exit).await) }.boxed())
+            .map(|mut exit| {
+                async move {
+                    runtime::ended(&mut exit).await;
+                }
+                .boxed()
+            })
             .collect();
         if exits.is_empty() {
             std::future::pending().boxed()
@@ -237,10 +242,10 @@ impl Worker {
         if over(self.phase(pod)) {
             return None;
         }
-        if !self.ready {
-            if let Some(wake) = self.set_up(pod).await {
-                return Some(wake);
-            }
+        if !self.ready
+            && let Some(wake) = self.set_up(pod).await
+        {
+            return Some(wake);
         }
         let spec = pod.spec.clone().unwrap_or_default();
         let mut wake = None;
@@ -402,10 +407,10 @@ impl Worker {
     }
 
     async fn start_container(&mut self, pod: &Pod, container: &Container, attempt: u32) -> Wake {
-        if self.volumes.is_none() {
-            if let Err(error) = self.make_volumes(pod).await {
-                return self.obstacle(pod, container, "CreateContainerConfigError", error);
-            }
+        if self.volumes.is_none()
+            && let Err(error) = self.make_volumes(pod).await
+        {
+            return self.obstacle(pod, container, "CreateContainerConfigError", error);
         }
         let volumes = self.volumes.clone().unwrap_or_default();
         let spec = match launch::container_spec(&self.node, pod, container, &volumes, attempt).await

@@ -295,10 +295,10 @@ impl Runtime for Process {
     fn remove(&self, id: &str) {
         self.containers.lock().remove(id);
         let directory = self.directory.join(id);
-        if let Err(error) = std::fs::remove_dir_all(&directory) {
-            if error.kind() != std::io::ErrorKind::NotFound {
-                tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
-            }
+        if let Err(error) = std::fs::remove_dir_all(&directory)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(directory = %directory.display(), %error, "container directory was not removed");
         }
     }
 

@@ -37,11 +37,11 @@ pub(super) fn main(setup: Setup<'_>) -> ! {
     sys::die_with_parent();
     let _ = File::from(go).read(&mut [0]);
     let mut failing = File::from(failing);
-    if spec.isolation != Isolation::None {
-        if let Err(problem) = rootfs::enter(spec, directory) {
-            let _ = failing.write_all(problem.as_bytes());
-            std::process::exit(1);
-        }
+    if spec.isolation != Isolation::None
+        && let Err(problem) = rootfs::enter(spec, directory)
+    {
+        let _ = failing.write_all(problem.as_bytes());
+        std::process::exit(1);
     }
     sys::block_signals();
     let program = match sys::fork(0) {
@@ -111,10 +111,10 @@ pub(super) fn become_program(spec: &ContainerSpec, args: &[String], tty: bool) -
     if !spec.privileged && spec.isolation == Isolation::Namespaces {
         sys::drop_capabilities();
     }
-    if spec.isolation != Isolation::UserNamespace {
-        if let Err(error) = sys::become_user(spec.user, spec.group, &spec.groups) {
-            return format!("user {:?}, group {:?}: {error}", spec.user, spec.group);
-        }
+    if spec.isolation != Isolation::UserNamespace
+        && let Err(error) = sys::become_user(spec.user, spec.group, &spec.groups)
+    {
+        return format!("user {:?}, group {:?}: {error}", spec.user, spec.group);
     }
     let env = spec
         .env

@@ -269,13 +269,13 @@ impl Drop for Cluster {
         {
             let state = std::fs::read(entry.path().join("state.json")).unwrap_or_default();
             let state: Value = serde_json::from_slice(&state).unwrap_or_default();
-            if let Some(pid) = state["shim"]
+            let shim = state["shim"]
                 .as_i64()
-                .and_then(|pid| rustix::process::Pid::from_raw(pid as i32))
+                .and_then(|pid| i32::try_from(pid).ok());
+            if !entry.path().join("exit.json").exists()
+                && let Some(pid) = shim.and_then(rustix::process::Pid::from_raw)
             {
-                if !entry.path().join("exit.json").exists() {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         }
     }

@@ -40,7 +40,7 @@ impl Services {
 
     /// Adds a generated server.
     #[must_use]
-    pub fn add<S>(mut self, service: S) -> Self
+    pub fn with<S>(mut self, service: S) -> Self
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
             + NamedService

@@ -40,7 +40,7 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         let incoming = Incoming::bind(directory.path().join("reg.sock")).unwrap();
         let task = tokio::spawn(async move {
-            let services = Services::new().add(RegistrationServer::new(Plugin));
+            let services = Services::new().with(RegistrationServer::new(Plugin));
             services
                 .serve(incoming, std::future::pending())
                 .await
