@@ -171,6 +171,10 @@ impl Worker {
     pub(super) async fn run(mut self) {
         let shutdown = self.node.shutdown.clone();
         loop {
+            // Nothing is started any more, not even what has just ended.
+            if shutdown.is_cancelled() {
+                return;
+            }
             let update = self.updates.borrow_and_update().clone();
             let wake = if update.deleted {
                 self.stop_all(&update.pod, FORCED_GRACE).await;

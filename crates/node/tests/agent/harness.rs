@@ -261,7 +261,10 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Containers outlive agents; these must not outlive the test.
+        // Containers outlive agents; these must not outlive the test, nor be started again.
+        if let Some((stop, _)) = &self.agent {
+            stop.cancel();
+        }
         for entry in std::fs::read_dir(self.root().join("containers"))
             .into_iter()
             .flatten()
