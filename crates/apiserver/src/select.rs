@@ -77,7 +77,7 @@ fn selectable(resource: &Resource) -> Vec<String> {
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
         ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
-        ("", "events") => &[
+        ("" | "events.k8s.io", "events") => &[
             "involvedObject.kind",
             "involvedObject.namespace",
             "involvedObject.name",

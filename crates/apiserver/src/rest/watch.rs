@@ -264,7 +264,7 @@ impl Stream {
             return;
         }
         if self.media == Media::JSON {
-            let format = format_number(kind, &self.version);
+            let format = format_number(kind, &self.resource.group, &self.version);
             let view = View {
                 resource: &self.resource,
                 version: &self.version,
@@ -322,10 +322,10 @@ impl Stream {
     }
 }
 
-/// Equal for equal bytes: kind of event and version.
-fn format_number(kind: &str, version: &str) -> u64 {
+/// Equal for equal bytes: kind of event, group (events are in two) and version.
+fn format_number(kind: &str, group: &str, version: &str) -> u64 {
     use std::hash::{BuildHasher, BuildHasherDefault};
-    BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one((kind, version))
+    BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one((kind, group, version))
 }
 
 fn encode_state(view: &View<'_>, kind: &str, entry: &Entry) -> Bytes {

@@ -161,3 +161,34 @@ async fn concurrent_changes_are_all_kept() {
     let (_, body) = admin(&server, "GET", &format!("{MAPS}/c"), Value::Null).await;
     assert_eq!(body["data"].as_object().unwrap().len(), 20);
 }
+
+#[tokio::test]
+async fn events_have_two_faces() {
+    let server = Server::in_memory().await.unwrap();
+    let event = json!({
+        "metadata": {"name": "e"}, "eventTime": "2026-01-02T03:04:05.000000Z", "action": "a", "reason": "r",
+        "note": "n", "type": "Normal", "reportingController": "example.com/c", "reportingInstance": "i",
+        "regarding": {"kind": "Pod", "namespace": "default", "name": "p"},
+    });
+    let new = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let old = "/api/v1/namespaces/default/events";
+    let (code, body) = admin(&server, "POST", new, event).await;
+    assert_eq!((code, body["note"].as_str()), (201, Some("n")), "{body}");
+    let (_, body) = admin(&server, "GET", &format!("{old}/e"), Value::Null).await;
+    assert_eq!(
+        (
+            body["message"].as_str(),
+            body["involvedObject"]["name"].as_str()
+        ),
+        (Some("n"), Some("p")),
+        "{body}"
+    );
+    let (_, body) = admin(
+        &server,
+        "GET",
+        &format!("{old}?fieldSelector=involvedObject.name%3Dp"),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(body["items"].as_array().map(Vec::len), Some(1), "{body}");
+}
