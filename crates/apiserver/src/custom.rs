@@ -5,7 +5,7 @@
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_model::validate::meta as meta_rules;
-use allot_schema::{Node, definition, structural, structural::Structural};
+use allot_schema::{Node, definition, rules::Rules, structural, structural::Structural};
 use serde_json::Value;
 
 use crate::registry::{Resource, Subresource, Version, collection_name};
@@ -32,8 +32,11 @@ pub struct CustomResource {
 struct CustomVersion {
     name: String,
     schema: Structural,
+    rules: Option<Rules>,
     status: bool,
     scale: Option<Scale>,
+    /// The schema as written, for documents.
+    source: Value,
     columns: Vec<column::CustomColumn>,
     selectable: Vec<String>,
 }
@@ -57,11 +60,15 @@ impl CustomResource {
         let spec = &object["spec"];
         let versions = definition::versions(object)
             .iter()
-            .map(|version| CustomVersion {
+            .map(|version| {
+                let schema = Structural::from_json(&version["schema"]["openAPIV3Schema"]);
+                CustomVersion {
+                rules: Rules::compile(&schema),
                 name: text(version, "name").to_owned(),
-                schema: Structural::from_json(&version["schema"]["openAPIV3Schema"]),
+                schema,
                 status: version["subresources"]["status"].is_object(),
                 scale: Scale::of(&version["subresources"]["scale"]),
+                source: version["schema"]["openAPIV3Schema"].clone(),
                 columns: column::columns(&version["additionalPrinterColumns"]),
                 selectable: version["selectableFields"]
                     .as_array()
@@ -69,7 +76,7 @@ impl CustomResource {
                     .flatten()
                     .map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned())
                     .collect(),
-            })
+            }})
             .collect();
         Self {
             group: text(spec, "group").to_owned(),
@@ -99,6 +106,11 @@ impl CustomResource {
     pub fn node(&self, version: &str) -> Option<Node<'_>> {
         self.version(version)
             .map(|version| Node::Custom(&version.schema))
+    }
+
+    /// The schema of a version as the definition has it.
+    pub fn schema(&self, version: &str) -> &Value {
+        self.version(version).map_or(&Value::Null, |version| &version.source)
     }
 
     /// The columns of a table in a version.
@@ -188,10 +200,14 @@ impl CustomResource {
         if old.is_none_or(|old| lists(old).is_empty()) {
             errors.extend(lists(object));
         }
-        if schema.has_rules() && errors.iter().any(blocks_rules) {
-            let detail = "some validation rules were not checked because the object was invalid; \
-                          correct the existing errors to complete validation";
-            errors.push(Error::invalid(&Path::new("<nil>"), &Value::Null, detail));
+        if let Some(rules) = &version.rules {
+            if errors.iter().any(blocks_rules) {
+                let detail = "some validation rules were not checked because the object was invalid; \
+                              correct the existing errors to complete validation";
+                errors.push(Error::invalid(&Path::new("<nil>"), &Value::Null, detail));
+            } else {
+                errors.extend(rules.validate(object, old, &root));
+            }
         }
         errors
     }

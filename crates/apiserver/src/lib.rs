@@ -45,6 +45,7 @@ mod managed;
 mod metrics;
 pub mod negotiate;
 pub mod object;
+mod openapi;
 mod ordered;
 pub mod pki;
 mod pods;

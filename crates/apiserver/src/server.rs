@@ -38,6 +38,8 @@ pub struct Core {
     pub config: Config,
     /// Counts and times of requests.
     pub metrics: crate::metrics::Metrics,
+    /// Documents that have been made.
+    pub openapi: crate::openapi::Cache,
     /// Ends watches and other streams when the server stops.
     pub shutdown: tokio_util::sync::CancellationToken,
 }
@@ -57,6 +59,7 @@ impl Server {
             authorizer: Authorizer::new(&config),
             config,
             metrics: crate::metrics::Metrics::default(),
+            openapi: crate::openapi::Cache::default(),
             shutdown: tokio_util::sync::CancellationToken::new(),
         }))
     }
@@ -209,6 +212,9 @@ impl Server {
 
     async fn other_path(&self, request: &Incoming) -> Result<Response<Body>> {
         if let Some(response) = health::answer(&self.0, request)? {
+            return Ok(response);
+        }
+        if let Some(response) = crate::openapi::answer(&self.0, request) {
             return Ok(response);
         }
         discovery::answer(&self.0, request)

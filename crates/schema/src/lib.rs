@@ -1,4 +1,28 @@
-//! Structural schemas, strategic merge patch and server-side apply.
+//! What is known about the types of API objects, and everything that follows from it.
+//!
+//! - [`types`]: the facts about built-in types, from one embedded file;
+//! - [`decode`]: JSON to the stored form, with the errors and warnings of upstream's decoder;
+//! - [`defaults`]: what built-in objects leave open;
+//! - [`strategic`] and [`apply`]: strategic merge patch, server-side apply with field ownership
+//!   ([`fields`] are the sets of owned paths, [`merge`] the operations on values);
+//! - [`structural`], [`rules`] and [`definition`]: custom resources and their definitions;
+//! - [`openapi`]: the published schemas.
+//!
+//! Invariants: built-in types and custom schemas merge by the same code (a [`Node`] is a place in either); decoding, pruning and
+//! defaulting are idempotent; texts that reach a client are upstream's. The crate is pure: objects and the time come in as values.
+//!
+//! What it must not know: requests, storage, identities, and what the kinds of `resource.k8s.io` mean (that is the `model` crate).
+//!
+//! ```
+//! use allot_schema::{decode, defaults, types};
+//!
+//! let schema = types::lookup("", "v1", "ConfigMap").unwrap();
+//! let decoded = decode::decode_json(br#"{"metadata":{"name":"a","shade":"x"},"data":{}}"#, Some(schema)).unwrap();
+//! assert_eq!(decoded.strict, [r#"unknown field "metadata.shade""#]);
+//! let (mut object, _) = decoded.apply(decode::Mode::Warn).unwrap();
+//! defaults::apply("", "v1", "ConfigMap", &mut object);
+//! assert_eq!(object, serde_json::json!({"metadata":{"name":"a"}}));
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +33,8 @@ pub mod definition;
 pub mod fields;
 pub mod merge;
 mod node;
+pub mod openapi;
+pub mod rules;
 pub mod strategic;
 pub mod structural;
 pub mod types;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::{
+    openapi,
     structural::{Additional, Structural},
     types::{Struct, Topology, Type, object_meta},
 };
@@ -127,17 +128,20 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The default of a field, which completes the keys of a list.
-    pub(crate) fn field_default(self, name: &str) -> Option<&'a Value> {
+    /// The published default of a field, which completes the keys of a list.
+    pub(crate) fn field_default(self, name: &str) -> Option<Value> {
         match self {
-            Node::Struct(structure) => structure.field(name)?.default.as_ref(),
-            Node::Type(Type::Struct(id), _) => id.get().field(name)?.default.as_ref(),
-            Node::Structural(schema) | Node::Custom(schema) => {
-                schema.properties.get(name)?.default.as_ref()
-            }
+            Node::Struct(structure) => published_default(structure, name),
+            Node::Type(Type::Struct(id), _) => published_default(id.get(), name),
+            Node::Structural(schema) | Node::Custom(schema) => schema.properties.get(name)?.default.clone(),
             _ => None,
         }
     }
+}
+
+fn published_default(structure: &Struct, name: &str) -> Option<Value> {
+    let field = structure.field(name)?;
+    field.default.clone().or_else(|| openapi::implied_default(field))
 }
 
 fn structural_atom<'a>(schema: &'a Structural, node: Node<'a>) -> Atom<'a> {

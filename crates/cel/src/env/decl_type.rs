@@ -157,6 +157,11 @@ impl DeclType {
         }
     }
 
+    /// The largest size of a value.
+    pub fn max_elements(&self) -> u64 {
+        u64::try_from(self.0.max_elements).unwrap_or(0)
+    }
+
     /// Size of the values.
     pub(crate) fn size(&self) -> Size {
         Size {

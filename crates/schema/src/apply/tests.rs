@@ -252,6 +252,18 @@ fn texts_of_bad_configurations() {
 }
 
 #[test]
+fn a_missing_key_is_its_published_default() {
+    let versions = pods();
+    let config = pod("p", json!({"containers":[{"image":"i","ports":[{"containerPort":80}]}]}));
+    let live = manager(&versions).apply(&empty(), &config, "one", false).expect("applies");
+    assert_eq!(
+        entries(&live)[0].2,
+        json!({"f:spec":{"f:containers":{"k:{\"name\":\"\"}":{".":{},"f:image":{},
+            "f:ports":{"k:{\"containerPort\":80,\"protocol\":\"TCP\"}":{".":{},"f:containerPort":{}}}}}}})
+    );
+}
+
+#[test]
 fn entries_of_plain_writers_are_capped() {
     let versions = pods();
     let fields = manager(&versions);

@@ -4,7 +4,10 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
 use super::{list, text};
-use crate::structural::{Structural, default, prune, validate};
+use crate::{
+    rules::Rules,
+    structural::{Structural, default, prune, validate},
+};
 
 /// Checks the schema of a version.
 pub(super) fn validate_root(
@@ -31,8 +34,15 @@ pub(super) fn validate_root(
         ));
     }
     walk(schema, path, errors);
-    errors.extend(structural_errors(schema, path));
-    validate_defaults(&Structural::from_json(schema), path, errors);
+    let unstructured = structural_errors(schema, path);
+    let compiled = Structural::from_json(schema);
+    validate_defaults(&compiled, path, errors);
+    if unstructured.is_empty()
+        && let Some(rules) = Rules::compile(&compiled)
+    {
+        errors.extend(rules.errors(path));
+    }
+    errors.extend(unstructured);
 }
 
 fn walk(schema: &Value, path: &Path, errors: &mut ErrorList) {
