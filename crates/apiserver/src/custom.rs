@@ -63,20 +63,21 @@ impl CustomResource {
             .map(|version| {
                 let schema = Structural::from_json(&version["schema"]["openAPIV3Schema"]);
                 CustomVersion {
-                rules: Rules::compile(&schema),
-                name: text(version, "name").to_owned(),
-                schema,
-                status: version["subresources"]["status"].is_object(),
-                scale: Scale::of(&version["subresources"]["scale"]),
-                source: version["schema"]["openAPIV3Schema"].clone(),
-                columns: column::columns(&version["additionalPrinterColumns"]),
-                selectable: version["selectableFields"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned())
-                    .collect(),
-            }})
+                    rules: Rules::compile(&schema),
+                    name: text(version, "name").to_owned(),
+                    schema,
+                    status: version["subresources"]["status"].is_object(),
+                    scale: Scale::of(&version["subresources"]["scale"]),
+                    source: version["schema"]["openAPIV3Schema"].clone(),
+                    columns: column::columns(&version["additionalPrinterColumns"]),
+                    selectable: version["selectableFields"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned())
+                        .collect(),
+                }
+            })
             .collect();
         Self {
             group: text(spec, "group").to_owned(),
@@ -110,7 +111,8 @@ impl CustomResource {
 
     /// The schema of a version as the definition has it.
     pub fn schema(&self, version: &str) -> &Value {
-        self.version(version).map_or(&Value::Null, |version| &version.source)
+        self.version(version)
+            .map_or(&Value::Null, |version| &version.source)
     }
 
     /// The columns of a table in a version.

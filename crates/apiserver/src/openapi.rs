@@ -29,13 +29,21 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Option<Response<Body>> {
     let rest = path.strip_prefix("/openapi/")?;
     let registry = core.registry.load();
     if rest == "v2" {
-        return Some(document(core, request, "v2", &hash_all(&registry), || v2(&registry)));
+        return Some(document(core, request, "v2", &hash_all(&registry), || {
+            v2(&registry)
+        }));
     }
     let name = rest.strip_prefix("v3")?;
     let Some(name) = name.strip_prefix('/') else {
-        return Some(if name.is_empty() { index(&registry) } else { plain(404, "") });
+        return Some(if name.is_empty() {
+            index(&registry)
+        } else {
+            plain(404, "")
+        });
     };
-    let Some(part) = parts(&registry).remove(name) else { return Some(plain(404, "")) };
+    let Some(part) = parts(&registry).remove(name) else {
+        return Some(plain(404, ""));
+    };
     let hash = part.hash();
     if let Some(sent) = request.query.get("hash").filter(|sent| *sent != hash) {
         tracing::debug!(sent, "outdated document address");
@@ -51,9 +59,12 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Option<Response<Body>> {
 
 fn plain(code: u16, content_type: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::whole(Bytes::new()));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if !content_type.is_empty() {
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
     response
 }
@@ -67,28 +78,51 @@ fn document(
     make: impl FnOnce() -> Value,
 ) -> Response<Body> {
     let etag = format!("\"{hash}\"");
-    let accept = request.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+    let accept = request
+        .headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("*/*");
     let format = if name == "v2" { Format::V2 } else { Format::V3 };
     let spoken = |part: &str| match part.split(';').next().map(str::trim) {
         Some("*/*" | "application/*" | "application/json" | "") => Some(JSON),
         Some(
             "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
             | "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-        ) if format == Format::V2 => Some("application/com.github.proto-openapi.spec.v2.v1.0+protobuf"),
+        ) if format == Format::V2 => {
+            Some("application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+        }
         Some(
             "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
             | "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
-        ) if format == Format::V3 => Some("application/com.github.proto-openapi.spec.v3.v1.0+protobuf"),
+        ) if format == Format::V3 => {
+            Some("application/com.github.proto-openapi.spec.v3.v1.0+protobuf")
+        }
         _ => None,
     };
-    let Some(media) = accept.split(',').find_map(spoken) else { return plain(406, "") };
-    let key = if media == JSON { name.to_owned() } else { format!("{name} {media}") };
+    let Some(media) = accept.split(',').find_map(spoken) else {
+        return plain(406, "");
+    };
+    let key = if media == JSON {
+        name.to_owned()
+    } else {
+        format!("{name} {media}")
+    };
     let key = key.as_str();
-    let unchanged = request.headers.get(header::IF_NONE_MATCH).is_some_and(|sent| sent.as_bytes() == etag.as_bytes());
+    let unchanged = request
+        .headers
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|sent| sent.as_bytes() == etag.as_bytes());
     let mut response = if unchanged {
         plain(304, "")
     } else {
-        let cached = core.openapi.0.lock().get(key).filter(|(made_of, _)| made_of == hash).map(|(_, bytes)| bytes.clone());
+        let cached = core
+            .openapi
+            .0
+            .lock()
+            .get(key)
+            .filter(|(made_of, _)| made_of == hash)
+            .map(|(_, bytes)| bytes.clone());
         let bytes = cached.unwrap_or_else(|| {
             let made = make();
             let bytes = if media == JSON {
@@ -98,11 +132,16 @@ fn document(
                 schemas::proto::encode(&made, format)
             };
             let bytes = Bytes::from(bytes);
-            core.openapi.0.lock().insert(key.to_owned(), (hash.to_owned(), bytes.clone()));
+            core.openapi
+                .0
+                .lock()
+                .insert(key.to_owned(), (hash.to_owned(), bytes.clone()));
             bytes
         });
         let mut response = Response::new(Body::whole(bytes));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         response
     };
     if let Ok(etag) = HeaderValue::from_str(&etag) {
@@ -121,14 +160,20 @@ fn index(registry: &Registry) -> Response<Body> {
     let text = json!({"paths": paths}).to_string();
     let mut response = Response::new(Body::whole(text));
     let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, content_type);
     response
 }
 
 /// What one document is about.
 enum Part {
     /// A group and version with its resources.
-    Version { group: String, version: String, resources: Vec<Arc<Resource>> },
+    Version {
+        group: String,
+        version: String,
+        resources: Vec<Arc<Resource>>,
+    },
     /// Paths that are not resources.
     Plain { name: String },
 }
@@ -136,8 +181,20 @@ enum Part {
 /// All documents by name.
 fn parts(registry: &Registry) -> BTreeMap<String, Part> {
     let mut out = BTreeMap::new();
-    for name in ["api", "apis", "version", ".well-known/openid-configuration", "openid/v1/jwks", "logs"] {
-        out.insert(name.to_owned(), Part::Plain { name: name.to_owned() });
+    for name in [
+        "api",
+        "apis",
+        "version",
+        ".well-known/openid-configuration",
+        "openid/v1/jwks",
+        "logs",
+    ] {
+        out.insert(
+            name.to_owned(),
+            Part::Plain {
+                name: name.to_owned(),
+            },
+        );
     }
     for resource in registry.iter() {
         for version in resource.versions.iter().filter(|version| version.served) {
@@ -145,7 +202,8 @@ fn parts(registry: &Registry) -> BTreeMap<String, Part> {
                 format!("api/{}", version.name)
             } else {
                 let group = format!("apis/{}", resource.group);
-                out.entry(group.clone()).or_insert(Part::Plain { name: group });
+                out.entry(group.clone())
+                    .or_insert(Part::Plain { name: group });
                 format!("apis/{}/{}", resource.group, version.name)
             };
             let part = out.entry(name).or_insert_with(|| Part::Version {
@@ -168,7 +226,11 @@ fn digest(parts: &[&str]) -> String {
         hasher.update(part.as_bytes());
         hasher.update([0]);
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02X}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02X}"))
+        .collect()
 }
 
 fn hash_all(registry: &Registry) -> String {
@@ -181,12 +243,24 @@ impl Part {
     fn hash(&self) -> String {
         match self {
             Part::Plain { name } => digest(&[name]),
-            Part::Version { group, version, resources } => {
+            Part::Version {
+                group,
+                version,
+                resources,
+            } => {
                 let facts: Vec<String> = resources
                     .iter()
                     .map(|resource| {
-                        let custom = resource.custom.as_ref().map(|custom| custom.schema(version).to_string());
-                        format!("{} {:?} {}", resource.plural, resource.verbs, custom.unwrap_or_default())
+                        let custom = resource
+                            .custom
+                            .as_ref()
+                            .map(|custom| custom.schema(version).to_string());
+                        format!(
+                            "{} {:?} {}",
+                            resource.plural,
+                            resource.verbs,
+                            custom.unwrap_or_default()
+                        )
                     })
                     .collect();
                 digest(&[group, version, &facts.join("\n")])
@@ -197,9 +271,14 @@ impl Part {
     fn v3(&self) -> Value {
         let (paths, components) = match self {
             Part::Plain { name } => (paths::plain(name), Map::new()),
-            Part::Version { group, version, resources } => {
-                (paths::version(group, version, resources, Format::V3), components(version, resources, Format::V3))
-            }
+            Part::Version {
+                group,
+                version,
+                resources,
+            } => (
+                paths::version(group, version, resources, Format::V3),
+                components(version, resources, Format::V3),
+            ),
         };
         json!({
             "openapi": "3.0.0",
@@ -216,19 +295,40 @@ impl Part {
 /// The schemas that the resources of a version speak.
 fn components(version: &str, resources: &[Arc<Resource>], format: Format) -> Map<String, Value> {
     const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-    let common = ["APIResourceList", "DeleteOptions", "Status", "WatchEvent", "Patch", "ObjectMeta", "ListMeta"];
+    let common = [
+        "APIResourceList",
+        "DeleteOptions",
+        "Status",
+        "WatchEvent",
+        "Patch",
+        "ObjectMeta",
+        "ListMeta",
+    ];
     let mut roots: BTreeSet<String> = common.iter().map(|name| format!("{META}.{name}")).collect();
     let mut custom = Map::new();
     for resource in resources {
         match &resource.custom {
             None => {
                 let kinds = [resource.kind.as_str(), resource.list_kind.as_str()];
-                let known = kinds.into_iter().filter_map(|kind| types::lookup(&resource.group, version, kind));
+                let known = kinds
+                    .into_iter()
+                    .filter_map(|kind| types::lookup(&resource.group, version, kind));
                 roots.extend(known.map(|structure| structure.name.to_owned()));
                 for sub in &resource.subresources {
-                    let group = if sub.version.is_empty() { &resource.group } else { &sub.group };
-                    let of = if sub.version.is_empty() { version } else { &sub.version };
-                    roots.extend(types::lookup(group, of, &sub.kind).map(|structure| structure.name.to_owned()));
+                    let group = if sub.version.is_empty() {
+                        &resource.group
+                    } else {
+                        &sub.group
+                    };
+                    let of = if sub.version.is_empty() {
+                        version
+                    } else {
+                        &sub.version
+                    };
+                    roots.extend(
+                        types::lookup(group, of, &sub.kind)
+                            .map(|structure| structure.name.to_owned()),
+                    );
                 }
             }
             Some(made) => {
@@ -237,7 +337,10 @@ fn components(version: &str, resources: &[Arc<Resource>], format: Format) -> Map
                 let list_name = schemas::custom_name(group, version, &resource.list_kind);
                 let list = schemas::list_schema(&name, group, version, &resource.list_kind, format);
                 custom.insert(list_name, list);
-                custom.insert(name, schemas::custom_schema(made.schema(version), group, version, kind, format));
+                custom.insert(
+                    name,
+                    schemas::custom_schema(made.schema(version), group, version, kind, format),
+                );
                 if made.scale(version).is_some() {
                     roots.insert("io.k8s.api.autoscaling.v1.Scale".to_owned());
                 }
@@ -256,7 +359,11 @@ fn v2(registry: &Registry) -> Value {
     for part in parts(registry).values() {
         match part {
             Part::Plain { name } => all_paths.extend(paths::plain(name)),
-            Part::Version { group, version, resources } => {
+            Part::Version {
+                group,
+                version,
+                resources,
+            } => {
                 all_paths.extend(paths::version(group, version, resources, Format::V2));
                 definitions.extend(components(version, resources, Format::V2));
             }

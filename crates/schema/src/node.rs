@@ -133,7 +133,9 @@ impl<'a> Node<'a> {
         match self {
             Node::Struct(structure) => published_default(structure, name),
             Node::Type(Type::Struct(id), _) => published_default(id.get(), name),
-            Node::Structural(schema) | Node::Custom(schema) => schema.properties.get(name)?.default.clone(),
+            Node::Structural(schema) | Node::Custom(schema) => {
+                schema.properties.get(name)?.default.clone()
+            }
             _ => None,
         }
     }
@@ -141,7 +143,10 @@ impl<'a> Node<'a> {
 
 fn published_default(structure: &Struct, name: &str) -> Option<Value> {
     let field = structure.field(name)?;
-    field.default.clone().or_else(|| openapi::implied_default(field))
+    field
+        .default
+        .clone()
+        .or_else(|| openapi::implied_default(field))
 }
 
 fn structural_atom<'a>(schema: &'a Structural, node: Node<'a>) -> Atom<'a> {

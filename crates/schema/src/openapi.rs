@@ -65,7 +65,8 @@ fn references(ty: &Type, waiting: &mut Vec<StructId>, special: &mut BTreeSet<&'s
     }
 }
 
-const JSON_SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+const JSON_SCHEMA: &str =
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// Scalars that are published under a name of their own.
 fn special_name(ty: &Type) -> Option<&'static str> {
@@ -76,8 +77,12 @@ fn special_name(ty: &Type) -> Option<&'static str> {
         Type::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
         Type::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
         Type::Raw => "io.k8s.apimachinery.pkg.runtime.RawExtension",
-        Type::SchemaOrBool => "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
-        Type::SchemaOrArray => "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
+        Type::SchemaOrBool => {
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool"
+        }
+        Type::SchemaOrArray => {
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray"
+        }
         _ => return None,
     })
 }
@@ -86,7 +91,9 @@ fn special_schema(name: &str, format: Format) -> Value {
     match name.rsplit('.').next().unwrap_or_default() {
         "Time" | "MicroTime" => json!({"type":"string","format":"date-time"}),
         "Duration" => json!({"type":"string"}),
-        "Quantity" if format == Format::V3 => json!({"oneOf":[{"type":"string"},{"type":"number"}]}),
+        "Quantity" if format == Format::V3 => {
+            json!({"oneOf":[{"type":"string"},{"type":"number"}]})
+        }
         "Quantity" => json!({"type":"string"}),
         "IntOrString" if format == Format::V3 => {
             json!({"format":"int-or-string","oneOf":[{"type":"integer"},{"type":"string"}]})
@@ -109,7 +116,11 @@ pub fn schema(structure: &'static Struct, format: Format) -> Value {
     if !properties.is_empty() {
         out.insert("properties".to_owned(), Value::Object(properties));
     }
-    let mut required: Vec<&Field> = structure.fields.iter().filter(|field| field.required.is_some()).collect();
+    let mut required: Vec<&Field> = structure
+        .fields
+        .iter()
+        .filter(|field| field.required.is_some())
+        .collect();
     required.sort_by_key(|field| field.required);
     if !required.is_empty() {
         let names: Vec<&str> = required.iter().map(|field| field.name).collect();
@@ -149,7 +160,11 @@ fn property(field: &Field, format: Format) -> Value {
             out.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));
         }
         Topology::Atomic => {
-            let key = if matches!(field.ty, Type::List(_)) { "x-kubernetes-list-type" } else { "x-kubernetes-map-type" };
+            let key = if matches!(field.ty, Type::List(_)) {
+                "x-kubernetes-list-type"
+            } else {
+                "x-kubernetes-map-type"
+            };
             out.insert(key.to_owned(), "atomic".into());
         }
     }
@@ -175,7 +190,9 @@ pub(crate) fn implied_default(field: &Field) -> Option<Value> {
     }
     match &field.ty {
         Type::Struct(_) => Some(json!({})),
-        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double if !field.omit_empty => {
+        Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double
+            if !field.omit_empty =>
+        {
             Some(decode::zero(&field.ty))
         }
         _ => None,
@@ -194,7 +211,9 @@ fn type_schema(ty: &Type, format: Format) -> Value {
         Type::Double => json!({"type":"number","format":"double"}),
         Type::Bytes => json!({"type":"string","format":"byte"}),
         Type::List(element) => json!({"type":"array","items":element_schema(element, format)}),
-        Type::Map(element) => json!({"type":"object","additionalProperties":element_schema(element, format)}),
+        Type::Map(element) => {
+            json!({"type":"object","additionalProperties":element_schema(element, format)})
+        }
         Type::Struct(id) => format.reference(id.get().name),
         _ => json!({"type":"object"}),
     }
@@ -216,14 +235,24 @@ fn element_schema(ty: &Type, format: Format) -> Value {
 }
 
 /// The schema of a custom resource's version as it is published: its own, with the fields that all objects have.
-pub fn custom_schema(schema: &Value, group: &str, version: &str, kind: &str, format: Format) -> Value {
+pub fn custom_schema(
+    schema: &Value,
+    group: &str,
+    version: &str,
+    kind: &str,
+    format: Format,
+) -> Value {
     let mut out = match published(schema, format) {
         Value::Object(map) => map,
         _ => Map::new(),
     };
     out.insert("type".to_owned(), "object".into());
     let meta = format.reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
-    let meta = if format == Format::V3 { json!({"allOf":[meta]}) } else { meta };
+    let meta = if format == Format::V3 {
+        json!({"allOf":[meta]})
+    } else {
+        meta
+    };
     let properties = out.entry("properties").or_insert_with(|| json!({}));
     if let Value::Object(properties) = properties {
         properties.insert("apiVersion".to_owned(), json!({"type":"string"}));
@@ -237,20 +266,24 @@ pub fn custom_schema(schema: &Value, group: &str, version: &str, kind: &str, for
 
 /// OpenAPI v2 knows neither junctors nor nullable values; what uses them is published without.
 fn published(schema: &Value, format: Format) -> Value {
-    let Value::Object(map) = schema else { return schema.clone() };
+    let Value::Object(map) = schema else {
+        return schema.clone();
+    };
     if format == Format::V3 {
         return schema.clone();
     }
     let mut out = Map::new();
-    let open = schema["x-kubernetes-preserve-unknown-fields"] == true || schema["x-kubernetes-int-or-string"] == true;
+    let open = schema["x-kubernetes-preserve-unknown-fields"] == true
+        || schema["x-kubernetes-int-or-string"] == true;
     for (key, value) in map {
         match key.as_str() {
             "oneOf" | "anyOf" | "allOf" | "not" | "nullable" | "default" => {}
             "type" if open => {}
             "properties" => {
                 let properties = value.as_object().into_iter().flatten();
-                let properties: Map<String, Value> =
-                    properties.map(|(name, sub)| (name.clone(), published(sub, format))).collect();
+                let properties: Map<String, Value> = properties
+                    .map(|(name, sub)| (name.clone(), published(sub, format)))
+                    .collect();
                 out.insert(key.clone(), Value::Object(properties));
             }
             "items" | "additionalProperties" => {
@@ -265,7 +298,13 @@ fn published(schema: &Value, format: Format) -> Value {
 }
 
 /// The schema of the list of a kind whose schema has this name.
-pub fn list_schema(item: &str, group: &str, version: &str, list_kind: &str, format: Format) -> Value {
+pub fn list_schema(
+    item: &str,
+    group: &str,
+    version: &str,
+    list_kind: &str,
+    format: Format,
+) -> Value {
     let reference = format.reference(item);
     let meta = format.reference("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta");
     json!({

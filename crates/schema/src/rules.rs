@@ -57,12 +57,18 @@ struct Compiled {
 impl Rules {
     /// Compiles the rules of a custom resource's schema; none where it has none.
     pub fn compile(schema: &Structural) -> Option<Self> {
-        schema.has_rules().then(|| Self { root: Node::new(schema, decl::root(schema), true) })
+        schema.has_rules().then(|| Self {
+            root: Node::new(schema, decl::root(schema), true),
+        })
     }
 
     /// Runs the rules on an object; `old` is what it was before an update.
     pub fn validate(&self, object: &Value, old: Option<&Value>, path: &Path) -> ErrorList {
-        let mut run = Run { errors: ErrorList::new(), left: OBJECT_BUDGET, ended: false };
+        let mut run = Run {
+            errors: ErrorList::new(),
+            left: OBJECT_BUDGET,
+            ended: false,
+        };
         run.visit(&self.root, object, old, path);
         run.errors
     }
@@ -73,7 +79,11 @@ impl Rules {
         let mut total = 0;
         self.root.errors(path, 1, &mut total, &mut errors);
         if total > cost::DEFINITION_LIMIT {
-            let detail = cost::message("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", total, cost::DEFINITION_LIMIT);
+            let detail = cost::message(
+                "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema",
+                total,
+                cost::DEFINITION_LIMIT,
+            );
             errors.push(Error::forbidden(path, detail));
         }
         errors
@@ -96,15 +106,31 @@ impl Node {
             Additional::Schema(sub) if sub.has_rules() => Some(Box::new(part(sub, None))),
             _ => None,
         };
-        let items = schema.items.as_deref().filter(|sub| sub.has_rules()).map(|sub| Box::new(part(sub, None)));
-        let rules = if schema.rules.is_empty() { Vec::new() } else { compile(schema, &decl) };
+        let items = schema
+            .items
+            .as_deref()
+            .filter(|sub| sub.has_rules())
+            .map(|sub| Box::new(part(sub, None)));
+        let rules = if schema.rules.is_empty() {
+            Vec::new()
+        } else {
+            compile(schema, &decl)
+        };
         Self {
-            kind: if root { "object".to_owned() } else { schema.ty.clone() },
+            kind: if root {
+                "object".to_owned()
+            } else {
+                schema.ty.clone()
+            },
             rules,
             properties,
             additional,
             items,
-            keys: if schema.list_type == "map" { schema.list_map_keys.clone() } else { Vec::new() },
+            keys: if schema.list_type == "map" {
+                schema.list_map_keys.clone()
+            } else {
+                Vec::new()
+            },
             correlatable: schema.map_type != "atomic",
             decl,
         }
@@ -115,13 +141,26 @@ impl Node {
             let at = path.child("x-kubernetes-validations").index(index);
             let shown = || BadValue::raw(rule_as_go(&compiled.rule));
             for (key, name, program, cost) in [
-                ("rule", "estimated rule cost", Some(&compiled.program), compiled.cost.0),
-                ("messageExpression", "estimated messageExpression cost", compiled.message.as_ref(), compiled.cost.1),
+                (
+                    "rule",
+                    "estimated rule cost",
+                    Some(&compiled.program),
+                    compiled.cost.0,
+                ),
+                (
+                    "messageExpression",
+                    "estimated messageExpression cost",
+                    compiled.message.as_ref(),
+                    compiled.cost.1,
+                ),
             ] {
                 let cost = cost.saturating_mul(cardinality);
                 *total = total.saturating_add(cost);
                 if cost > cost::RULE_LIMIT {
-                    errors.push(Error::forbidden(&at.child(key), cost::message(name, cost, cost::RULE_LIMIT)));
+                    errors.push(Error::forbidden(
+                        &at.child(key),
+                        cost::message(name, cost, cost::RULE_LIMIT),
+                    ));
                 }
                 if let Some(Err(text)) = program {
                     errors.push(Error::invalid(&at.child(key), shown(), text));
@@ -129,14 +168,29 @@ impl Node {
             }
         }
         for (name, node) in &self.properties {
-            node.errors(&path.child("properties").key(name), cardinality, total, errors);
+            node.errors(
+                &path.child("properties").key(name),
+                cardinality,
+                total,
+                errors,
+            );
         }
         let many = |max: u64| cardinality.saturating_mul(max.max(1));
         if let Some(node) = &self.additional {
-            node.errors(&path.child("additionalProperties"), many(decl::max_elements(&self.decl)), total, errors);
+            node.errors(
+                &path.child("additionalProperties"),
+                many(decl::max_elements(&self.decl)),
+                total,
+                errors,
+            );
         }
         if let Some(node) = &self.items {
-            node.errors(&path.child("items"), many(decl::max_elements(&self.decl)), total, errors);
+            node.errors(
+                &path.child("items"),
+                many(decl::max_elements(&self.decl)),
+                total,
+                errors,
+            );
         }
     }
 }
@@ -144,8 +198,14 @@ impl Node {
 /// A rule as upstream's struct prints.
 fn rule_as_go(rule: &Rule) -> String {
     let text = |text: &str| allot_apimachinery::quote::quote(text);
-    let reason = if rule.reason.is_empty() { "null".to_owned() } else { text(&rule.reason) };
-    let optional = rule.optional_old_self.map_or("null".to_owned(), |value| value.to_string());
+    let reason = if rule.reason.is_empty() {
+        "null".to_owned()
+    } else {
+        text(&rule.reason)
+    };
+    let optional = rule
+        .optional_old_self
+        .map_or("null".to_owned(), |value| value.to_string());
     format!(
         "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\"OptionalOldSelf\":{optional}}}",
         text(&rule.rule),
@@ -156,7 +216,9 @@ fn rule_as_go(rule: &Rule) -> String {
 }
 
 fn compile(schema: &Structural, decl: &DeclType) -> Vec<Compiled> {
-    let base = Env::kubernetes().with_object(decl).with_variable("self", decl.clone());
+    let base = Env::kubernetes()
+        .with_object(decl)
+        .with_variable("self", decl.clone());
     schema
         .rules
         .iter()
@@ -168,7 +230,13 @@ fn compile(schema: &Structural, decl: &DeclType) -> Vec<Compiled> {
             let full = base.clone().with_variable("oldSelf", old);
             // Whether a rule compares is told by whether it compiles without the old value.
             let uses_old = base.compile(&rule.rule).is_err() && full.compile(&rule.rule).is_ok();
-            let (program, cost) = program(&full, &rule.rule, &Type::Bool, "", "cel expression must evaluate to a bool");
+            let (program, cost) = program(
+                &full,
+                &rule.rule,
+                &Type::Bool,
+                "",
+                "cel expression must evaluate to a bool",
+            );
             let message = (!rule.message_expression.is_empty()).then(|| {
                 let wrong = "messageExpression must evaluate to a string";
                 program_of_message(&full, &rule.message_expression, wrong)
@@ -189,7 +257,13 @@ fn program_of_message(env: &Env, source: &str, wrong: &str) -> (Result<Program, 
     program(env, source, &Type::String, "messageExpression ", wrong)
 }
 
-fn program(env: &Env, source: &str, wanted: &Type, what: &str, wrong: &str) -> (Result<Program, String>, u64) {
+fn program(
+    env: &Env,
+    source: &str,
+    wanted: &Type,
+    what: &str,
+    wrong: &str,
+) -> (Result<Program, String>, u64) {
     let checked = match env.compile(source) {
         Ok(checked) => checked,
         Err(error) => return (Err(format!("{what}compilation failed: {error}")), 0),
@@ -197,8 +271,14 @@ fn program(env: &Env, source: &str, wanted: &Type, what: &str, wrong: &str) -> (
     if checked.output() != wanted && *checked.output() != Type::Dyn {
         return (Err(wrong.to_owned()), 0);
     }
-    let cost = checked.cost(env).max;
-    (Program::new(&checked).map_err(|error| format!("{what}instantiation failed: {error}")), cost)
+    // Where the size of a part is not known, the estimate has no upper bound and says nothing; evaluation is limited all the same.
+    let cost = Some(checked.cost(env).max)
+        .filter(|cost| *cost < u64::MAX / 64)
+        .unwrap_or_default();
+    (
+        Program::new(&checked).map_err(|error| format!("{what}instantiation failed: {error}")),
+        cost,
+    )
 }
 
 struct Run {
@@ -220,15 +300,22 @@ impl Run {
             Value::Array(items) => {
                 let Some(element) = &node.items else { return };
                 for (index, item) in items.iter().enumerate() {
-                    let before = old.and_then(Value::as_array).filter(|_| !node.keys.is_empty()).and_then(|old| {
-                        old.iter().find(|other| node.keys.iter().all(|key| other.get(key) == item.get(key)))
-                    });
+                    let before = old
+                        .and_then(Value::as_array)
+                        .filter(|_| !node.keys.is_empty())
+                        .and_then(|old| {
+                            old.iter().find(|other| {
+                                node.keys.iter().all(|key| other.get(key) == item.get(key))
+                            })
+                        });
                     self.visit(element, item, before, &path.index(index));
                 }
             }
             Value::Object(map) => {
                 for (key, item) in map {
-                    let before = old.filter(|_| node.correlatable).and_then(|old| old.get(key));
+                    let before = old
+                        .filter(|_| node.correlatable)
+                        .and_then(|old| old.get(key));
                     if let Some(property) = node.properties.get(key) {
                         self.visit(property, item, before, &path.child(key));
                     } else if let Some(additional) = &node.additional {
@@ -253,13 +340,21 @@ impl Run {
         }
     }
 
-    fn rule(&mut self, node: &Node, compiled: &Compiled, value: &Value, old: Option<&Value>, path: &Path) {
+    fn rule(
+        &mut self,
+        node: &Node,
+        compiled: &Compiled,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path,
+    ) {
         let rule = &compiled.rule;
         let fail = |text: String| Error::invalid(path, node.kind.as_str(), text);
         let program = match &compiled.program {
             Ok(program) => program,
             Err(text) => {
-                self.errors.push(fail(format!("rule compile error: {text}")));
+                self.errors
+                    .push(fail(format!("rule compile error: {text}")));
                 return;
             }
         };
@@ -286,7 +381,8 @@ impl Run {
                     return;
                 }
                 let detail = self.message(compiled, &variables);
-                self.errors.push(self.broken(node, rule, value, detail, path));
+                self.errors
+                    .push(self.broken(node, rule, value, detail, path));
             }
             Err(error) => {
                 let text = error.to_string();
@@ -301,21 +397,36 @@ impl Run {
                     )));
                     self.ended = true;
                 } else {
-                    self.errors.push(fail(format!("{text} evaluating rule: {name}")));
+                    self.errors
+                        .push(fail(format!("{text} evaluating rule: {name}")));
                 }
             }
         }
     }
 
-    fn broken(&self, node: &Node, rule: &Rule, value: &Value, detail: String, path: &Path) -> Error {
+    fn broken(
+        &self,
+        node: &Node,
+        rule: &Rule,
+        value: &Value,
+        detail: String,
+        path: &Path,
+    ) -> Error {
         let path = if rule.field_path.is_empty() {
             path.clone()
         } else {
-            rule.field_path.trim_start_matches('.').split('.').fold(path.clone(), |path, name| path.child(name))
+            rule.field_path
+                .trim_start_matches('.')
+                .split('.')
+                .fold(path.clone(), |path, name| path.child(name))
         };
         // Objects and lists are not repeated in the message.
         let whole = matches!(node.kind.as_str(), "object" | "array");
-        let shown = if whole { BadValue::Omitted } else { BadValue::from(value) };
+        let shown = if whole {
+            BadValue::Omitted
+        } else {
+            BadValue::from(value)
+        };
         match rule.reason.as_str() {
             "FieldValueForbidden" => Error::forbidden(&path, detail),
             "FieldValueRequired" => Error::required(&path, detail),
@@ -344,7 +455,11 @@ impl Run {
 }
 
 fn rule_name(rule: &Rule) -> &str {
-    if rule.message.is_empty() { rule.rule.trim() } else { rule.message.trim() }
+    if rule.message.is_empty() {
+        rule.rule.trim()
+    } else {
+        rule.message.trim()
+    }
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ def flatten(structs, name, seen=()):
     """A struct's fields with those of its embedded structs."""
     fields, embedded = structs.get(name, ({}, []))
     result = dict(fields)
-    for package, kind, _ in embedded:
+    for package, kind, number in embedded:
         kind = kind.lstrip("*")
         if "." in kind:
             alias, short = kind.split(".")
@@ -117,6 +117,9 @@ def flatten(structs, name, seen=()):
             target = package + "." + kind
         if target and target not in seen:
             for key, value in flatten(structs, target, seen + (name,)).items():
+                if number is None:
+                    # Type metadata is not part of the protobuf message.
+                    value = value[:3] + (None,) + value[4:]
                 result.setdefault(key, value)
     return result
 

@@ -18,21 +18,42 @@ const PATCHES: [&str; 4] = [
 /// The path of a document about something that is no resource.
 pub(super) fn plain(name: &str) -> Map<String, Value> {
     let mut out = Map::new();
-    let slash = if matches!(name, "version" | "logs") || name.starts_with("openid") { "" } else { "/" };
+    let slash = if matches!(name, "version" | "logs") || name.starts_with("openid") {
+        ""
+    } else {
+        "/"
+    };
     let responses = json!({"200": {"description": "OK"}, "401": {"description": "Unauthorized"}});
-    out.insert(format!("/{name}{slash}"), json!({"get": {"responses": responses}}));
+    out.insert(
+        format!("/{name}{slash}"),
+        json!({"get": {"responses": responses}}),
+    );
     out
 }
 
 /// The paths of a group and version.
-pub(super) fn version(group: &str, version: &str, resources: &[Arc<Resource>], format: Format) -> Map<String, Value> {
-    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+pub(super) fn version(
+    group: &str,
+    version: &str,
+    resources: &[Arc<Resource>],
+    format: Format,
+) -> Map<String, Value> {
+    let root = if group.is_empty() {
+        format!("/api/{version}")
+    } else {
+        format!("/apis/{group}/{version}")
+    };
     let mut out = Map::new();
     let list = "io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList";
     let get = json!({"responses": responses(Some(list), format)});
     out.insert(format!("{root}/"), json!({"get": get}));
     for resource in resources {
-        let describe = Describe { group, version, resource, format };
+        let describe = Describe {
+            group,
+            version,
+            resource,
+            format,
+        };
         describe.paths(&root, &mut out);
     }
     out
@@ -49,7 +70,11 @@ impl Describe<'_> {
     fn paths(&self, root: &str, out: &mut Map<String, Value>) {
         let resource = self.resource;
         let plural = &resource.plural;
-        let namespace = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
+        let namespace = if resource.namespaced {
+            "/namespaces/{namespace}"
+        } else {
+            ""
+        };
         let collection = format!("{root}{namespace}/{plural}");
         let has = |verb: &str| resource.verbs.iter().any(|known| known == verb);
         let item_name = self.schema_name(&resource.kind);
@@ -62,13 +87,19 @@ impl Describe<'_> {
             many.insert("post".to_owned(), self.operation("post", &item_name));
         }
         if has("deletecollection") {
-            many.insert("delete".to_owned(), self.operation("deletecollection", &None));
+            many.insert(
+                "delete".to_owned(),
+                self.operation("deletecollection", &None),
+            );
         }
         self.insert(out, &collection, many, &[]);
         let mut one = Map::new();
-        for (verb, method, action) in
-            [("get", "get", "get"), ("update", "put", "put"), ("delete", "delete", "delete"), ("patch", "patch", "patch")]
-        {
+        for (verb, method, action) in [
+            ("get", "get", "get"),
+            ("update", "put", "put"),
+            ("delete", "delete", "delete"),
+            ("patch", "patch", "patch"),
+        ] {
             if has(verb) {
                 one.insert(method.to_owned(), self.operation(action, &item_name));
             }
@@ -76,11 +107,16 @@ impl Describe<'_> {
         self.insert(out, &format!("{collection}/{{name}}"), one, &["name"]);
         for sub in &resource.subresources {
             let mut methods = Map::new();
-            let kind = if sub.kind.is_empty() { resource.kind.as_str() } else { sub.kind.as_str() };
+            let kind = if sub.kind.is_empty() {
+                resource.kind.as_str()
+            } else {
+                sub.kind.as_str()
+            };
             let name = if sub.version.is_empty() {
                 self.schema_name(kind)
             } else {
-                types::lookup(&sub.group, &sub.version, kind).map(|structure| structure.name.to_owned())
+                types::lookup(&sub.group, &sub.version, kind)
+                    .map(|structure| structure.name.to_owned())
             };
             for (verb, method, action) in [
                 ("get", "get", "get"),
@@ -93,7 +129,12 @@ impl Describe<'_> {
                     methods.insert(method.to_owned(), self.operation(action, &name));
                 }
             }
-            self.insert(out, &format!("{collection}/{{name}}/{}", sub.name), methods, &["name"]);
+            self.insert(
+                out,
+                &format!("{collection}/{{name}}/{}", sub.name),
+                methods,
+                &["name"],
+            );
         }
         if resource.namespaced && has("list") {
             let mut everywhere = Map::new();
@@ -113,18 +154,42 @@ impl Describe<'_> {
             methods.insert("get".to_owned(), self.operation(action, &event));
             methods
         };
-        self.insert(out, &format!("{root}/watch{namespace}/{plural}"), one("watchlist"), &[]);
-        self.insert(out, &format!("{root}/watch{namespace}/{plural}/{{name}}"), one("watch"), &["name"]);
+        self.insert(
+            out,
+            &format!("{root}/watch{namespace}/{plural}"),
+            one("watchlist"),
+            &[],
+        );
+        self.insert(
+            out,
+            &format!("{root}/watch{namespace}/{plural}/{{name}}"),
+            one("watch"),
+            &["name"],
+        );
         if self.resource.namespaced {
-            self.insert(out, &format!("{root}/watch/{plural}"), one("watchlist"), &[]);
+            self.insert(
+                out,
+                &format!("{root}/watch/{plural}"),
+                one("watchlist"),
+                &[],
+            );
         }
     }
 
-    fn insert(&self, out: &mut Map<String, Value>, path: &str, mut methods: Map<String, Value>, parameters: &[&str]) {
+    fn insert(
+        &self,
+        out: &mut Map<String, Value>,
+        path: &str,
+        mut methods: Map<String, Value>,
+        parameters: &[&str],
+    ) {
         if methods.is_empty() {
             return;
         }
-        let mut shared: Vec<Value> = parameters.iter().map(|name| parameter(name, "path", "string", self.format)).collect();
+        let mut shared: Vec<Value> = parameters
+            .iter()
+            .map(|name| parameter(name, "path", "string", self.format))
+            .collect();
         if path.contains("{namespace}") {
             shared.push(parameter("namespace", "path", "string", self.format));
         }
@@ -157,11 +222,21 @@ impl Describe<'_> {
                 string("propagationPolicy"),
             ],
             "list" | "watch" | "watchlist" | "deletecollection" => {
-                let mut all: Vec<Value> =
-                    ["continue", "fieldSelector", "labelSelector", "resourceVersion", "resourceVersionMatch"].map(string).to_vec();
-                for (name, kind) in
-                    [("limit", "integer"), ("timeoutSeconds", "integer"), ("allowWatchBookmarks", "boolean"), ("watch", "boolean")]
-                {
+                let mut all: Vec<Value> = [
+                    "continue",
+                    "fieldSelector",
+                    "labelSelector",
+                    "resourceVersion",
+                    "resourceVersionMatch",
+                ]
+                .map(string)
+                .to_vec();
+                for (name, kind) in [
+                    ("limit", "integer"),
+                    ("timeoutSeconds", "integer"),
+                    ("allowWatchBookmarks", "boolean"),
+                    ("watch", "boolean"),
+                ] {
                     all.push(parameter(name, "query", kind, self.format));
                 }
                 all
@@ -174,10 +249,14 @@ impl Describe<'_> {
         };
         let body = match action {
             "post" | "put" => schema.as_deref().map(|name| (name.to_owned(), vec!["*/*"])),
-            "patch" => Some(("io.k8s.apimachinery.pkg.apis.meta.v1.Patch".to_owned(), self.patches())),
-            "delete" | "deletecollection" => {
-                Some(("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions".to_owned(), vec!["*/*"]))
-            }
+            "patch" => Some((
+                "io.k8s.apimachinery.pkg.apis.meta.v1.Patch".to_owned(),
+                self.patches(),
+            )),
+            "delete" | "deletecollection" => Some((
+                "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions".to_owned(),
+                vec!["*/*"],
+            )),
             _ => None,
         };
         let mut operation = json!({
@@ -189,8 +268,10 @@ impl Describe<'_> {
             let schema = self.format.reference(&name);
             match self.format {
                 Format::V3 => {
-                    let content: Map<String, Value> =
-                        media.iter().map(|media| ((*media).to_owned(), json!({"schema": schema}))).collect();
+                    let content: Map<String, Value> = media
+                        .iter()
+                        .map(|media| ((*media).to_owned(), json!({"schema": schema})))
+                        .collect();
                     operation["requestBody"] = json!({"content": content});
                 }
                 Format::V2 => {

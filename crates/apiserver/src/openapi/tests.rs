@@ -6,8 +6,15 @@ fn every_version_has_a_document_whose_references_resolve() {
     let registry = builtin(&RuntimeConfig::default());
     for (name, part) in parts(&registry) {
         let document = part.v3();
-        let known = document["components"]["schemas"].as_object().cloned().unwrap_or_default();
-        for reference in document.to_string().split("\"$ref\":\"#/components/schemas/").skip(1) {
+        let known = document["components"]["schemas"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        for reference in document
+            .to_string()
+            .split("\"$ref\":\"#/components/schemas/")
+            .skip(1)
+        {
             let target = reference.split('"').next().unwrap_or_default();
             assert!(known.contains_key(target), "{name}: {target}");
         }
@@ -18,8 +25,15 @@ fn every_version_has_a_document_whose_references_resolve() {
 fn the_old_format_holds_everything_once() {
     let registry = builtin(&RuntimeConfig::default());
     let document = v2(&registry);
-    let known = document["definitions"].as_object().cloned().unwrap_or_default();
-    for reference in document.to_string().split("\"$ref\":\"#/definitions/").skip(1) {
+    let known = document["definitions"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    for reference in document
+        .to_string()
+        .split("\"$ref\":\"#/definitions/")
+        .skip(1)
+    {
         let target = reference.split('"').next().unwrap_or_default();
         assert!(known.contains_key(target), "{target}");
     }
@@ -29,7 +43,9 @@ fn the_old_format_holds_everything_once() {
 #[test]
 fn hashes_follow_the_resources() {
     let registry = builtin(&RuntimeConfig::default());
-    let more = builtin(&RuntimeConfig::parse("resource.k8s.io/v1beta1=true").expect("a valid configuration"));
+    let more = builtin(
+        &RuntimeConfig::parse("resource.k8s.io/v1beta1=true").expect("a valid configuration"),
+    );
     assert_eq!(hash_all(&registry), hash_all(&registry));
     assert_ne!(hash_all(&registry), hash_all(&more));
 }

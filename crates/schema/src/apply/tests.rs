@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::types;
+use crate::{merge, types};
 
 /// A built-in kind in one version.
 struct One {
@@ -254,8 +254,13 @@ fn texts_of_bad_configurations() {
 #[test]
 fn a_missing_key_is_its_published_default() {
     let versions = pods();
-    let config = pod("p", json!({"containers":[{"image":"i","ports":[{"containerPort":80}]}]}));
-    let live = manager(&versions).apply(&empty(), &config, "one", false).expect("applies");
+    let config = pod(
+        "p",
+        json!({"containers":[{"image":"i","ports":[{"containerPort":80}]}]}),
+    );
+    let live = manager(&versions)
+        .apply(&empty(), &config, "one", false)
+        .expect("applies");
     assert_eq!(
         entries(&live)[0].2,
         json!({"f:spec":{"f:containers":{"k:{\"name\":\"\"}":{".":{},"f:image":{},

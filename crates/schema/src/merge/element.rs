@@ -38,7 +38,10 @@ pub(super) fn of(list: List<'_>, item: &Value) -> Result<PathElement, String> {
             let mut fields: Vec<(String, Value)> = keys
                 .iter()
                 .filter_map(|key| {
-                    let value = map.get(key).cloned().or_else(|| list.element.field_default(key))?;
+                    let value = map
+                        .get(key)
+                        .cloned()
+                        .or_else(|| list.element.field_default(key))?;
                     Some((key.to_owned(), value))
                 })
                 .collect();

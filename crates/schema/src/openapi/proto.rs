@@ -45,17 +45,33 @@ struct Message {
 }
 
 const fn message(fields: &'static [(&'static str, u32, Kind)], extensions: u32) -> Message {
-    Message { fields, names: None, extensions }
+    Message {
+        fields,
+        names: None,
+        extensions,
+    }
 }
 
 const fn named(number: u32, kind: Kind) -> Message {
-    Message { fields: &[], names: Some((number, kind)), extensions: 0 }
+    Message {
+        fields: &[],
+        names: Some((number, kind)),
+        extensions: 0,
+    }
 }
 
-use Kind::{Any, Bool, Default, Double, Holder, Int, Many, Message as Of, Names, SchemaOrBool, SchemaOrReference, Text, Wrapped};
+use Kind::{
+    Any, Bool, Default, Double, Holder, Int, Many, Message as Of, Names, SchemaOrBool,
+    SchemaOrReference, Text, Wrapped,
+};
 
 static V3: Message = message(
-    &[("openapi", 1, Text), ("info", 2, Of(&INFO_V3)), ("paths", 4, Of(&PATHS_V3)), ("components", 5, Of(&COMPONENTS))],
+    &[
+        ("openapi", 1, Text),
+        ("info", 2, Of(&INFO_V3)),
+        ("paths", 4, Of(&PATHS_V3)),
+        ("components", 5, Of(&COMPONENTS)),
+    ],
     9,
 );
 static INFO_V3: Message = message(&[("title", 1, Text), ("version", 6, Text)], 0);
@@ -81,12 +97,25 @@ static OPERATION_V3: Message = message(
     ],
     13,
 );
-static PARAMETER_V3: Message =
-    message(&[("name", 1, Text), ("in", 2, Text), ("required", 4, Bool), ("schema", 10, SchemaOrReference)], 14);
+static PARAMETER_V3: Message = message(
+    &[
+        ("name", 1, Text),
+        ("in", 2, Text),
+        ("required", 4, Bool),
+        ("schema", 10, SchemaOrReference),
+    ],
+    14,
+);
 static BODY_V3: Message = message(&[("content", 2, Names(&Of(&MEDIA_V3)))], 4);
 static MEDIA_V3: Message = message(&[("schema", 1, SchemaOrReference)], 5);
 static RESPONSES_V3: Message = named(2, Wrapped(1, &Of(&RESPONSE_V3)));
-static RESPONSE_V3: Message = message(&[("description", 1, Text), ("content", 3, Names(&Of(&MEDIA_V3)))], 5);
+static RESPONSE_V3: Message = message(
+    &[
+        ("description", 1, Text),
+        ("content", 3, Names(&Of(&MEDIA_V3))),
+    ],
+    5,
+);
 static SCHEMA_V3: Message = message(
     &[
         ("nullable", 1, Bool),
@@ -123,7 +152,12 @@ static SCHEMA_V3: Message = message(
 static REFERENCE: Message = message(&[("$ref", 1, Text)], 0);
 
 static V2: Message = message(
-    &[("swagger", 1, Text), ("info", 2, Of(&INFO_V2)), ("paths", 8, Of(&PATHS_V2)), ("definitions", 9, Names(&Of(&SCHEMA_V2)))],
+    &[
+        ("swagger", 1, Text),
+        ("info", 2, Of(&INFO_V2)),
+        ("paths", 8, Of(&PATHS_V2)),
+        ("definitions", 9, Names(&Of(&SCHEMA_V2))),
+    ],
     16,
 );
 static INFO_V2: Message = message(&[("title", 1, Text), ("version", 2, Text)], 0);
@@ -149,15 +183,40 @@ static OPERATION_V2: Message = message(
     13,
 );
 static RESPONSES_V2: Message = named(1, Wrapped(1, &Of(&RESPONSE_V2)));
-static RESPONSE_V2: Message = message(&[("description", 1, Text), ("schema", 2, Wrapped(1, &Of(&SCHEMA_V2)))], 5);
-static BODY_V2: Message =
-    message(&[("name", 2, Text), ("in", 3, Text), ("required", 4, Bool), ("schema", 5, Of(&SCHEMA_V2))], 6);
+static RESPONSE_V2: Message = message(
+    &[
+        ("description", 1, Text),
+        ("schema", 2, Wrapped(1, &Of(&SCHEMA_V2))),
+    ],
+    5,
+);
+static BODY_V2: Message = message(
+    &[
+        ("name", 2, Text),
+        ("in", 3, Text),
+        ("required", 4, Bool),
+        ("schema", 5, Of(&SCHEMA_V2)),
+    ],
+    6,
+);
 static QUERY_V2: Message = message(
-    &[("required", 1, Bool), ("in", 2, Text), ("name", 4, Text), ("type", 6, Text), ("uniqueItems", 20, Bool)],
+    &[
+        ("required", 1, Bool),
+        ("in", 2, Text),
+        ("name", 4, Text),
+        ("type", 6, Text),
+        ("uniqueItems", 20, Bool),
+    ],
     23,
 );
 static IN_PATH_V2: Message = message(
-    &[("required", 1, Bool), ("in", 2, Text), ("name", 4, Text), ("type", 5, Text), ("uniqueItems", 19, Bool)],
+    &[
+        ("required", 1, Bool),
+        ("in", 2, Text),
+        ("name", 4, Text),
+        ("type", 5, Text),
+        ("uniqueItems", 19, Bool),
+    ],
     22,
 );
 static PATH_PARAMETER: Kind = Of(&IN_PATH_V2);
@@ -190,7 +249,11 @@ static SCHEMA_V2: Message = message(
 /// A document in protobuf.
 pub fn encode(document: &Value, format: Format) -> Vec<u8> {
     let mut out = Vec::new();
-    write_message(&mut out, document, if format == Format::V3 { &V3 } else { &V2 });
+    write_message(
+        &mut out,
+        document,
+        if format == Format::V3 { &V3 } else { &V2 },
+    );
     out
 }
 
@@ -269,7 +332,11 @@ fn write(out: &mut Vec<u8>, number: u32, value: &Value, kind: Kind) {
             let inner = inside(&|inner| write(inner, at, value, *kind));
             bytes(out, number, &inner);
         }
-        Many(kind) => value.as_array().into_iter().flatten().for_each(|item| write(out, number, item, *kind)),
+        Many(kind) => value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .for_each(|item| write(out, number, item, *kind)),
         Holder(kind) => {
             let inner = inside(&|inner| write(inner, 1, value, *kind));
             bytes(out, number, &inner);
@@ -283,7 +350,11 @@ fn write(out: &mut Vec<u8>, number: u32, value: &Value, kind: Kind) {
             bytes(out, number, &inner);
         }
         SchemaOrReference => {
-            let of = if value.get("$ref").is_some() { (2, Of(&REFERENCE)) } else { (1, Of(&SCHEMA_V3)) };
+            let of = if value.get("$ref").is_some() {
+                (2, Of(&REFERENCE))
+            } else {
+                (1, Of(&SCHEMA_V3))
+            };
             let inner = inside(&|inner| write(inner, of.0, value, of.1));
             bytes(out, number, &inner);
         }

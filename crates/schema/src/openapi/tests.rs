@@ -6,7 +6,13 @@ fn schemas_close_over_their_references() {
         let out = schemas(types::all(), format);
         let text = Value::Object(out.clone()).to_string();
         for part in text.split("\"$ref\":\"").skip(1) {
-            let name = part.split('"').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+            let name = part
+                .split('"')
+                .next()
+                .unwrap_or_default()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
             assert!(out.contains_key(name), "{name}");
         }
     }
@@ -18,11 +24,17 @@ fn a_claim_is_published_with_its_merge_facts() {
     let out = schemas([id], Format::V3);
     let claim = &out["io.k8s.api.resource.v1.ResourceClaim"];
     assert_eq!(claim["required"], json!(["spec"]));
-    assert_eq!(claim["x-kubernetes-group-version-kind"], json!([{"group":"resource.k8s.io","version":"v1","kind":"ResourceClaim"}]));
+    assert_eq!(
+        claim["x-kubernetes-group-version-kind"],
+        json!([{"group":"resource.k8s.io","version":"v1","kind":"ResourceClaim"}])
+    );
     let reserved = &out["io.k8s.api.resource.v1.ResourceClaimStatus"]["properties"]["reservedFor"];
     assert_eq!(reserved["x-kubernetes-list-map-keys"], json!(["uid"]));
     assert_eq!(reserved["x-kubernetes-patch-merge-key"], "uid");
-    assert_eq!(out["io.k8s.api.resource.v1.DeviceSubRequest"]["required"], json!(["name", "deviceClassName"]));
+    assert_eq!(
+        out["io.k8s.api.resource.v1.DeviceSubRequest"]["required"],
+        json!(["name", "deviceClassName"])
+    );
 }
 
 #[test]
@@ -30,8 +42,14 @@ fn custom_schemas_gain_what_all_objects_have() {
     let schema = json!({"type":"object","properties":{"spec":{"type":"object","nullable":true,"oneOf":[{"required":["a"]}]}}});
     let v2 = custom_schema(&schema, "example.com", "v1", "Gadget", Format::V2);
     assert_eq!(v2["properties"]["spec"], json!({"type":"object"}));
-    assert_eq!(v2["properties"]["metadata"], json!({"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}));
-    assert_eq!(custom_name("a.example.com", "v1", "Gadget"), "com.example.a.v1.Gadget");
+    assert_eq!(
+        v2["properties"]["metadata"],
+        json!({"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"})
+    );
+    assert_eq!(
+        custom_name("a.example.com", "v1", "Gadget"),
+        "com.example.a.v1.Gadget"
+    );
 }
 
 /// Reads the length-delimited fields of a message.
@@ -65,13 +83,23 @@ fn documents_have_a_protobuf_form() {
         "type":"object","properties":{"b":{"$ref":"#/components/schemas/B"}},"x-kubernetes-list-map-keys":["k"]}}}});
     let top = fields(&proto::encode(&document, Format::V3));
     assert_eq!(top[0], (1, b"3.0.0".to_vec()));
-    let components = &top.iter().find(|(number, _)| *number == 5).expect("components").1;
+    let components = &top
+        .iter()
+        .find(|(number, _)| *number == 5)
+        .expect("components")
+        .1;
     let named = fields(&fields(components)[0].1);
     let pair = fields(&named[0].1);
     assert_eq!(pair[0], (1, b"A".to_vec()));
     let schema = fields(&fields(&pair[1].1)[0].1);
     assert!(schema.contains(&(25, b"object".to_vec())));
-    let extension = fields(&schema.iter().find(|(number, _)| *number == 36).expect("an extension").1);
+    let extension = fields(
+        &schema
+            .iter()
+            .find(|(number, _)| *number == 36)
+            .expect("an extension")
+            .1,
+    );
     assert_eq!(extension[0].1, b"x-kubernetes-list-map-keys");
     assert_eq!(fields(&extension[1].1), [(2, b"[\"k\"]\n".to_vec())]);
 }

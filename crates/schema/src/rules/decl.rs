@@ -1,6 +1,9 @@
 //! The types that rules see, with the largest sizes that a request can bring.
 
-use allot_cel::{env::{DeclType, Shape}, types::Type};
+use allot_cel::{
+    env::{DeclType, Shape},
+    types::Type,
+};
 
 use crate::structural::{Additional, Structural};
 
@@ -31,13 +34,17 @@ pub(super) fn of(schema: &Structural, name: &str) -> Option<DeclType> {
         "array" => {
             let items = schema.items.as_deref()?;
             let element = of(items, &format!("{name}.@idx"))?;
-            let most = checks.max_items.unwrap_or((MAX_REQUEST - 2) / (smallest(items) + 1));
+            let most = checks
+                .max_items
+                .unwrap_or((MAX_REQUEST - 2) / (smallest(items) + 1));
             DeclType::list(element, most)
         }
         "object" => match &schema.additional {
             Additional::Schema(sub) => {
                 let element = of(sub, &format!("{name}.@elem"))?;
-                let most = checks.max_properties.unwrap_or((MAX_REQUEST - 2) / (smallest(sub) + 6));
+                let most = checks
+                    .max_properties
+                    .unwrap_or((MAX_REQUEST - 2) / (smallest(sub) + 6));
                 DeclType::map(DeclType::string(MAX_REQUEST - 2), element, most)
             }
             _ => object(schema, name, schema.embedded),
@@ -49,7 +56,10 @@ pub(super) fn of(schema: &Structural, name: &str) -> Option<DeclType> {
             "date-time" => DeclType::scalar(Type::Timestamp, MAX_DATE_TIME),
             _ => {
                 let listed = checks.allowed.as_ref().and_then(|values| {
-                    values.iter().filter_map(|value| value.as_str().map(|text| text.chars().count() as u64)).max()
+                    values
+                        .iter()
+                        .filter_map(|value| value.as_str().map(|text| text.chars().count() as u64))
+                        .max()
                 });
                 DeclType::string(checks.max_length.or(listed).unwrap_or(MAX_REQUEST - 2))
             }
@@ -68,7 +78,10 @@ fn object(schema: &Structural, name: &str, with_meta: bool) -> DeclType {
         let meta = [("name", text()), ("generateName", text())];
         fields.push(("apiVersion".to_owned(), text()));
         fields.push(("kind".to_owned(), text()));
-        fields.push(("metadata".to_owned(), DeclType::object(&format!("{name}.metadata"), meta)));
+        fields.push((
+            "metadata".to_owned(),
+            DeclType::object(&format!("{name}.metadata"), meta),
+        ));
     }
     for (property, sub) in &schema.properties {
         if with_meta && matches!(property.as_str(), "apiVersion" | "kind" | "metadata") {
@@ -76,11 +89,20 @@ fn object(schema: &Structural, name: &str, with_meta: bool) -> DeclType {
         }
         let field = escape(property);
         if let Some(decl) = of(sub, &format!("{name}.{field}")) {
-            let decl = if field == *property { decl } else { decl.from_property(property) };
+            let decl = if field == *property {
+                decl
+            } else {
+                decl.from_property(property)
+            };
             fields.push((field, decl));
         }
     }
-    DeclType::object(name, fields.iter().map(|(name, decl)| (name.as_str(), decl.clone())))
+    DeclType::object(
+        name,
+        fields
+            .iter()
+            .map(|(name, decl)| (name.as_str(), decl.clone())),
+    )
 }
 
 /// How many elements a list or map can have.
@@ -100,16 +122,40 @@ fn smallest(schema: &Structural) -> u64 {
         "string" | "array" => 2,
         "boolean" => 4,
         "object" => {
-            let required = schema.properties.iter().filter(|(name, _)| schema.checks.required.contains(name));
-            2 + required.map(|(name, sub)| name.len() as u64 + smallest(sub) + 4).sum::<u64>()
+            let required = schema
+                .properties
+                .iter()
+                .filter(|(name, _)| schema.checks.required.contains(name));
+            2 + required
+                .map(|(name, sub)| name.len() as u64 + smallest(sub) + 4)
+                .sum::<u64>()
         }
         _ => 1,
     }
 }
 
 const RESERVED: [&str; 21] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// The name by which rules reach a property that is no identifier.
@@ -117,5 +163,8 @@ pub(super) fn escape(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("__{name}__");
     }
-    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+    name.replace("__", "__underscores__")
+        .replace('.', "__dot__")
+        .replace('-', "__dash__")
+        .replace('/', "__slash__")
 }

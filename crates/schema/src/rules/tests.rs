@@ -7,27 +7,56 @@ fn rules(spec: Value) -> Rules {
     Rules::compile(&Structural::from_json(&schema)).expect("there are rules")
 }
 
+fn compiles(rules: &Rules) {
+    let texts: Vec<String> = rules
+        .errors(&Path::new("s"))
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(texts.is_empty(), "{texts:?}");
+}
+
 fn check(rules: &Rules, spec: Value, old: Option<Value>, expected: &[&str]) {
     let object = json!({"metadata":{"name":"x"},"spec":spec});
     let old = old.map(|spec| json!({"metadata":{"name":"x"},"spec":spec}));
-    let found: Vec<String> =
-        rules.validate(&object, old.as_ref(), &Path::root()).iter().map(ToString::to_string).collect();
+    let found: Vec<String> = rules
+        .validate(&object, old.as_ref(), &Path::root())
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(found, expected, "{object}");
 }
 
 #[test]
 fn broken_rules_say_their_message() {
-    let rules = rules(json!({"type":"object","properties":{"min":{"type":"integer"},"max":{"type":"integer"}},
+    let rules = rules(
+        json!({"type":"object","properties":{"min":{"type":"integer"},"max":{"type":"integer"}},
         "x-kubernetes-validations":[
             {"rule":"!has(self.min) || !has(self.max) || self.min <= self.max","message":"min must not exceed max"},
             {"rule":"!has(self.min) || self.min != 7","messageExpression":"'number ' + string(self.min) + ' is unlucky'"},
             {"rule":"!has(self.max) || self.max < 100","reason":"FieldValueForbidden","fieldPath":".max"}
-        ]}));
-    assert!(rules.errors(&Path::root()).is_empty());
+        ]}),
+    );
+    compiles(&rules);
     check(&rules, json!({"min":1,"max":2}), None, &[]);
-    check(&rules, json!({"min":3,"max":2}), None, &["spec: Invalid value: min must not exceed max"]);
-    check(&rules, json!({"min":7}), None, &["spec: Invalid value: number 7 is unlucky"]);
-    check(&rules, json!({"max":100}), None, &["spec.max: Forbidden: failed rule: !has(self.max) || self.max < 100"]);
+    check(
+        &rules,
+        json!({"min":3,"max":2}),
+        None,
+        &["spec: Invalid value: min must not exceed max"],
+    );
+    check(
+        &rules,
+        json!({"min":7}),
+        None,
+        &["spec: Invalid value: number 7 is unlucky"],
+    );
+    check(
+        &rules,
+        json!({"max":100}),
+        None,
+        &["spec.max: Forbidden: failed rule: !has(self.max) || self.max < 100"],
+    );
     // What was broken before and did not change stays.
     check(&rules, json!({"min":7}), Some(json!({"min":7})), &[]);
 }
@@ -41,11 +70,26 @@ fn transition_rules_need_a_value_to_compare_with() {
             "items":{"type":"object","required":["id"],"properties":{"id":{"type":"string","maxLength":5},
                 "size":{"type":"integer","x-kubernetes-validations":[{"rule":"self == oldSelf"}]}}}}
     }}));
-    assert!(rules.errors(&Path::root()).is_empty());
+    compiles(&rules);
     check(&rules, json!({"fixed":"a"}), None, &[]);
-    check(&rules, json!({"fixed":"b"}), Some(json!({"fixed":"a"})), &["spec.fixed: Invalid value: \"b\": fixed may not change"]);
-    check(&rules, json!({"grows":-1}), None, &["spec.grows: Invalid value: -1: only up"]);
-    check(&rules, json!({"grows":1}), Some(json!({"grows":2})), &["spec.grows: Invalid value: 1: only up"]);
+    check(
+        &rules,
+        json!({"fixed":"b"}),
+        Some(json!({"fixed":"a"})),
+        &["spec.fixed: Invalid value: \"b\": fixed may not change"],
+    );
+    check(
+        &rules,
+        json!({"grows":-1}),
+        None,
+        &["spec.grows: Invalid value: -1: only up"],
+    );
+    check(
+        &rules,
+        json!({"grows":1}),
+        Some(json!({"grows":2})),
+        &["spec.grows: Invalid value: 1: only up"],
+    );
     check(
         &rules,
         json!({"parts":[{"id":"b","size":2},{"id":"a","size":2}]}),
@@ -60,16 +104,37 @@ fn rules_are_refused_where_they_cannot_run() {
         "a":{"type":"string","x-kubernetes-validations":[{"rule":"self.nothing"},{"rule":"size(self)"}]},
         "b":{"type":"array","items":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"self.contains('x')"}]}}}
     }}));
-    let texts: Vec<String> = rules.errors(&Path::new("s")).iter().map(ToString::to_string).collect();
-    assert!(texts[0].contains("x-kubernetes-validations[0].rule: Invalid value:") && texts[0].contains("compilation failed: ERROR"), "{texts:?}");
-    assert!(texts[1].ends_with("cel expression must evaluate to a bool"), "{texts:?}");
-    assert!(texts[2].contains("estimated rule cost exceeds budget by factor of more than 100x"), "{texts:?}");
+    let texts: Vec<String> = rules
+        .errors(&Path::new("s"))
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        texts[0].contains("x-kubernetes-validations[0].rule: Invalid value:")
+            && texts[0].contains("compilation failed: ERROR"),
+        "{texts:?}"
+    );
+    assert!(
+        texts[1].ends_with("cel expression must evaluate to a bool"),
+        "{texts:?}"
+    );
+    assert!(
+        texts[2].contains("estimated rule cost exceeds budget by factor of more than 100x"),
+        "{texts:?}"
+    );
 }
 
 #[test]
 fn property_names_that_are_no_identifiers_are_escaped() {
-    let rules = rules(json!({"type":"object","properties":{"a-b":{"type":"integer"},"in":{"type":"integer"}},
-        "x-kubernetes-validations":[{"rule":"self.a__dash__b < self.__in__"}]}));
+    let rules = rules(
+        json!({"type":"object","properties":{"a-b":{"type":"integer"},"in":{"type":"integer"}},
+        "x-kubernetes-validations":[{"rule":"self.a__dash__b < self.__in__"}]}),
+    );
     check(&rules, json!({"a-b":1,"in":2}), None, &[]);
-    check(&rules, json!({"a-b":3,"in":2}), None, &["spec: Invalid value: failed rule: self.a__dash__b < self.__in__"]);
+    check(
+        &rules,
+        json!({"a-b":3,"in":2}),
+        None,
+        &["spec: Invalid value: failed rule: self.a__dash__b < self.__in__"],
+    );
 }
