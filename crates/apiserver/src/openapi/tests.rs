@@ -1,9 +1,11 @@
+use allot_model::features::Release;
+
 use super::*;
 use crate::registry::{RuntimeConfig, builtin};
 
 #[test]
 fn every_version_has_a_document_whose_references_resolve() {
-    let registry = builtin(&RuntimeConfig::default());
+    let registry = builtin(&RuntimeConfig::default(), Release::NEWEST);
     for (name, part) in parts(&registry) {
         let document = part.v3();
         let known = document["components"]["schemas"]
@@ -23,7 +25,7 @@ fn every_version_has_a_document_whose_references_resolve() {
 
 #[test]
 fn the_old_format_holds_everything_once() {
-    let registry = builtin(&RuntimeConfig::default());
+    let registry = builtin(&RuntimeConfig::default(), Release::NEWEST);
     let document = v2(&registry);
     let known = document["definitions"]
         .as_object()
@@ -42,9 +44,10 @@ fn the_old_format_holds_everything_once() {
 
 #[test]
 fn hashes_follow_the_resources() {
-    let registry = builtin(&RuntimeConfig::default());
+    let registry = builtin(&RuntimeConfig::default(), Release::NEWEST);
     let more = builtin(
         &RuntimeConfig::parse("resource.k8s.io/v1beta1=true").expect("a valid configuration"),
+        Release::NEWEST,
     );
     assert_eq!(hash_all(&registry), hash_all(&registry));
     assert_ne!(hash_all(&registry), hash_all(&more));
