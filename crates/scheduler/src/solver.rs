@@ -80,7 +80,7 @@ impl Solver {
             .allocate(cluster, &node.device_node, &problem.0, &limits)
         {
             allot_allocator::Outcome::Allocated(found) => {
-                let mut share_id = || uuid::Uuid::new_v4().to_string().into();
+                let mut share_id = || uuid::Uuid::new_v4().to_string();
                 found
                     .results(&problem.0, &mut share_id)
                     .map_or_else(Outcome::Error, Outcome::Allocated)

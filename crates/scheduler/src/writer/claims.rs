@@ -66,11 +66,13 @@ impl ClaimWriter {
                     *last = Some(claim.clone());
                     return Ok(claim);
                 }
-                Step::Wrote(Ok(next)) => {
-                    claim = Arc::new(next);
-                    continue;
-                }
-                Step::Wrote(Err(error)) => error,
+                Step::Wrote(wrote) => match *wrote {
+                    Ok(next) => {
+                        claim = Arc::new(next);
+                        continue;
+                    }
+                    Err(error) => error,
+                },
             };
             if answered(&error) && code(&error) != 409 && code(&error) != 404 && code(&error) != 429
             {
@@ -140,7 +142,7 @@ impl ClaimWriter {
                             &Patch::Merge(&patch),
                         )
                         .await;
-                    return Ok(Step::Wrote(wrote));
+                    return Ok(Step::Wrote(Box::new(wrote)));
                 }
                 status.insert("allocation".to_owned(), self.allocation(ours));
             }
@@ -176,7 +178,7 @@ impl ClaimWriter {
                 &Patch::Merge(&patch),
             )
             .await;
-        Ok(Step::Wrote(wrote))
+        Ok(Step::Wrote(Box::new(wrote)))
     }
 
     fn allocation(
@@ -310,7 +312,7 @@ impl ClaimWriter {
 
 enum Step {
     Done,
-    Wrote(Result<ResourceClaim, kube::Error>),
+    Wrote(Box<Result<ResourceClaim, kube::Error>>),
 }
 
 fn deleted(key: &Key) -> BindError {

@@ -42,8 +42,7 @@ impl World {
                 pods: 0,
             };
             world.live(seed).await;
-            let trace = std::mem::take(&mut api.0.lock().trace);
-            trace
+            std::mem::take(&mut api.0.lock().trace)
         })
     }
 
