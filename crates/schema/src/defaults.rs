@@ -134,10 +134,8 @@ fn rule(name: &str, map: &mut Object) {
         | "core.v1.DownwardAPIVolumeSource"
         | "core.v1.ProjectedVolumeSource" => set(map, "defaultMode", 0o644),
         "core.v1.ServiceAccountTokenProjection" => set(map, "expirationSeconds", 3600),
-        "core.v1.HostPathVolumeSource" => {
-            if !map.contains_key("type") {
-                map.insert("type".to_owned(), "".into());
-            }
+        "core.v1.HostPathVolumeSource" if !map.contains_key("type") => {
+            map.insert("type".to_owned(), "".into());
         }
         "core.v1.ObjectFieldSelector" => set(map, "apiVersion", "v1"),
         "core.v1.PersistentVolumeSpec" => {
@@ -172,10 +170,8 @@ fn rule(name: &str, map: &mut Object) {
             set(map, "volumeBindingMode", "Immediate");
         }
         "storage.v1.CSIDriverSpec" => core::csi_driver(map),
-        "flowcontrol.v1.FlowSchemaSpec" => {
-            if map.get("matchingPrecedence").is_none_or(is_zero) {
-                map.insert("matchingPrecedence".to_owned(), 1000.into());
-            }
+        "flowcontrol.v1.FlowSchemaSpec" if map.get("matchingPrecedence").is_none_or(is_zero) => {
+            map.insert("matchingPrecedence".to_owned(), 1000.into());
         }
         "flowcontrol.v1.LimitedPriorityLevelConfiguration" => core::limited_level(map),
         name if name.starts_with("admissionregistration.") => admission::rule(name, map),

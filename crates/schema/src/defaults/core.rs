@@ -92,17 +92,16 @@ pub(super) fn service(map: &mut Object) {
         "None" => {
             spec.remove("sessionAffinityConfig");
         }
-        "ClientIP" => {
+        "ClientIP"
             if spec
                 .get("sessionAffinityConfig")
                 .and_then(|c| c.pointer("/clientIP/timeoutSeconds"))
-                .is_none_or(is_zero)
-            {
-                spec.insert(
-                    "sessionAffinityConfig".to_owned(),
-                    json!({"clientIP":{"timeoutSeconds":10800}}),
-                );
-            }
+                .is_none_or(is_zero) =>
+        {
+            spec.insert(
+                "sessionAffinityConfig".to_owned(),
+                json!({"clientIP":{"timeoutSeconds":10800}}),
+            );
         }
         _ => {}
     }
