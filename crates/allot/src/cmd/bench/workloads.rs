@@ -279,7 +279,7 @@ impl Workload {
         match self.shape {
             Shape::Partitionable => {
                 // Half as many whole quarters as halves: the card is used up before the devices are.
-                let memory = if i % 2 == 0 { "10Gi" } else { "20Gi" };
+                let memory = if i.is_multiple_of(2) { "10Gi" } else { "20Gi" };
                 device["capacity"]["memory"]["value"] = memory.into();
                 device["consumesCounters"] =
                     json!([{"counterSet": "card", "counters": {"memory": {"value": memory}}}]);
@@ -366,7 +366,7 @@ impl Workload {
         let Shape::Shared(n) = self.shape else {
             return None;
         };
-        if pod % n != 0 {
+        if !pod.is_multiple_of(n) {
             return None;
         }
         let claim = json!({
