@@ -50,7 +50,7 @@ async fn a_pod_gets_the_gpu_of_its_template_and_gives_it_back() {
         .expect("devices")
         .results
         .expect("results")[0];
-    assert_eq!(seen, [result.device.clone()]);
+    assert_eq!(seen.as_slice(), std::slice::from_ref(&result.device));
     let log = up
         .pods()
         .logs("example-claim", &LogParams::default())
