@@ -20,8 +20,9 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
     let path = request.info.path.trim_end_matches('/');
     let response = match path {
         "/version" => {
+            let emulated = core.config.features.release().minor().to_string();
             let value = json!({
-                "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+                "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": emulated,
                 "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
                 "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "clean", "buildDate": "",
                 "goVersion": "", "compiler": "rustc", "platform": concat!("linux/", "amd64"),

@@ -6,6 +6,7 @@
 //! rule depends on the release, it depends on the version or on which members an object has.
 
 pub mod exchange;
+pub mod objects;
 mod strategy;
 mod table;
 mod tables;

@@ -384,3 +384,66 @@ fn the_canonical_form_is_stable() {
         ["name", "spec"]
     );
 }
+
+/// The value must survive being read as `T` and written again.
+fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(value: Value) -> T {
+    let typed: T = serde_json::from_value(value.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&typed).unwrap(), value);
+    typed
+}
+
+#[test]
+fn objects_are_read_and_written_as_they_are() {
+    use objects::*;
+    let data = json!({"vendorClassParameters": {"a": 1}, "nodeName": "n", "results": [{"namedResources": {"name": "i"}}]});
+    let claim: ResourceClaim = round_trip(json!({
+        "metadata": {"name": "c"},
+        "spec": {"resourceClassName": "k", "allocationMode": "Immediate", "parametersRef": {"kind": "K", "name": "p"}},
+        "status": {
+            "driverName": "d",
+            "deallocationRequested": true,
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+            "allocation": {"shareable": true, "resourceHandles": [{"driverName": "d", "structuredData": data}]},
+        },
+    }));
+    assert!(claim.is_structured() && claim.is_reserved_for("u") && !claim.is_reserved_for("v"));
+    round_trip::<ResourceClass>(
+        json!({"metadata": {}, "driverName": "d", "structuredParameters": true}),
+    );
+    round_trip::<PodScheduling>(json!({
+        "metadata": {},
+        "spec": {"selectedNode": "n", "potentialNodes": ["n", "m"]},
+        "status": {"resourceClaims": [{"name": "a"}, {"name": "b", "unsuitableNodes": ["m"]}]},
+    }));
+    let attributes = json!([
+        {"name": "q", "quantity": "1Gi"}, {"name": "b", "bool": true}, {"name": "i", "int": 1},
+        {"name": "is", "intSlice": {"ints": [1]}}, {"name": "s", "string": "x"},
+        {"name": "ss", "stringSlice": {"strings": ["x"]}}, {"name": "v", "version": "1.0.0"},
+    ]);
+    round_trip::<ResourceSlice>(json!({
+        "metadata": {}, "nodeName": "n", "driverName": "d",
+        "namedResources": {"instances": [{"name": "i", "attributes": attributes}]},
+    }));
+    let request = json!({"vendorParameters": {"x": 1}, "namedResources": {"selector": "true"}});
+    round_trip::<ClaimParameters>(json!({
+        "metadata": {}, "generatedFrom": {"apiGroup": "g", "kind": "K", "name": "n"}, "shareable": true,
+        "driverRequests": [{"driverName": "d", "vendorParameters": [1], "requests": [request]}],
+    }));
+    round_trip::<ClassParameters>(json!({
+        "metadata": {}, "vendorParameters": [{"driverName": "d", "parameters": {}}],
+        "filters": [{"driverName": "d", "namedResources": {"selector": "true"}}],
+    }));
+}
+
+#[test]
+fn the_original_of_a_claim_is_found_in_its_v1_form() {
+    let mut classic = with_status(json!({"driverName": "d", "allocation": {"shareable": true}}));
+    classic["apiVersion"] = json!("resource.k8s.io/v1alpha2");
+    let expected: objects::ResourceClaim = serde_json::from_value(classic.clone()).unwrap();
+    let seen = exchange::to_v1(Kind::ResourceClaim, &classic).unwrap();
+    let metadata = serde_json::from_value(seen["metadata"].clone()).unwrap();
+    let mut found = objects::ResourceClaim::from_v1(&metadata).unwrap();
+    found.metadata.annotations = found.metadata.annotations.filter(|a| !a.is_empty());
+    assert_eq!(found, expected);
+    assert_eq!(objects::ResourceClaim::from_v1(&Default::default()), None);
+}

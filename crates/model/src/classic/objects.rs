@@ -1,0 +1,440 @@
+//! The classic kinds as structs, for the parts that work with them: scheduler, claim controller, drivers.
+//!
+//! One form for v1alpha1 and v1alpha2: what a version lacks is empty. They are for reading and for making new
+//! objects; changes are written as patches, so that fields unknown here survive.
+
+use k8s_openapi::api::core::v1::NodeSelector;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A reference to the object that holds parameters of a class or of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ParametersReference {
+    /// Group of the kind; empty for the core group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_group: String,
+    /// The kind.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Its namespace; only for classes, and only if the kind has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+/// A driver with default parameters, that claims refer to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceClass {
+    /// Name and the like.
+    pub metadata: ObjectMeta,
+    /// The driver whose controller allocates claims of the class.
+    pub driver_name: String,
+    /// Parameters for the driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameters_ref: Option<ParametersReference>,
+    /// Where claims of the class can be allocated; everywhere if not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suitable_nodes: Option<NodeSelector>,
+    /// The scheduler allocates instead of the driver (1.30).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub structured_parameters: Option<bool>,
+}
+
+/// When a claim is allocated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AllocationMode {
+    /// When a pod that uses it is scheduled.
+    #[default]
+    WaitForFirstConsumer,
+    /// As soon as it exists.
+    Immediate,
+}
+
+/// What a claim asks for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimSpec {
+    /// The class.
+    pub resource_class_name: String,
+    /// Parameters for the driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameters_ref: Option<ParametersReference>,
+    /// When to allocate.
+    pub allocation_mode: AllocationMode,
+}
+
+/// A request for one resource of a class, and its allocation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceClaim {
+    /// Name and the like.
+    pub metadata: ObjectMeta,
+    /// What it asks for.
+    pub spec: ClaimSpec,
+    /// What it got.
+    pub status: ClaimStatus,
+}
+
+/// What a claim got, and who uses it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimStatus {
+    /// The driver that allocated it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver_name: String,
+    /// The allocation, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Allocation>,
+    /// Who may use the claim.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reserved_for: Vec<Consumer>,
+    /// The driver has to take the allocation back.
+    #[serde(skip_serializing_if = "is_false")]
+    pub deallocation_requested: bool,
+}
+
+/// Somebody who may use a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Consumer {
+    /// Group of the resource; empty for the core group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub api_group: String,
+    /// Plural name of the kind, for example `pods`.
+    pub resource: String,
+    /// Name of the object.
+    pub name: String,
+    /// Its identity.
+    pub uid: String,
+}
+
+/// An allocation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Allocation {
+    /// What the driver's kubelet plugin has to know (v1alpha1).
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource_handle: String,
+    /// What the kubelet plugins have to know; empty stands for one of the claim's driver without data.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_handles: Vec<ResourceHandle>,
+    /// Where the claim can be used; everywhere if not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_on_nodes: Option<NodeSelector>,
+    /// More than one consumer at a time is possible.
+    #[serde(skip_serializing_if = "is_false")]
+    pub shareable: bool,
+}
+
+/// What one kubelet plugin has to know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceHandle {
+    /// The plugin; the claim's driver if empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver_name: String,
+    /// The driver's own data.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub data: String,
+    /// What the scheduler allocated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub structured_data: Option<StructuredHandle>,
+}
+
+/// What the scheduler allocated for one driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StructuredHandle {
+    /// Parameters of the class for the driver, as they are.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub vendor_class_parameters: Value,
+    /// Parameters of the claim for the driver, as they are.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub vendor_claim_parameters: Value,
+    /// The node to which the resources are local.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_name: String,
+    /// One per request, in their order.
+    pub results: Vec<AllocationResult>,
+}
+
+/// What one request got.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AllocationResult {
+    /// Parameters of the request, as they are.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub vendor_request_parameters: Value,
+    /// The instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub named_resources: Option<InstanceName>,
+}
+
+/// The name of an instance.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceName {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The negotiation about a pod's node: PodScheduling of 1.26, later PodSchedulingContext.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodScheduling {
+    /// Name and namespace are those of the pod.
+    pub metadata: ObjectMeta,
+    /// What the scheduler wants.
+    pub spec: SchedulingSpec,
+    /// What the drivers answer.
+    pub status: SchedulingStatus,
+}
+
+/// What the scheduler wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingSpec {
+    /// The node to allocate for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selected_node: String,
+    /// Nodes that may be selected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub potential_nodes: Vec<String>,
+}
+
+/// What the drivers answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingStatus {
+    /// One entry per claim whose driver has answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_claims: Vec<ClaimSchedulingStatus>,
+}
+
+/// The answer for one claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimSchedulingStatus {
+    /// The claim's name in the pod.
+    pub name: String,
+    /// Nodes for which it can not be allocated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsuitable_nodes: Vec<String>,
+}
+
+/// Resources of a driver on a node, as the kubelet of 1.30 publishes them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceSlice {
+    /// Name and the like.
+    pub metadata: ObjectMeta,
+    /// The node; such without one are of no use.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_name: String,
+    /// The driver.
+    pub driver_name: String,
+    /// The resources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub named_resources: Option<NamedResources>,
+}
+
+/// Resources with names and attributes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamedResources {
+    /// The resources.
+    pub instances: Vec<Instance>,
+}
+
+/// One resource.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Instance {
+    /// Its name.
+    pub name: String,
+    /// Its attributes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
+}
+
+/// One attribute; exactly one of the values is set.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Attribute {
+    /// Its name.
+    pub name: String,
+    /// An amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantity: Option<Quantity>,
+    /// Yes or no.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bool: Option<bool>,
+    /// A number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub int: Option<i64>,
+    /// Numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub int_slice: Option<Ints>,
+    /// A text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub string: Option<String>,
+    /// Texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub string_slice: Option<Strings>,
+    /// A semantic version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// Numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ints {
+    /// The numbers.
+    #[serde(default)]
+    pub ints: Vec<i64>,
+}
+
+/// Texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strings {
+    /// The texts.
+    #[serde(default)]
+    pub strings: Vec<String>,
+}
+
+/// Parameters of claims that the scheduler understands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimParameters {
+    /// Name and the like.
+    pub metadata: ObjectMeta,
+    /// The vendor's object that these were made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generated_from: Option<ParametersReference>,
+    /// Several consumers may share the claim.
+    #[serde(skip_serializing_if = "is_false")]
+    pub shareable: bool,
+    /// What is asked of each driver.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub driver_requests: Vec<DriverRequests>,
+}
+
+/// What is asked of one driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DriverRequests {
+    /// The driver.
+    pub driver_name: String,
+    /// Parameters for the driver, as they are.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub vendor_parameters: Value,
+    /// One resource each.
+    pub requests: Vec<ResourceRequest>,
+}
+
+/// A request for one resource.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourceRequest {
+    /// Parameters for the driver, as they are.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub vendor_parameters: Value,
+    /// Which resources fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub named_resources: Option<Selector>,
+}
+
+/// Selects named resources.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Selector {
+    /// A CEL expression over the attributes.
+    #[serde(default)]
+    pub selector: String,
+}
+
+/// Parameters of classes that the scheduler understands.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClassParameters {
+    /// Name and the like.
+    pub metadata: ObjectMeta,
+    /// The vendor's object that these were made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generated_from: Option<ParametersReference>,
+    /// Parameters for drivers, as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vendor_parameters: Vec<VendorParameters>,
+    /// Conditions that resources have to meet beside those of the requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<Filter>,
+}
+
+/// Parameters for one driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VendorParameters {
+    /// The driver; all if empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver_name: String,
+    /// The parameters, as they are.
+    #[serde(skip_serializing_if = "is_default")]
+    pub parameters: Value,
+}
+
+/// A condition for the resources of one driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Filter {
+    /// The driver; all if empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub driver_name: String,
+    /// The condition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub named_resources: Option<Selector>,
+}
+
+impl ResourceClaim {
+    /// Reads the original of a classic claim out of its v1 form (see [`super::exchange`]); `None` for a claim that is
+    /// a newer one.
+    pub fn from_v1(metadata: &ObjectMeta) -> Option<Self> {
+        let text = metadata
+            .annotations
+            .as_ref()?
+            .get(super::exchange::CLASSIC)?;
+        let mut claim: Self = serde_json::from_str(text).ok()?;
+        claim.metadata = metadata.clone();
+        if let Some(annotations) = &mut claim.metadata.annotations {
+            annotations.remove(super::exchange::CLASSIC);
+        }
+        Some(claim)
+    }
+
+    /// Whether somebody with this identity may use the claim.
+    pub fn is_reserved_for(&self, uid: &str) -> bool {
+        self.status.reserved_for.iter().any(|c| c.uid == uid)
+    }
+
+    /// Whether the scheduler allocated it, not a driver.
+    pub fn is_structured(&self) -> bool {
+        let finalizers = self.metadata.finalizers.as_deref().unwrap_or_default();
+        let marked = finalizers.iter().any(|f| f == super::DELETE_PROTECTION);
+        let handles = self
+            .status
+            .allocation
+            .iter()
+            .flat_map(|a| &a.resource_handles);
+        marked || handles.into_iter().any(|h| h.structured_data.is_some())
+    }
+}
