@@ -191,6 +191,7 @@ impl Cluster {
             let client = as_user("system:nodes");
             cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
         }
+        cluster.driver = cluster.driver && serves_devices(&cluster.client).await?;
         if cluster.driver {
             create_device_class(&cluster.client).await?;
             let children = children::Drivers::new(&cluster.kubeconfig, nodes);
@@ -296,6 +297,23 @@ fn node_config(
     config.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     config.tls.client_ca_pem = Some(authority.certificate().as_bytes().to_vec());
     Ok(config)
+}
+
+/// Whether the API server has the kinds that the example driver needs.
+///
+/// Releases before 1.31 do not, and later ones only when asked, until 1.34.
+async fn serves_devices(client: &Client) -> anyhow::Result<bool> {
+    match client.list_api_group_resources("resource.k8s.io/v1").await {
+        Ok(_) => Ok(true),
+        // The answer is plain text, so only its code can tell.
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            tracing::warn!(
+                "this release does not serve devices as asked, the GPU driver is not started"
+            );
+            Ok(false)
+        }
+        Err(error) => Err(error).context("cannot ask the API server what it serves"),
+    }
 }
 
 /// Creates the example driver's class unless somebody did before.

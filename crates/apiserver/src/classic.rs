@@ -159,20 +159,9 @@ pub fn prepare_for_update(kind: Kind, object: &mut Value, old: &Value, part: Par
 /// The body of a pod, or of something with a pod template, with its claims in the newer form, where classic kinds are
 /// served; `None` where nothing changes.
 pub fn without_source(core: &Core, group: &str, kind: &str, text: &[u8]) -> Option<Vec<u8>> {
-    const WITH_PODS: [(&str, &str); 9] = [
-        ("", "Pod"),
-        ("", "PodTemplate"),
-        ("", "ReplicationController"),
-        ("apps", "Deployment"),
-        ("apps", "ReplicaSet"),
-        ("apps", "DaemonSet"),
-        ("apps", "StatefulSet"),
-        ("batch", "Job"),
-        ("batch", "CronJob"),
-    ];
     const SOURCE: &[u8] = b"\"source\"";
     let may_apply =
-        WITH_PODS.contains(&(group, kind)) && text.windows(SOURCE.len()).any(|part| part == SOURCE);
+        crate::pods::has_spec(group, kind) && text.windows(SOURCE.len()).any(|part| part == SOURCE);
     if !may_apply
         || !core
             .registry
@@ -205,7 +194,31 @@ pub fn in_release(
         .into_iter()
         .map(|name| version(name, kind.name(), config, release, &known))
         .collect();
+    serve_hub(&mut resource);
     (!resource.versions.is_empty()).then_some(resource)
+}
+
+/// Lets this cluster's own components, which speak v1 alone, reach what a release before 1.34 serves in other versions.
+fn serve_hub(resource: &mut Resource) {
+    const HUB: &str = "v1";
+    let newer = |version: &Version| version.served && !is_version(&version.name);
+    if !resource.versions.iter().any(newer) {
+        return;
+    }
+    match resource
+        .versions
+        .iter_mut()
+        .find(|version| version.name == HUB)
+    {
+        Some(hub) => hub.internal = true,
+        None if resource.storage_version == HUB => resource.versions.push(Version {
+            name: HUB.to_owned(),
+            served: false,
+            internal: true,
+            deprecation: String::new(),
+        }),
+        None => {}
+    }
 }
 
 /// The resources that exist in classic versions only.
@@ -282,6 +295,7 @@ fn version(
     Version {
         name: name.to_owned(),
         served: config.serves(GROUP, name, default),
+        internal: false,
         deprecation: deprecation.map_or_else(String::new, |version| version.deprecation.clone()),
     }
 }

@@ -296,6 +296,7 @@ pub fn resource(object: &Value) -> Resource {
             .map(|version| Version {
                 name: text(version, "name").to_owned(),
                 served: version["served"] == true,
+                internal: false,
                 deprecation: deprecation(&group, &kind, version, &versions),
             })
             .collect(),

@@ -19,7 +19,7 @@ use crate::server::{Core, Incoming, text_response};
 /// # Errors
 /// 404, 406.
 pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
-    let registry = core.registry.load();
+    let (registry, in_process) = (core.registry.load(), request.in_process);
     let parts: Vec<&str> = request
         .info
         .path
@@ -37,8 +37,8 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
         }),
-        ["api", version] if registry.has_version("", version) => {
-            resource_list(&registry, "", version)
+        ["api", version] if registry.has_version(in_process, "", version) => {
+            resource_list(&registry, in_process, "", version)
         }
         ["apis"] => {
             let groups: Vec<Value> = groups(&registry)
@@ -53,8 +53,8 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
             value["apiVersion"] = "v1".into();
             value
         }
-        ["apis", name, version] if registry.has_version(name, version) => {
-            resource_list(&registry, name, version)
+        ["apis", name, version] if registry.has_version(in_process, name, version) => {
+            resource_list(&registry, in_process, name, version)
         }
         ["api" | "apis", ..] => return Ok(text_response(404, "404 page not found\n")),
         _ => return Err(ApiError::no_such_path()),
@@ -178,13 +178,13 @@ fn group(registry: &Registry, name: &str) -> Value {
     json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
 }
 
-fn resource_list(registry: &Registry, group: &str, version: &str) -> Value {
+fn resource_list(registry: &Registry, in_process: bool, group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
     let served = registry.iter().filter(|resource| {
         resource.group == group
             && resource
                 .version(version)
-                .is_some_and(|version| version.served)
+                .is_some_and(|version| version.open_to(in_process))
     });
     for resource in served {
         resources.push(resource_entry(resource));

@@ -1,6 +1,57 @@
 //! What the server knows about pods.
 
+use allot_model::features::{Feature, Features};
 use serde_json::Value;
+
+use crate::registry::Resource;
+
+/// Whether objects of the kind are pods, or have a pod template.
+pub fn has_spec(group: &str, kind: &str) -> bool {
+    const WITH_PODS: [(&str, &str); 9] = [
+        ("", "Pod"),
+        ("", "PodTemplate"),
+        ("", "ReplicationController"),
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "DaemonSet"),
+        ("apps", "StatefulSet"),
+        ("batch", "Job"),
+        ("batch", "CronJob"),
+    ];
+    WITH_PODS.contains(&(group, kind))
+}
+
+/// Takes a pod's claims out where dynamic resource allocation is off, unless the stored object has some already.
+pub fn drop_disabled_claims(
+    features: &Features,
+    resource: &Resource,
+    new: &mut Value,
+    old: &Value,
+) {
+    let off = !features.enabled(Feature::DynamicResourceAllocation);
+    if !off || !has_spec(&resource.group, &resource.kind) {
+        return;
+    }
+    let mut in_use = false;
+    allot_model::migrate::pod::each_spec(&mut old.clone(), |spec| {
+        in_use |= spec.get("resourceClaims").is_some();
+    });
+    if in_use {
+        return;
+    }
+    allot_model::migrate::pod::each_spec(new, |spec| {
+        let Value::Object(spec) = spec else { return };
+        spec.remove("resourceClaims");
+        for list in ["containers", "initContainers", "ephemeralContainers"] {
+            let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+            for container in containers.into_iter().flatten() {
+                if let Some(Value::Object(resources)) = container.get_mut("resources") {
+                    resources.remove("claims");
+                }
+            }
+        }
+    });
+}
 
 /// The quality-of-service class that follows from the containers' requests and limits.
 pub fn qos_class(pod: &Value) -> &'static str {

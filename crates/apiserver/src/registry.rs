@@ -18,8 +18,17 @@ pub struct Version {
     pub name: String,
     /// Reachable through the API.
     pub served: bool,
+    /// Reachable for this cluster's own components in process, whether served to others or not.
+    pub internal: bool,
     /// A `Warning` that every request through this version gets, empty for none.
     pub deprecation: String,
+}
+
+impl Version {
+    /// Reachable for a client, which may be a component of this process.
+    pub fn open_to(&self, in_process: bool) -> bool {
+        self.served || (in_process && self.internal)
+    }
 }
 
 /// A subresource.
@@ -176,12 +185,18 @@ impl Registry {
         self.resources.get(&(group.to_owned(), plural.to_owned()))
     }
 
-    /// A resource in a version in which it is served.
-    pub fn served(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+    /// A resource in a version in which it is reachable for a client, which may be a component in this process.
+    pub fn served(
+        &self,
+        in_process: bool,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<&Arc<Resource>> {
         self.get(group, plural).filter(|resource| {
             resource
                 .version(version)
-                .is_some_and(|version| version.served)
+                .is_some_and(|version| version.open_to(in_process))
         })
     }
 
@@ -195,10 +210,13 @@ impl Registry {
         self.resources.values()
     }
 
-    /// Something is served in this group and version.
-    pub fn has_version(&self, group: &str, version: &str) -> bool {
+    /// Something in this group and version is reachable for a client, which may be a component of this process.
+    pub fn has_version(&self, in_process: bool, group: &str, version: &str) -> bool {
         self.iter().any(|resource| {
-            resource.group == group && resource.version(version).is_some_and(|it| it.served)
+            resource.group == group
+                && resource
+                    .version(version)
+                    .is_some_and(|it| it.open_to(in_process))
         })
     }
 }

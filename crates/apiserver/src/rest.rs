@@ -111,7 +111,12 @@ pub async fn dispatch(
     let info = request.info.clone();
     let registry = core.registry.load();
     let Some(resource) = registry
-        .served(&info.group, &info.version, &info.resource)
+        .served(
+            request.in_process,
+            &info.group,
+            &info.version,
+            &info.resource,
+        )
         .cloned()
     else {
         // Paths of built-in groups answer with a Status; the rest is nobody's.

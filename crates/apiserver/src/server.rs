@@ -120,6 +120,7 @@ impl Server {
             user: User::anonymous(),
             upgrade: parking_lot::Mutex::new(upgrade),
             warnings: Warnings::default(),
+            in_process: parts.extensions.remove::<InProcess>().is_some(),
         };
         let started = std::time::Instant::now();
         let info = request.info.clone();
@@ -239,6 +240,8 @@ pub struct Incoming {
     pub upgrade: parking_lot::Mutex<Option<hyper::upgrade::OnUpgrade>>,
     /// Warnings for the client.
     pub warnings: Warnings,
+    /// It comes from a component of this process.
+    pub in_process: bool,
 }
 
 /// `Warning` headers of an answer, each text once.
@@ -330,6 +333,10 @@ pub(crate) fn text_response(code: u16, text: impl Into<Bytes>) -> Response<Body>
     response
 }
 
+/// Marks a request of [`ClientService`]; nothing that comes over a socket can carry it.
+#[derive(Clone, Copy)]
+struct InProcess;
+
 /// The server for one proven identity; see [`Server::client_service`].
 #[derive(Clone)]
 pub struct ClientService {
@@ -351,7 +358,8 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(InProcess);
         let (server, user) = (self.server.clone(), self.user.clone());
         Box::pin(async move { Ok(server.handle(request, Some((*user).clone())).await) })
     }

@@ -111,6 +111,7 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     if let Some(kind) = dra_kind(resource) {
         return allot_model::strategy::prepare_for_create(kind, object, &core.config.features);
     }
+    crate::pods::drop_disabled_claims(&core.config.features, resource, object, &Value::Null);
     let has_status = resource.subresource("status").is_some();
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
@@ -200,6 +201,7 @@ pub fn prepare_for_update(
             }
         };
     }
+    crate::pods::drop_disabled_claims(&core.config.features, resource, object, old);
     let has_status = resource.subresource("status").is_some();
     match part {
         Part::Main if has_status => keep(object, old, "status"),

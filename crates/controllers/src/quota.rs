@@ -24,7 +24,7 @@ use crate::kit::informer::{Change, Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
+use crate::registry::{Served, Task};
 
 /// Everything is recounted after that time, as in upstream.
 const RESYNC: Duration = Duration::from_secs(300);
@@ -40,7 +40,8 @@ struct Quotas {
     client: Client,
     inventory: Inventory,
     quotas: Informer<Object>,
-    classes: Informer<DeviceClass>,
+    /// Where the API server has device classes.
+    classes: Option<Informer<DeviceClass>>,
     queue: Queue<Key>,
 }
 
@@ -49,12 +50,13 @@ fn namespace_of(quota: &Object) -> Vec<String> {
 }
 
 /// Sets the controller up.
-pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
+pub(crate) fn build(context: &Context, served: &Served, inventory: &Inventory) -> Task {
+    let has_classes = served.has("resource.k8s.io/v1", "deviceclasses");
     let this = Arc::new(Quotas {
         client: context.client.clone(),
         inventory: inventory.clone(),
         quotas: context.informer::<Object>(),
-        classes: context.informer::<DeviceClass>(),
+        classes: has_classes.then(|| context.informer::<DeviceClass>()),
         queue: context.queue("resource_quota_controller"),
     });
     this.quotas.index(BY_NAMESPACE, namespace_of);
@@ -221,7 +223,14 @@ impl Quotas {
         }
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), namespace, &kind.resource);
-        let extended = |class: &str| self.classes.get(class)?.spec.extended_resource_name.clone();
+        let extended = |class: &str| {
+            self.classes
+                .as_ref()?
+                .get(class)?
+                .spec
+                .extended_resource_name
+                .clone()
+        };
         let quota = json!({"spec": quota.at("/spec")});
         for object in api.list(&Default::default()).await?.items {
             let object = json!(object);

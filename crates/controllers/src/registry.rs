@@ -157,7 +157,7 @@ fn task(
         C::StatefulSet => crate::statefulset::build(context),
         C::SliceLiveness => crate::liveness::build(context),
         C::Disruption => crate::disruption::build(context),
-        C::ResourceQuota => crate::quota::build(context, inventory?),
+        C::ResourceQuota => crate::quota::build(context, served, inventory?),
         C::Job => crate::job::build(context),
         C::CronJob => crate::cronjob::build(context),
         C::TtlAfterFinished => crate::ttl::build(context),

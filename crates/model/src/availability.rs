@@ -7,7 +7,7 @@ use crate::features::Release;
 pub enum Served {
     /// Without being asked.
     ByDefault,
-    /// With `--runtime-config=resource.k8s.io/<version>=true`, and where it is alpha also with its feature gate.
+    /// With `--runtime-config=resource.k8s.io/<version>=true`. The feature gate does not matter here: without it, claims are served and pods lose theirs.
     OnRequest,
     /// Not at all.
     Never,

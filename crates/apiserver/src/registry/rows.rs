@@ -608,6 +608,7 @@ impl Row {
                 Version {
                     name: name.to_owned(),
                     served: config.serves(self.group, name, default),
+                    internal: false,
                     deprecation: self.deprecation(name),
                 }
             })

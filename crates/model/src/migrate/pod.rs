@@ -7,6 +7,13 @@ use crate::view::{items_mut, object};
 /// Moves the members of `source` up in the claims of a pod, or of the pod template inside another kind. An API server
 /// that emulates such a release does the same with what it receives.
 pub fn flatten_claims(object: &mut Value) {
+    each_spec(object, |spec| {
+        items_mut(spec, "resourceClaims").for_each(flatten)
+    });
+}
+
+/// Calls a function with the pod spec of a pod, or of the pod template inside another kind.
+pub fn each_spec(object: &mut Value, mut act: impl FnMut(&mut Value)) {
     const SPECS: [&str; 4] = [
         "/spec",
         "/spec/template/spec",
@@ -14,10 +21,9 @@ pub fn flatten_claims(object: &mut Value) {
         "/template/spec",
     ];
     for pointer in SPECS {
-        let Some(spec) = object.pointer_mut(pointer) else {
-            continue;
-        };
-        items_mut(spec, "resourceClaims").for_each(flatten);
+        if let Some(spec) = object.pointer_mut(pointer) {
+            act(spec);
+        }
     }
 }
 
