@@ -1,0 +1,215 @@
+//! A cluster of the real binary and a shell in front of it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long anything may take before a test fails.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What a command printed.
+#[derive(Debug)]
+pub struct Printed {
+    pub success: bool,
+    pub out: String,
+    pub err: String,
+}
+
+/// A running `allot up`, stopped when dropped.
+pub struct Cluster {
+    up: Child,
+    kubeconfig: PathBuf,
+}
+
+impl Cluster {
+    /// Starts a cluster in memory with the flags; `None`, and a notice, where kubectl is not installed.
+    pub fn up(flags: &str) -> Option<Self> {
+        let probe = Command::new("kubectl")
+            .args(["version", "--client"])
+            .output();
+        if probe.is_err() {
+            eprintln!("skipped: kubectl is not installed");
+            return None;
+        }
+        let mut up = Command::new(env!("CARGO_BIN_EXE_allot"))
+            .args(["up", "--in-memory", "--listen", "127.0.0.1:0"])
+            .args(flags.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let lines = Lines::of(up.stdout.take().expect("piped"));
+        let ready = lines.next("a line that says ready");
+        let (_, kubeconfig) = ready
+            .split_once("KUBECONFIG=")
+            .unwrap_or_else(|| panic!("unexpected first line {ready:?}"));
+        Some(Self {
+            up,
+            kubeconfig: PathBuf::from(kubeconfig),
+        })
+    }
+
+    fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new("kubectl");
+        command
+            .args(arguments.split_whitespace())
+            .env("KUBECONFIG", &self.kubeconfig)
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `kubectl ARGUMENTS` in `examples/`.
+    pub fn run(&self, arguments: &str) -> Printed {
+        printed(&self.command(arguments).output().expect("kubectl runs"))
+    }
+
+    /// Runs kubectl, which must succeed, and returns what it printed.
+    pub fn ok(&self, arguments: &str) -> String {
+        let printed = self.run(arguments);
+        assert!(printed.success, "kubectl {arguments}: {printed:?}");
+        printed.out
+    }
+
+    /// Runs kubectl, which must fail, and returns its complaint.
+    pub fn fails(&self, arguments: &str) -> String {
+        let printed = self.run(arguments);
+        assert!(!printed.success, "kubectl {arguments}: {printed:?}");
+        printed.err
+    }
+
+    /// `kubectl create -f -` with a manifest.
+    pub fn create(&self, manifest: &str) -> Printed {
+        let mut command = self.command("create -f -");
+        let mut kubectl = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kubectl runs");
+        let mut stdin = kubectl.stdin.take().expect("piped");
+        stdin.write_all(manifest.as_bytes()).expect("taken");
+        drop(stdin);
+        printed(&kubectl.wait_with_output().expect("ended"))
+    }
+
+    /// The rows of `kubectl get …`, the header first, without the age.
+    pub fn rows(&self, arguments: &str) -> Vec<Vec<String>> {
+        rows(&self.ok(arguments))
+    }
+
+    /// Follows a command that goes on, like `get -w`.
+    pub fn follow(&self, arguments: &str) -> Follow {
+        let mut kubectl = self
+            .command(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("kubectl runs");
+        let lines = Lines::of(kubectl.stdout.take().expect("piped"));
+        Follow { kubectl, lines }
+    }
+
+    /// Waits until the pod has come to an end that is well.
+    pub fn completed(&self, pod: &str) {
+        self.ok(&format!(
+            "wait --for=jsonpath={{.status.phase}}=Succeeded pod/{pod} --timeout=60s"
+        ));
+    }
+
+    /// Waits until the pod is ready.
+    pub fn ready(&self, pod: &str) {
+        self.ok(&format!(
+            "wait --for=condition=Ready pod/{pod} --timeout=60s"
+        ));
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let pid = self.up.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &pid]).status();
+        let _ = self.up.wait();
+    }
+}
+
+/// A command that goes on, ended when dropped.
+pub struct Follow {
+    kubectl: Child,
+    lines: Lines,
+}
+
+impl Follow {
+    /// The next line, its words.
+    pub fn next(&self) -> Vec<String> {
+        words(&self.lines.next("another line of the watch"))
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
+    }
+}
+
+/// Lines of a process as they come.
+struct Lines(mpsc::Receiver<String>);
+
+impl Lines {
+    fn of(stdout: ChildStdout) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stdout);
+            for line in reader.by_ref().lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    // Nobody listens any more, but the process must not block on a full pipe.
+                    let _ = std::io::copy(&mut reader, &mut std::io::sink());
+                    return;
+                }
+            }
+        });
+        Self(receiver)
+    }
+
+    fn next(&self, what: &str) -> String {
+        let line = self.0.recv_timeout(PATIENCE);
+        line.unwrap_or_else(|_| panic!("no {what} came"))
+    }
+}
+
+fn printed(output: &std::process::Output) -> Printed {
+    Printed {
+        success: output.status.success(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A table's cells, without the column AGE, which is the last.
+pub fn rows(table: &str) -> Vec<Vec<String>> {
+    let mut rows: Vec<_> = table.lines().map(words).collect();
+    let aged = rows
+        .first()
+        .and_then(|header| header.last())
+        .is_some_and(|last| last == "AGE");
+    if aged {
+        for row in &mut rows {
+            row.pop();
+        }
+    }
+    rows
+}
+
+/// A name whose last, random part is replaced by `*`.
+pub fn masked(name: &str) -> String {
+    match name.rsplit_once('-') {
+        Some((stem, suffix)) if suffix.len() == 5 => format!("{stem}-*"),
+        _ => name.to_owned(),
+    }
+}
