@@ -20,7 +20,6 @@
 
 pub mod config;
 pub mod kit;
-pub mod leader;
 pub mod liveness;
 
 mod accounts;
@@ -46,6 +45,7 @@ mod taints;
 mod ttl;
 mod workload;
 
+pub use allot_election as leader;
 pub use config::{Config, Controller};
 pub use error::Error;
 

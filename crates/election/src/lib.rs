@@ -6,9 +6,11 @@
 //! of every request, so that a process that was stopped in the middle of its work (SIGSTOP, a
 //! paused virtual machine) fails its next request instead of writing with a lost Lease.
 //!
+//! It must not know what is done under its leadership: controllers, the scheduler and drivers all use it.
+//!
 //! ```no_run
 //! # async fn example(client: kube::Client, shutdown: tokio_util::sync::CancellationToken) -> Result<(), kube::Error> {
-//! use allot_controllers::leader::{Elector, Settings};
+//! use allot_election::{Elector, Settings};
 //! let elector = Elector::new(client.clone(), Settings::new("kube-system", "allot-scheduler", "host-1"));
 //! if let Some(leadership) = elector.acquire(&shutdown).await {
 //!     let client = leadership.fence(client);   // every write is checked
@@ -19,6 +21,10 @@
 //! }
 //! # Ok(()) }
 //! ```
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +39,7 @@ use kube::client::Body;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::clock::Clock;
+use crate::clock::Clock;
 
 /// Name and times of an election. The defaults are upstream's: 15 s, 10 s, 2 s.
 #[derive(Debug, Clone)]

@@ -1,0 +1,65 @@
+//! Wall-clock time as a value that tests can control.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use tokio::time::Instant;
+
+/// Tells the time.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The system's clock.
+    System,
+    /// A fixed start that moves with tokio's clock, which tests can pause and advance.
+    Tokio {
+        /// The time at `start`.
+        base: Timestamp,
+        /// When the clock was made.
+        start: Instant,
+    },
+}
+
+impl Clock {
+    /// A clock that starts at `base` and follows tokio's (possibly paused) clock.
+    pub fn tokio(base: Timestamp) -> Self {
+        Self::Tokio {
+            base,
+            start: Instant::now(),
+        }
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::System => Timestamp::now(),
+            Self::Tokio { base, start } => {
+                let passed = i64::try_from(start.elapsed().as_nanos()).unwrap_or(i64::MAX);
+                *base + jiff::SignedDuration::from_nanos(passed)
+            }
+        }
+    }
+
+    /// The time now as API objects carry it.
+    pub fn time(&self) -> Time {
+        Time(self.now())
+    }
+
+    /// The time now with microseconds, as Leases carry it.
+    pub fn micro_time(&self) -> MicroTime {
+        MicroTime(self.now())
+    }
+}
+
+/// The time as API objects write it, with seconds.
+pub fn rfc3339(at: Timestamp) -> String {
+    jiff::fmt::strtime::format("%Y-%m-%dT%H:%M:%SZ", at).unwrap_or_else(|_| at.to_string())
+}
+
+/// How long from `now` until `at`; zero if it has passed.
+pub fn until(now: Timestamp, at: Timestamp) -> std::time::Duration {
+    std::time::Duration::try_from(at.duration_since(now)).unwrap_or_default()
+}
+
+/// How long ago `at` was; zero if it is in the future.
+pub fn since(now: Timestamp, at: Timestamp) -> std::time::Duration {
+    until(at, now)
+}
