@@ -6,6 +6,10 @@ use std::error::Error;
 const FILES: &[&str] = &[
     "dra_v1",
     "dra_v1beta1",
+    "dra_v1alpha4",
+    "dra_v1alpha3",
+    "dra_v1alpha2",
+    "dra_v1alpha1",
     "dra_health_v1alpha1",
     "pluginregistration_v1",
     "podresources_v1",

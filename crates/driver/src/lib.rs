@@ -58,6 +58,7 @@ mod api;
 mod builder;
 mod checkpoint;
 mod claim;
+pub mod classic;
 mod error;
 mod health;
 mod plugin;

@@ -44,6 +44,30 @@ pub mod dra_v1beta1 {
     ));
 }
 
+/// `v1alpha4.Node`: the DRA service of Kubernetes 1.31.
+#[allow(missing_docs, clippy::all)]
+pub mod dra_v1alpha4 {
+    include!(concat!(env!("OUT_DIR"), "/dra_v1alpha4/v1alpha4.rs"));
+}
+
+/// `v1alpha3.Node`: the DRA service of Kubernetes 1.28 to 1.30, with resource handles.
+#[allow(missing_docs, clippy::all)]
+pub mod dra_v1alpha3 {
+    include!(concat!(env!("OUT_DIR"), "/dra_v1alpha3/v1alpha3.rs"));
+}
+
+/// `v1alpha2.Node`: the DRA service of Kubernetes 1.27, one resource handle per call.
+#[allow(missing_docs, clippy::all)]
+pub mod dra_v1alpha2 {
+    include!(concat!(env!("OUT_DIR"), "/dra_v1alpha2/v1alpha2.rs"));
+}
+
+/// `v1alpha1.Node`: the DRA service of Kubernetes 1.26, one claim per call.
+#[allow(missing_docs, clippy::all)]
+pub mod dra_v1alpha1 {
+    include!(concat!(env!("OUT_DIR"), "/dra_v1alpha1/v1alpha1.rs"));
+}
+
 /// `v1alpha1.DRAResourceHealth`: device health streamed by a driver.
 #[allow(missing_docs, clippy::all)]
 pub mod dra_health_v1alpha1 {
@@ -83,6 +107,9 @@ pub mod service_name {
     pub const DRA_V1: &str = "v1.DRAPlugin";
     /// [`crate::dra_v1beta1`].
     pub const DRA_V1BETA1: &str = "v1beta1.DRAPlugin";
+    /// [`crate::dra_v1alpha1`] to [`crate::dra_v1alpha4`]: a version of the plugin and not the name of a service.
+    /// Which service it has is found out by calling.
+    pub const DRA_CLASSIC: &str = "1.0.0";
     /// [`crate::dra_health_v1alpha1`].
     pub const HEALTH_V1ALPHA1: &str = "v1alpha1.DRAResourceHealth";
 }

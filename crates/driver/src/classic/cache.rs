@@ -1,0 +1,149 @@
+//! What the API server has, kept up to date by a watch, and newer where this process wrote.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::Api;
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt, watcher};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How long an own write outweighs the watch, which may be behind.
+const OWN_WRITES: Duration = Duration::from_secs(60);
+
+/// Namespace and name; the namespace is empty for kinds without one.
+pub(super) type Name = (String, String);
+
+pub(super) fn name_of(object: &DynamicObject) -> Name {
+    let metadata = &object.metadata;
+    (
+        metadata.namespace.clone().unwrap_or_default(),
+        metadata.name.clone().unwrap_or_default(),
+    )
+}
+
+/// The objects of one kind.
+#[derive(Default)]
+pub(super) struct Cache {
+    watched: Mutex<HashMap<Name, Arc<DynamicObject>>>,
+    /// What this process wrote last, where that is newer than what was watched.
+    written: Mutex<HashMap<Name, (Arc<DynamicObject>, Instant)>>,
+}
+
+/// Revisions of one object are numbers that grow; client-go compares them as well.
+fn revision(object: &DynamicObject) -> u64 {
+    let revision = object.metadata.resource_version.as_deref();
+    revision.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl Cache {
+    /// The newest known state of an object.
+    pub(super) fn get(&self, name: &Name) -> Option<Arc<DynamicObject>> {
+        // Without a watched object it is gone, whatever was written to it.
+        let watched = self.watched.lock().get(name).cloned()?;
+        let mut written = self.written.lock();
+        if let Some((own, at)) = written.get(name) {
+            let newer =
+                own.metadata.uid == watched.metadata.uid && revision(own) > revision(&watched);
+            if newer && at.elapsed() < OWN_WRITES {
+                return Some(Arc::clone(own));
+            }
+            written.remove(name);
+        }
+        Some(watched)
+    }
+
+    /// Remembers what the API server answered to a write.
+    pub(super) fn wrote(&self, object: Arc<DynamicObject>) {
+        let name = name_of(&object);
+        self.written.lock().insert(name, (object, Instant::now()));
+    }
+
+    /// All names.
+    pub(super) fn names(&self) -> Vec<Name> {
+        self.watched.lock().keys().cloned().collect()
+    }
+}
+
+/// What the watch of a kind has seen: the object before and after.
+pub(super) struct Change {
+    pub(super) name: Name,
+    pub(super) before: Option<Arc<DynamicObject>>,
+    pub(super) after: Option<Arc<DynamicObject>>,
+}
+
+/// Keeps `cache` up to date until dropped; `synced` becomes true with the first complete list.
+pub(super) async fn keep(
+    api: Api<DynamicObject>,
+    cache: Arc<Cache>,
+    synced: watch::Sender<bool>,
+    mut changed: impl FnMut(Change),
+) {
+    let stream = watcher(api, watcher::Config::default()).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    let mut fresh = HashMap::new();
+    while let Some(event) = stream.next().await {
+        let changes: Vec<Change> = match event {
+            Ok(watcher::Event::Init) => {
+                fresh.clear();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                fresh.insert(name_of(&object), Arc::new(object));
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => {
+                let mut before = {
+                    let mut watched = cache.watched.lock();
+                    std::mem::replace(&mut *watched, fresh.clone())
+                };
+                let mut changes: Vec<_> = fresh
+                    .drain()
+                    .map(|(name, after)| Change {
+                        before: before.remove(&name),
+                        after: Some(after),
+                        name,
+                    })
+                    .collect();
+                changes.extend(before.into_iter().map(|(name, before)| Change {
+                    name,
+                    before: Some(before),
+                    after: None,
+                }));
+                changes
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                let (name, after) = (name_of(&object), Arc::new(object));
+                let before = cache
+                    .watched
+                    .lock()
+                    .insert(name.clone(), Arc::clone(&after));
+                vec![Change {
+                    name,
+                    before,
+                    after: Some(after),
+                }]
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let name = name_of(&object);
+                let before = cache.watched.lock().remove(&name);
+                cache.written.lock().remove(&name);
+                vec![Change {
+                    name,
+                    before,
+                    after: None,
+                }]
+            }
+            Err(error) => {
+                tracing::debug!(%error, "watching");
+                continue;
+            }
+        };
+        changes.into_iter().for_each(&mut changed);
+        synced.send_if_modified(|done| !std::mem::replace(done, true));
+    }
+}

@@ -1,0 +1,310 @@
+//! What a controller does for one claim: allocates it at once if that is its mode, and gives back what it has.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use allot_model::classic::exchange;
+use allot_model::classic::objects::ParametersReference;
+use kube::api::{ApiResource, DynamicObject};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::api::ClassicApi;
+use super::cache::{Cache, Name, name_of};
+use super::events::Recorder;
+use super::objects::{Claim, Class};
+use super::{Allocation, Driver, Wanted, describe};
+
+/// What becomes of a key after its work was done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nothing until something changes.
+    Done,
+    /// It may be ours some day: again after a growing while.
+    Again,
+    /// Again at regular times.
+    Later,
+}
+
+/// Why something could not be done now.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    pub(super) message: String,
+    /// Somebody else wrote first, or the object is gone: nothing to tell anybody.
+    pub(super) quiet: bool,
+    /// Objects that the event is about, besides the one that was worked on.
+    pub(super) about: Vec<(ApiResource, Arc<DynamicObject>)>,
+}
+
+impl Trouble {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn of(what: &str, error: &kube::Error) -> Self {
+        let (message, code) = match error {
+            kube::Error::Api(status) => (status.message.clone(), status.code),
+            other => (other.to_string(), 0),
+        };
+        Self {
+            message: format!("{what}: {message}"),
+            quiet: code == 404 || code == 409,
+            about: Vec::new(),
+        }
+    }
+
+    /// One trouble out of several; quiet only if all are.
+    pub(super) fn join(troubles: Vec<Self>) -> Result<(), Self> {
+        if troubles.is_empty() {
+            return Ok(());
+        }
+        let messages: Vec<_> = troubles.iter().map(|one| one.message.as_str()).collect();
+        Err(Self {
+            message: messages.join("\n"),
+            quiet: troubles.iter().all(|one| one.quiet),
+            about: troubles.into_iter().flat_map(|one| one.about).collect(),
+        })
+    }
+}
+
+/// The pod for which a claim is allocated.
+pub(super) struct Consumer {
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// Everything that the workers of a controller share.
+pub(super) struct Core<D> {
+    pub(super) driver: D,
+    pub(super) name: String,
+    pub(super) finalizer: String,
+    pub(super) api: ClassicApi,
+    pub(super) classes: Arc<Cache>,
+    pub(super) claims: Arc<Cache>,
+    pub(super) negotiations: Arc<Cache>,
+    pub(super) events: Recorder,
+    pub(super) set_reserved_for: bool,
+    /// By UID of the claim: a claim is worked on by one at a time.
+    pub(super) locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl<D: Driver> Core<D> {
+    /// The claim as far as it is known, unless it is of the newer form.
+    pub(super) fn known_claim(&self, name: &Name) -> Option<Claim> {
+        self.claims
+            .get(name)
+            .filter(|object| is_classic(object))
+            .map(Claim)
+    }
+
+    /// The class of a claim, if this driver allocates for it.
+    pub(super) fn class(&self, claim: &Claim) -> Result<Option<Class>, Trouble> {
+        let name = claim.class_name();
+        let found = self.classes.get(&(String::new(), name.to_owned()));
+        let class = Class(found.ok_or_else(|| {
+            Trouble::new(format!("resourceclass.resource.k8s.io {name:?} not found"))
+        })?);
+        let ours = class.driver_name() == self.name && !class.is_structured();
+        Ok(ours.then_some(class))
+    }
+
+    /// Allocates if that is due, deallocates if that is wanted.
+    pub(super) async fn sync_claim(&self, name: &Name) -> Result<Outcome, Trouble> {
+        let Some(claim) = self.known_claim(name) else {
+            return Ok(Outcome::Done);
+        };
+        if is_to_be_given_back(&claim) {
+            return self.give_back(claim).await;
+        }
+        let in_use = claim.is_allocated() || claim.reserved_for().next().is_some();
+        if in_use || !claim.is_immediate() || claim.is_deleting() {
+            return Ok(Outcome::Done);
+        }
+        let Some(class) = self.class(&claim)? else {
+            // The class may be replaced by one that names this driver.
+            return Ok(Outcome::Again);
+        };
+        let wanted = self.wanted(claim, class, "").await?;
+        self.allocate(vec![wanted], None, None).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn give_back(&self, claim: Claim) -> Result<Outcome, Trouble> {
+        if !claim.has_finalizer(&self.finalizer) {
+            return Ok(Outcome::Done);
+        }
+        let _guard = self.lock([claim.uid().to_owned()].into()).await;
+        let claim = match self.known_claim(&name_of(&claim.0)) {
+            Some(now) if now.uid() == claim.uid() && is_to_be_given_back(&now) => now,
+            _ => return Ok(Outcome::Done),
+        };
+        // Also when nothing is allocated: the driver may have begun.
+        let given = self.driver.deallocate(&claim).await;
+        given.map_err(|error| Trouble::new(format!("deallocate: {error}")))?;
+        let mut claim = claim;
+        if claim.is_allocated() || claim.deallocation_requested() {
+            let mut object = DynamicObject::clone(&claim.0);
+            if let Some(status) = object.data["status"].as_object_mut() {
+                for field in ["allocation", "driverName", "deallocationRequested"] {
+                    status.remove(field);
+                }
+            }
+            let stored = self.api.update_claim_status(&object).await;
+            claim = stored.map_err(|error| Trouble::of("remove allocation", &error))?;
+            self.claims.wrote(Arc::clone(&claim.0));
+        }
+        let mut object = DynamicObject::clone(&claim.0);
+        if let Some(finalizers) = &mut object.metadata.finalizers {
+            finalizers.retain(|finalizer| *finalizer != self.finalizer);
+        }
+        let stored = self.api.update_claim(&object).await;
+        let claim = stored.map_err(|error| Trouble::of("remove finalizer", &error))?;
+        self.claims.wrote(claim.0);
+        Ok(Outcome::Done)
+    }
+
+    /// A claim with its parameters, ready for the driver.
+    pub(super) async fn wanted(
+        &self,
+        claim: Claim,
+        class: Class,
+        pod_claim: &str,
+    ) -> Result<Wanted<D>, Trouble> {
+        let text = |what: &str, reference: Option<ParametersReference>, error: crate::Failure| {
+            let reference = reference.map(|reference| format!(" {}", describe(&reference)));
+            format!("{what}{}: {error}", reference.unwrap_or_default())
+        };
+        let kinds = self.api.version;
+        let class_parameters = self.driver.class_parameters(&class).await;
+        let class_parameters = class_parameters.map_err(|error| Trouble {
+            about: vec![(kinds.classes(), Arc::clone(&class.0))],
+            ..Trouble::new(text("class parameters", class.parameters(), error))
+        })?;
+        let claim_parameters = self
+            .driver
+            .claim_parameters(&claim, &class, &class_parameters)
+            .await;
+        let claim_parameters = claim_parameters.map_err(|error| Trouble {
+            about: vec![(kinds.claims(), Arc::clone(&claim.0))],
+            ..Trouble::new(text("claim parameters", claim.parameters(), error))
+        })?;
+        Ok(Wanted::<D> {
+            pod_claim: pod_claim.to_owned(),
+            claim,
+            class,
+            class_parameters,
+            claim_parameters,
+        })
+    }
+
+    /// Allocates claims together: first the finalizer, then the driver, then everything else in one write.
+    pub(super) async fn allocate(
+        &self,
+        wanted: Vec<Wanted<D>>,
+        node: Option<&str>,
+        consumer: Option<&Consumer>,
+    ) -> Result<(), Trouble> {
+        let uids = wanted.iter().map(|one| one.claim.uid().to_owned());
+        let _guards = self.lock(uids.collect()).await;
+        let mut troubles = Vec::new();
+        let mut ready = Vec::new();
+        for mut one in wanted {
+            // Another pod with the same claim may have been quicker.
+            if let Some(now) = self.known_claim(&name_of(&one.claim.0))
+                && now.uid() == one.claim.uid()
+            {
+                one.claim = now;
+            }
+            if one.claim.is_allocated() || one.claim.is_deleting() {
+                continue;
+            }
+            match self.add_finalizer(one.claim.clone()).await {
+                Ok(claim) => {
+                    one.claim = claim;
+                    ready.push(one);
+                }
+                Err(trouble) => troubles.push(trouble),
+            }
+        }
+        if !ready.is_empty() {
+            let mut results = self.driver.allocate(&ready, node).await.into_iter();
+            for one in &ready {
+                let missing = || Err("missing allocation from driver".into());
+                let stored = match results.next().unwrap_or_else(missing) {
+                    Ok(allocation) => self.store(&one.claim, &allocation, consumer).await,
+                    Err(error) => Err(Trouble::new(format!("allocating claim: {error}"))),
+                };
+                troubles.extend(stored.err());
+            }
+        }
+        Trouble::join(troubles)
+    }
+
+    async fn add_finalizer(&self, claim: Claim) -> Result<Claim, Trouble> {
+        if claim.has_finalizer(&self.finalizer) {
+            return Ok(claim);
+        }
+        let mut object = DynamicObject::clone(&claim.0);
+        let finalizers = object.metadata.finalizers.get_or_insert_default();
+        finalizers.push(self.finalizer.clone());
+        let stored = self.api.update_claim(&object).await;
+        let stored = stored.map_err(|error| Trouble::of("add finalizer", &error))?;
+        self.claims.wrote(Arc::clone(&stored.0));
+        Ok(stored)
+    }
+
+    async fn store(
+        &self,
+        claim: &Claim,
+        allocation: &Allocation,
+        consumer: Option<&Consumer>,
+    ) -> Result<(), Trouble> {
+        let single = self.api.version == super::ClassicVersion::V1alpha1;
+        let wire = allocation.to_wire(&self.name, single);
+        let wire = wire.map_err(|text| Trouble::new(format!("allocating claim: {text}")))?;
+        let mut object = DynamicObject::clone(&claim.0);
+        let status = &mut object.data["status"];
+        status["driverName"] = json!(self.name);
+        status["allocation"] = wire;
+        if let Some(Consumer { name, uid }) = consumer.filter(|_| self.set_reserved_for) {
+            let reservation = json!({"resource": "pods", "name": name, "uid": uid});
+            match &mut status["reservedFor"] {
+                Value::Array(list) => list.push(reservation),
+                none => *none = json!([reservation]),
+            }
+        }
+        let stored = self.api.update_claim_status(&object).await;
+        let stored = stored.map_err(|error| Trouble::of("allocate claim", &error))?;
+        self.claims.wrote(stored.0);
+        Ok(())
+    }
+
+    async fn lock(&self, uids: BTreeSet<String>) -> Vec<tokio::sync::OwnedMutexGuard<()>> {
+        // In order, so that two workers never wait for each other.
+        let mut guards = Vec::new();
+        for uid in uids {
+            let lock = Arc::clone(self.locks.lock().entry(uid).or_default());
+            guards.push(lock.lock_owned().await);
+        }
+        let mut locks = self.locks.lock();
+        if locks.len() > 1024 {
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        }
+        drop(locks);
+        guards
+    }
+}
+
+/// Nobody uses it, and it is deleted or asked to be deallocated.
+fn is_to_be_given_back(claim: &Claim) -> bool {
+    claim.reserved_for().next().is_none() && (claim.is_deleting() || claim.deallocation_requested())
+}
+
+/// Claims of the newer form are shown in the classic one where both are served.
+fn is_classic(object: &DynamicObject) -> bool {
+    let annotations = object.metadata.annotations.as_ref();
+    !annotations.is_some_and(|annotations| annotations.contains_key(exchange::NEWER))
+}

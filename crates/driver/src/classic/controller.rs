@@ -1,0 +1,269 @@
+//! A running controller: watches, a queue, workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_election::{Elector, Settings};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Driver;
+use super::api::{ClassicApi, discover};
+use super::cache::{Cache, Change, Name, keep};
+use super::claims::{Core, Outcome};
+use super::events::Recorder;
+use super::objects::Claim;
+use super::queue::Queue;
+
+/// How often an open negotiation is looked at without a reason: the driver may have learned something.
+const REFRESH: Duration = Duration::from_secs(30);
+
+/// What is worked on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Key {
+    Claim(Name),
+    Negotiation(Name),
+}
+
+/// Why a controller cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server did not answer.
+    #[error("discovering API versions: {0}")]
+    Discovery(#[from] kube::Error),
+    /// The API server has none of the kinds.
+    #[error(
+        "the API server serves neither resource.k8s.io/v1alpha2 nor v1alpha1; it needs the feature gate \
+         DynamicResourceAllocation and --runtime-config=resource.k8s.io/v1alpha2=true"
+    )]
+    NotServed,
+    /// Another process leads now.
+    #[error("leadership was lost")]
+    LeadershipLost,
+}
+
+/// The controller of a driver; one may run at a time.
+pub struct Controller<D> {
+    name: String,
+    driver: D,
+    client: Client,
+    workers: usize,
+    set_reserved_for: bool,
+    election: Option<Settings>,
+}
+
+impl<D> std::fmt::Debug for Controller<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Driver> Controller<D> {
+    /// A controller for the classes that name this driver.
+    pub fn new(driver_name: impl Into<String>, driver: D, client: Client) -> Self {
+        Self {
+            name: driver_name.into(),
+            driver,
+            client,
+            workers: 10,
+            set_reserved_for: true,
+            election: None,
+        }
+    }
+
+    /// How many things are done at the same time; 10 unless set.
+    #[must_use]
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = count.max(1);
+        self
+    }
+
+    /// Whether an allocation also reserves the claim for the pod that it is for, which saves the scheduler a write;
+    /// true unless set.
+    #[must_use]
+    pub fn set_reserved_for(mut self, on: bool) -> Self {
+        self.set_reserved_for = on;
+        self
+    }
+
+    /// Several processes may run the controller; one of them works, while it holds a Lease.
+    #[must_use]
+    pub fn leader_election(mut self, settings: Settings) -> Self {
+        self.election = Some(settings);
+        self
+    }
+
+    /// Runs until `shutdown`; work in progress is finished.
+    ///
+    /// # Errors
+    /// When the API server cannot be asked for its versions, or has none of the kinds, and when leadership is lost.
+    /// Other failures are retried.
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
+        let Some(settings) = self.election.take() else {
+            return self.lead(shutdown).await;
+        };
+        let elector = Elector::new(self.client.clone(), settings);
+        let Some(leadership) = elector.acquire(&shutdown).await else {
+            return Ok(());
+        };
+        let (stop, lost) = (shutdown.child_token(), leadership.lost());
+        self.client = leadership.fence(self.client);
+        let mut work = std::pin::pin!(self.lead(stop.clone()));
+        tokio::select! {
+            result = &mut work => {
+                leadership.release().await;
+                result
+            }
+            () = lost.cancelled() => {
+                stop.cancel();
+                work.await?;
+                Err(Error::LeadershipLost)
+            }
+        }
+    }
+
+    async fn lead(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let version = discover(&self.client).await?.ok_or(Error::NotServed)?;
+        let mut background = JoinSet::new();
+        let (events, sending) = Recorder::new(self.client.clone(), &self.name);
+        background.spawn(sending);
+        let core = Arc::new(Core {
+            finalizer: format!("{}/deletion-protection", self.name),
+            driver: self.driver,
+            name: self.name,
+            api: ClassicApi {
+                client: self.client.clone(),
+                version,
+            },
+            classes: Arc::default(),
+            claims: Arc::default(),
+            negotiations: Arc::default(),
+            events,
+            set_reserved_for: self.set_reserved_for,
+            locks: Default::default(),
+        });
+        let queue = Arc::new(Queue::new());
+        let mut ready = Vec::new();
+        let mut observe = |kind, cache: &Arc<Cache>, changed: Box<dyn FnMut(Change) + Send>| {
+            let (synced, done) = watch::channel(false);
+            let api = Api::all_with(self.client.clone(), &kind);
+            background.spawn(keep(api, Arc::clone(cache), synced, changed));
+            ready.push(done);
+        };
+        observe(version.classes(), &core.classes, {
+            let (core, queue) = (Arc::clone(&core), Arc::clone(&queue));
+            Box::new(move |change| class_changed(&core, &queue, &change))
+        });
+        observe(version.claims(), &core.claims, {
+            let (core, queue) = (Arc::clone(&core), Arc::clone(&queue));
+            Box::new(move |change| claim_changed(&core, &queue, change))
+        });
+        observe(version.negotiations(), &core.negotiations, {
+            let queue = Arc::clone(&queue);
+            Box::new(move |change| match change.after {
+                Some(_) => queue.add(Key::Negotiation(change.name)),
+                None => queue.forget(&Key::Negotiation(change.name)),
+            })
+        });
+        for mut done in ready {
+            tokio::select! {
+                // An error means that the watch ended, which it does not before this function does.
+                _ = done.wait_for(|done| *done) => {}
+                () = shutdown.cancelled() => return Ok(()),
+            }
+        }
+        tracing::info!(
+            driver = core.name,
+            version = version.name(),
+            "controller runs"
+        );
+        let mut workers = JoinSet::new();
+        for _ in 0..self.workers {
+            let work = work(Arc::clone(&core), Arc::clone(&queue), shutdown.clone());
+            workers.spawn(work);
+        }
+        while let Some(ended) = workers.join_next().await {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A new class may be what immediate claims have waited for.
+fn class_changed<D: Driver>(core: &Core<D>, queue: &Queue<Key>, change: &Change) {
+    if change.after.is_none() {
+        return;
+    }
+    for name in core.claims.names() {
+        let waits = core.known_claim(&name).is_some_and(|claim| {
+            claim.is_immediate() && !claim.is_allocated() && claim.class_name() == change.name.1
+        });
+        if waits {
+            queue.add(Key::Claim(name));
+        }
+    }
+}
+
+fn claim_changed<D: Driver>(core: &Core<D>, queue: &Queue<Key>, change: Change) {
+    let Some(after) = change.after.map(Claim) else {
+        queue.forget(&Key::Claim(change.name));
+        return;
+    };
+    let was_allocated = change
+        .before
+        .is_some_and(|before| Claim(before).is_allocated());
+    if was_allocated && !after.is_allocated() {
+        // Pods that were looked at in between have nothing to wait for but the regular look.
+        let negotiations = core.negotiations.names().into_iter();
+        let same = negotiations.filter(|name| name.0 == change.name.0);
+        same.for_each(|name| queue.add(Key::Negotiation(name)));
+    }
+    queue.add(Key::Claim(change.name));
+}
+
+async fn work<D: Driver>(core: Arc<Core<D>>, queue: Arc<Queue<Key>>, shutdown: CancellationToken) {
+    loop {
+        let key = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            key = queue.next() => key,
+        };
+        let result = match &key {
+            Key::Claim(name) => core.sync_claim(name).await,
+            Key::Negotiation(name) => core.sync_negotiation(name).await,
+        };
+        match result {
+            Ok(Outcome::Done) => queue.forget(&key),
+            Ok(Outcome::Again) => queue.retry(key.clone()),
+            Ok(Outcome::Later) => {
+                queue.forget(&key);
+                queue.add_after(key.clone(), REFRESH);
+            }
+            Err(trouble) => {
+                tracing::debug!(?key, trouble.message, "to be tried again");
+                if !trouble.quiet {
+                    let (kind, object) = match &key {
+                        Key::Claim(name) => (core.api.version.claims(), core.claims.get(name)),
+                        Key::Negotiation(name) => {
+                            (core.api.version.negotiations(), core.negotiations.get(name))
+                        }
+                    };
+                    let worked_on = object.into_iter().map(|object| (kind.clone(), object));
+                    for (kind, object) in worked_on.chain(trouble.about) {
+                        core.events.failed(&kind, &object, &trouble.message);
+                    }
+                }
+                queue.retry(key.clone());
+            }
+        }
+        queue.done(&key);
+    }
+}

@@ -1,0 +1,151 @@
+//! Parameters for the scheduler of 1.30, made out of the objects in which a vendor's users write theirs.
+
+use std::sync::Arc;
+
+use allot_model::classic::objects::{ClaimParameters, ParametersReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::api::ClassicVersion;
+use super::cache::{Cache, Name, keep};
+use super::claims::Trouble;
+use super::events::Recorder;
+use super::queue::Queue;
+use crate::Failure;
+
+/// Keeps a ResourceClaimParameters object for every object of a vendor's kind, until `shutdown`: created with it,
+/// changed with it, put back if somebody else changes it, and gone with it, because it is owned.
+///
+/// What `convert` returns needs neither metadata nor `generatedFrom`. Its errors reach the events of the vendor's
+/// object, and it is called again when that changes.
+pub async fn generate_claim_parameters(
+    client: Client,
+    driver_name: &str,
+    kind: ApiResource,
+    convert: impl Fn(&DynamicObject) -> Result<ClaimParameters, Failure> + Send + Sync,
+    shutdown: CancellationToken,
+) {
+    let generated = ClassicVersion::V1alpha2.claim_parameters();
+    let mut background = JoinSet::new();
+    let (events, sending) = Recorder::new(client.clone(), driver_name);
+    background.spawn(sending);
+    let queue: Arc<Queue<Name>> = Arc::new(Queue::new());
+    let (originals, copies) = (Arc::new(Cache::default()), Arc::new(Cache::default()));
+    let mut ready = Vec::new();
+    for (kind, cache) in [(&kind, &originals), (&generated, &copies)] {
+        let (synced, done) = watch::channel(false);
+        let api = Api::all_with(client.clone(), kind);
+        let (queue, is_copy) = (Arc::clone(&queue), Arc::ptr_eq(cache, &copies));
+        background.spawn(keep(api, Arc::clone(cache), synced, move |change| {
+            let Some(object) = change.after.or(change.before) else {
+                return;
+            };
+            match source(&object).filter(|_| is_copy) {
+                Some(from) => queue.add((change.name.0, from.name)),
+                None => queue.add(change.name),
+            }
+        }));
+        ready.push(done);
+    }
+    for mut done in ready {
+        tokio::select! {
+            // An error means that the watch ended, which it does not before this function does.
+            _ = done.wait_for(|done| *done) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+    loop {
+        let name = tokio::select! {
+            () = shutdown.cancelled() => return,
+            name = queue.next() => name,
+        };
+        if let Some(original) = originals.get(&name) {
+            let result = match convert(&original) {
+                Ok(wanted) => store(&client, &kind, &generated, &original, wanted, &copies).await,
+                Err(error) => {
+                    events.failed(&kind, &original, &format!("generating parameters: {error}"));
+                    Ok(())
+                }
+            };
+            match result {
+                Ok(()) => queue.forget(&name),
+                Err(trouble) => {
+                    tracing::debug!(?name, trouble.message, "to be tried again");
+                    queue.retry(name.clone());
+                }
+            }
+        }
+        queue.done(&name);
+    }
+}
+
+fn source(copy: &DynamicObject) -> Option<ParametersReference> {
+    serde_json::from_value(copy.data.get("generatedFrom")?.clone()).ok()
+}
+
+/// Makes the generated object what is wanted, if it is not yet.
+async fn store(
+    client: &Client,
+    kind: &ApiResource,
+    generated: &ApiResource,
+    original: &DynamicObject,
+    mut wanted: ClaimParameters,
+    copies: &Cache,
+) -> Result<(), Trouble> {
+    let metadata = &original.metadata;
+    let namespace = metadata.namespace.clone().unwrap_or_default();
+    let uid = metadata.uid.clone().unwrap_or_default();
+    // One name per original: two attempts can not make two of them.
+    let name = format!("resource-claim-parameters-{uid}");
+    wanted.generated_from = Some(ParametersReference {
+        api_group: kind.group.clone(),
+        kind: kind.kind.clone(),
+        name: metadata.name.clone().unwrap_or_default(),
+        namespace: String::new(),
+    });
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, generated);
+    let known = copies.get(&(namespace.clone(), name.clone()));
+    let stored = match known {
+        Some(known) => {
+            let value = serde_json::to_value(&*known);
+            let stored: ClaimParameters =
+                value.and_then(serde_json::from_value).unwrap_or_default();
+            wanted.metadata = stored.metadata.clone();
+            if stored == wanted {
+                return Ok(());
+            }
+            let mut object = DynamicObject::clone(&known);
+            object.data = data(&wanted);
+            api.replace(&name, &PostParams::default(), &object).await
+        }
+        None => {
+            let mut object = DynamicObject::new(&name, generated).data(data(&wanted));
+            object.metadata.owner_references = Some(vec![OwnerReference {
+                api_version: kind.api_version.clone(),
+                kind: kind.kind.clone(),
+                name: metadata.name.clone().unwrap_or_default(),
+                uid,
+                controller: Some(true),
+                block_owner_deletion: Some(true),
+            }]);
+            api.create(&PostParams::default(), &object).await
+        }
+    };
+    let stored = stored.map_err(|error| Trouble::of("store generated parameters", &error))?;
+    copies.wrote(Arc::new(stored));
+    Ok(())
+}
+
+/// Everything but the metadata.
+fn data(parameters: &ClaimParameters) -> serde_json::Value {
+    let mut data = json!(parameters);
+    if let Some(members) = data.as_object_mut() {
+        members.remove("metadata");
+    }
+    data
+}

@@ -1,0 +1,313 @@
+//! A controller against a real API server in this process, with hardware that remembers what it was told.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::queue::Queue;
+use super::*;
+
+mod simulation;
+mod world;
+
+use world::{DRIVER, World, is_null};
+
+const FINALIZER: &str = "cats.example.com/deletion-protection";
+
+async fn allocates_for_the_selected_node(minor: u8) {
+    let world = World::start(minor).await;
+    let controller = world.controller();
+    world.pod("p", &["cat"]).await;
+    world.claim("p-cat", "p", "WaitForFirstConsumer").await;
+    world
+        .negotiate(
+            "p",
+            json!({"selectedNode": "n1", "potentialNodes": ["n1", "n2"]}),
+        )
+        .await;
+    let claim = world
+        .until_claim("p-cat", |claim| !is_null(&claim["status"]["allocation"]))
+        .await;
+    assert_eq!(claim["metadata"]["finalizers"], json!([FINALIZER]));
+    let status = &claim["status"];
+    assert_eq!(status["driverName"], DRIVER);
+    assert_eq!(status["reservedFor"][0]["name"], "p");
+    assert_eq!(status["reservedFor"][0]["resource"], "pods");
+    match minor {
+        26 => assert_eq!(status["allocation"]["resourceHandle"], "tabby"),
+        _ => {
+            let handles = json!([{"driverName": DRIVER, "data": "tabby"}]);
+            assert_eq!(status["allocation"]["resourceHandles"], handles);
+        }
+    }
+    let node =
+        &status["allocation"]["availableOnNodes"]["nodeSelectorTerms"][0]["matchExpressions"][0];
+    assert_eq!(
+        *node,
+        json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]})
+    );
+    assert_eq!(world.hardware.on("n1"), 1);
+
+    // The scheduler wants it back.
+    let mut status = status.clone();
+    status["reservedFor"] = json!([]);
+    world.put_status("p-cat", &status).await;
+    status["deallocationRequested"] = json!(true);
+    world.put_status("p-cat", &status).await;
+    world.deselect("p").await;
+    let claim = world
+        .until_claim("p-cat", |claim| is_null(&claim["metadata"]["finalizers"]))
+        .await;
+    for field in ["allocation", "driverName", "deallocationRequested"] {
+        assert!(is_null(&claim["status"][field]), "{claim}");
+    }
+    assert_eq!(world.hardware.count(), 0);
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v1alpha1_claims_are_allocated_and_deallocated() {
+    allocates_for_the_selected_node(26).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn v1alpha2_claims_are_allocated_and_deallocated() {
+    allocates_for_the_selected_node(30).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn immediate_claims_need_no_pod() {
+    let world = World::start(27).await;
+    let controller = world.controller();
+    world.claim("now", "", "Immediate").await;
+    world.claim("later", "", "WaitForFirstConsumer").await;
+    let claim = world
+        .until_claim("now", |claim| !is_null(&claim["status"]["allocation"]))
+        .await;
+    assert!(is_null(&claim["status"]["reservedFor"]));
+    world.delete("resourceclaims", "now").await;
+    world.until_claim("now", is_null).await;
+    assert_eq!(world.hardware.count(), 0);
+    assert!(is_null(
+        &world.get_claim("later").await["status"]["allocation"]
+    ));
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_immediate_claim_waits_for_its_class() {
+    let world = World::start(27).await;
+    let controller = world.controller();
+    let claim = json!({"spec": {"resourceClassName": "new", "allocationMode": "Immediate"}});
+    world.create("resourceclaims", "c", claim).await;
+    world
+        .until_event("resourceclass.resource.k8s.io \"new\" not found")
+        .await;
+    world
+        .create("resourceclasses", "new", json!({"driverName": DRIVER}))
+        .await;
+    world
+        .until_claim("c", |claim| !is_null(&claim["status"]["allocation"]))
+        .await;
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_driver_says_where_it_can_not() {
+    let world = World::start(27).await;
+    world.hardware.refuse("n2");
+    let controller = world.controller();
+    world.pod("p", &["cat", "dog"]).await;
+    world.claim("p-cat", "p", "WaitForFirstConsumer").await;
+    let dog = json!({"metadata": {"ownerReferences": world.owner("p").await},
+        "spec": {"resourceClassName": "dogs"}});
+    world
+        .create(
+            "resourceclasses",
+            "dogs",
+            json!({"driverName": "dogs.example.com"}),
+        )
+        .await;
+    world.create("resourceclaims", "p-dog", dog).await;
+    world
+        .negotiate("p", json!({"potentialNodes": ["n1", "n2", "n3"]}))
+        .await;
+    let answered = |it: &serde_json::Value| !is_null(&it["status"]["resourceClaims"]);
+    let negotiation = world.until("podschedulingcontexts", "p", answered).await;
+    // Nothing about the claim of the other driver.
+    let expected = json!([{"name": "cat", "unsuitableNodes": ["n2"]}]);
+    assert_eq!(negotiation["status"]["resourceClaims"], expected);
+    // A node that will not do is not allocated for, whoever selected it.
+    world
+        .patch(
+            "podschedulingcontexts",
+            "p",
+            json!({"spec": {"selectedNode": "n2"}}),
+        )
+        .await;
+    world.hardware.until_asked("n2").await;
+    assert!(is_null(
+        &world.get_claim("p-cat").await["status"]["allocation"]
+    ));
+    world
+        .patch(
+            "podschedulingcontexts",
+            "p",
+            json!({"spec": {"selectedNode": "n3"}}),
+        )
+        .await;
+    world
+        .until_claim("p-cat", |claim| !is_null(&claim["status"]["allocation"]))
+        .await;
+    assert!(is_null(
+        &world.get_claim("p-dog").await["status"]["allocation"]
+    ));
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_deleted_while_it_is_allocated_leaves_nothing() {
+    let world = World::start(27).await;
+    let hold = world.hardware.hold().await;
+    let controller = world.controller();
+    world.pod("p", &["cat"]).await;
+    world.claim("p-cat", "p", "WaitForFirstConsumer").await;
+    world.negotiate("p", json!({"selectedNode": "n1"})).await;
+    world
+        .until_claim("p-cat", |claim| !is_null(&claim["metadata"]["finalizers"]))
+        .await;
+    world.delete("resourceclaims", "p-cat").await;
+    drop(hold);
+    world.until_claim("p-cat", is_null).await;
+    assert_eq!(world.hardware.count(), 0);
+    controller.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wherever_the_controller_is_killed_the_next_one_goes_on() {
+    // Three writes lead to an allocation and its end each: finalizer, status; status, finalizer.
+    for write in 0..4 {
+        for after in [false, true] {
+            let world = World::start(27).await;
+            let killed = world.killed_at(write, after);
+            world.pod("p", &["cat"]).await;
+            world.claim("p-cat", "p", "WaitForFirstConsumer").await;
+            world.negotiate("p", json!({"selectedNode": "n1"})).await;
+            if write < 2 {
+                killed.ended().await;
+            }
+            let next = (write < 2).then(|| world.controller());
+            let claim = world
+                .until_claim("p-cat", |claim| !is_null(&claim["status"]["allocation"]))
+                .await;
+            assert_eq!(claim["metadata"]["finalizers"], json!([FINALIZER]));
+            assert_eq!(
+                claim["status"]["reservedFor"].as_array().map(Vec::len),
+                Some(1)
+            );
+            assert_eq!(world.hardware.count(), 1);
+            let mut status = claim["status"].clone();
+            status["reservedFor"] = json!([]);
+            world.delete("pods", "p").await;
+            world.put_status("p-cat", &status).await;
+            world.delete("resourceclaims", "p-cat").await;
+            let next = match next {
+                Some(next) => next,
+                None => {
+                    killed.ended().await;
+                    world.controller()
+                }
+            };
+            world.until_claim("p-cat", is_null).await;
+            assert_eq!(
+                world.hardware.count(),
+                0,
+                "killed at write {write}, after it: {after}"
+            );
+            next.stop().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_of_the_newer_form_are_left_alone() {
+    let world = World::start(36).await;
+    let spec =
+        json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "cats"}}]}});
+    world
+        .post(
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+            json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "p-cat"}, "spec": spec}),
+        )
+        .await;
+    let controller = world.controller();
+    world.pod("p", &["cat", "old"]).await;
+    world.claim("p-old", "p", "WaitForFirstConsumer").await;
+    world.negotiate("p", json!({"selectedNode": "n1"})).await;
+    world
+        .until_claim("p-old", |claim| !is_null(&claim["status"]["allocation"]))
+        .await;
+    assert_eq!(world.hardware.count(), 1);
+    controller.stop().await;
+}
+
+#[tokio::test]
+async fn an_api_server_without_the_kinds_is_refused_with_advice() {
+    let world = World::bare(36, "").await;
+    let controller = Controller::new(DRIVER, world.hardware.driver(), world.client.clone());
+    let error = controller
+        .run(Default::default())
+        .await
+        .expect_err("nothing there");
+    assert!(
+        error
+            .to_string()
+            .contains("--runtime-config=resource.k8s.io/v1alpha2=true"),
+        "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_hands_out_each_key_once_and_delays_failures() {
+    let queue = Queue::new();
+    queue.add("a");
+    queue.add("a");
+    queue.add("b");
+    assert_eq!((queue.next().await, queue.next().await), ("a", "b"));
+    // While it is worked on it waits.
+    queue.add("a");
+    let nothing = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
+    assert!(nothing.is_err());
+    queue.done(&"a");
+    assert_eq!(queue.next().await, "a");
+    queue.done(&"a");
+    queue.done(&"b");
+    for wait in [5, 10, 20, 40] {
+        let start = tokio::time::Instant::now();
+        queue.retry("b");
+        assert_eq!(queue.next().await, "b");
+        assert_eq!(start.elapsed().as_millis(), wait);
+        queue.done(&"b");
+    }
+    queue.forget(&"b");
+    queue.add_after("b", Duration::from_secs(30));
+    queue.add_after("b", Duration::from_secs(10));
+    let start = tokio::time::Instant::now();
+    assert_eq!(queue.next().await, "b");
+    assert_eq!(start.elapsed().as_secs(), 10);
+}
+
+#[test]
+fn an_allocation_of_v1alpha1_has_room_for_one_handle() {
+    let two = Allocation {
+        handles: vec![ResourceHandle::default(), ResourceHandle::default()],
+        ..Allocation::default()
+    };
+    assert!(two.to_wire("d", true).is_err());
+    let other = Allocation::opaque("other", "data");
+    assert!(other.to_wire("d", true).is_err());
+    assert_eq!(
+        other.to_wire("d", false),
+        Ok(json!({"resourceHandles": [{"driverName": "other", "data": "data"}]}))
+    );
+}
