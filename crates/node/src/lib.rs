@@ -74,8 +74,9 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     }
     let runtime = make_runtime(&config).await?;
     let plugins = Arc::new(Plugins::default());
+    let api = Arc::new(claims::ResourceApi::new(client.clone()));
     let claims = claims::Claims::new(
-        client.clone(),
+        Arc::clone(&api),
         Arc::clone(&plugins),
         config.root_dir.join("dra_manager_state"),
     )?;
@@ -114,7 +115,11 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         // Before any driver can publish: what it publishes now stays.
         plugins::clean_at_start(&client, &config.node_name).await;
         let (name, grace) = (config.node_name.clone(), config.slice_grace);
-        tasks.spawn(plugins::watch(config.registry_dir(), Arc::clone(&plugins)));
+        tasks.spawn(plugins::watch(
+            config.registry_dir(),
+            Arc::clone(&plugins),
+            Arc::clone(&api),
+        ));
         tasks.spawn(plugins::clean_when_gone(
             client.clone(),
             name,
@@ -141,6 +146,11 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     }
     if config.plugins {
         let (client, name) = (client.clone(), config.node_name.clone());
+        tasks.spawn(plugins::publish(
+            client.clone(),
+            object.clone(),
+            Arc::clone(&plugins),
+        ));
         tasks.spawn(plugins::announce(client, name, Arc::clone(&plugins)));
     }
     tasks.spawn(register::heartbeat(

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use allot_protos::registration::registration_client::RegistrationClient;
@@ -15,10 +15,14 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::transport::Channel;
 
+use crate::claims::ResourceApi;
+
+mod resources;
 mod slices;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use resources::publish;
 pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,6 +35,8 @@ const RECONCILE: Duration = Duration::from_secs(1);
 pub(crate) enum Service {
     V1,
     V1beta1,
+    /// One of v1alpha1 to v1alpha4, which are told apart by trying.
+    Classic,
 }
 
 /// A registered plugin of a driver.
@@ -41,6 +47,8 @@ pub(crate) struct Plugin {
     pub(crate) service: Service,
     pub(crate) channel: Channel,
     connected: AtomicBool,
+    /// Which of the classic versions it has, as far as was found out.
+    version: AtomicUsize,
     /// Ends its background tasks.
     gone: tokio_util::sync::CancellationToken,
 }
@@ -48,6 +56,15 @@ pub(crate) struct Plugin {
 impl Plugin {
     pub(crate) fn is_connected(&self) -> bool {
         self.connected.load(Ordering::Relaxed)
+    }
+
+    /// The number of a classic version, for the one who calls it.
+    pub(crate) fn version(&self) -> usize {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_version(&self, number: usize) {
+        self.version.store(number, Ordering::Relaxed);
     }
 }
 
@@ -57,6 +74,8 @@ pub(crate) struct Plugins {
     by_driver: Mutex<BTreeMap<String, Vec<Arc<Plugin>>>>,
     /// Somebody came, went, connected or disconnected.
     pub(crate) changed: Notify,
+    /// The API server has claims for plugins of 1.31 and before.
+    pub(crate) classic: AtomicBool,
 }
 
 impl Plugins {
@@ -85,6 +104,16 @@ impl Plugins {
         any.map(|(driver, _)| driver.clone()).collect()
     }
 
+    /// Plugins with a service of 1.31 or before.
+    fn of_classic_service(&self) -> Vec<Arc<Plugin>> {
+        let plugins = self.by_driver.lock();
+        let plugins = plugins.values().flatten();
+        plugins
+            .filter(|plugin| plugin.service == Service::Classic)
+            .cloned()
+            .collect()
+    }
+
     fn add(&self, plugin: Arc<Plugin>) -> Result<(), String> {
         let mut all = self.by_driver.lock();
         let plugins = all.entry(plugin.driver.clone()).or_default();
@@ -96,6 +125,19 @@ impl Plugins {
                 "endpoint {} already registered for DRA driver plugin {}",
                 plugin.endpoint.display(),
                 plugin.driver
+            ));
+        }
+        let classic = plugin.service == Service::Classic;
+        if classic
+            && plugins
+                .iter()
+                .any(|other| other.service == Service::Classic)
+        {
+            return Err(format!(
+                "RegisterPlugin for DRA plugin {:?} failed. Another plugin with the same name is already registered \
+                 with a higher supported version: {:?}",
+                plugin.driver,
+                service_name::DRA_CLASSIC
             ));
         }
         plugins.push(plugin);
@@ -122,7 +164,16 @@ impl Plugins {
 type Inode = (u64, u64, i64, i64);
 
 /// Watches the registration directory until dropped.
-pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>) {
+pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<ResourceApi>) {
+    // Which plugins are welcome depends on the release of the cluster.
+    let classic = loop {
+        match api.served().await {
+            Ok(served) => break served.classic.is_some(),
+            Err(error) => tracing::warn!(%error, "discovering API versions"),
+        }
+        tokio::time::sleep(RECONCILE).await;
+    };
+    plugins.classic.store(classic, Ordering::Relaxed);
     let mut registered: HashMap<PathBuf, (Inode, Option<Arc<Plugin>>)> = HashMap::new();
     let mut changes = changes(&directory);
     loop {
@@ -256,7 +307,8 @@ async fn accept(socket: &Path, info: PluginInfo, plugins: &Plugins) -> Result<Ar
     } else {
         PathBuf::from(&info.endpoint)
     };
-    let service = choose(&info, &endpoint).map_err(|error| {
+    let classic = plugins.classic.load(Ordering::Relaxed);
+    let service = choose(&info, &endpoint, classic).map_err(|error| {
         format!("RegisterPlugin error -- plugin validation failed with err: {error}")
     })?;
     let plugin = Arc::new(Plugin {
@@ -265,6 +317,7 @@ async fn accept(socket: &Path, info: PluginInfo, plugins: &Plugins) -> Result<Ar
         endpoint,
         service,
         connected: AtomicBool::new(true),
+        version: AtomicUsize::new(0),
         gone: tokio_util::sync::CancellationToken::new(),
     });
     plugins.add(Arc::clone(&plugin)).map_err(|error| {
@@ -274,7 +327,7 @@ async fn accept(socket: &Path, info: PluginInfo, plugins: &Plugins) -> Result<Ar
 }
 
 /// The first service of the plugin's list that we know: the plugin's order decides.
-fn choose(info: &PluginInfo, endpoint: &Path) -> Result<Service, String> {
+fn choose(info: &PluginInfo, endpoint: &Path, classic: bool) -> Result<Service, String> {
     let context = format!(
         "invalid supported gRPC versions of DRA driver plugin {} at endpoint {}",
         info.name,
@@ -291,6 +344,8 @@ fn choose(info: &PluginInfo, endpoint: &Path) -> Result<Service, String> {
     let known = |name: &String| match name.as_str() {
         service_name::DRA_V1 => Some(Service::V1),
         service_name::DRA_V1BETA1 => Some(Service::V1beta1),
+        // Any version 1: it is not the version of the service.
+        version if classic && version.starts_with("1.") => Some(Service::Classic),
         _ => None,
     };
     info.supported_versions.iter().find_map(known).ok_or_else(|| {

@@ -95,6 +95,7 @@ impl Lister {
             let entry = found
                 .entry((info.namespace.clone(), info.name.clone()))
                 .or_insert_with(|| v1::DynamicResource {
+                    class_name: info.class.clone(),
                     claim_name: info.name.clone(),
                     claim_namespace: info.namespace.clone(),
                     claim_resources: Vec::new(),

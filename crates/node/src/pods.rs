@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
@@ -91,7 +92,7 @@ pub(crate) enum PodEvent {
 
 /// Watches the pods of one node.
 pub(crate) async fn source(client: Client, node: String, sender: mpsc::Sender<PodEvent>) {
-    let api: Api<Pod> = Api::all(client);
+    let api: Api<Pod> = Api::all(client.clone());
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     let stream = kube::runtime::WatchStreamExt::default_backoff(watcher(api, config));
     let mut stream = std::pin::pin!(stream);
@@ -104,10 +105,10 @@ pub(crate) async fn source(client: Client, node: String, sender: mpsc::Sender<Po
             }
             Ok(watcher::Event::InitApply(pod)) => {
                 seen.push(pod.uid().unwrap_or_default());
-                PodEvent::Applied(pod)
+                PodEvent::Applied(complete(&client, pod).await)
             }
             Ok(watcher::Event::InitDone) => PodEvent::Synced(std::mem::take(&mut seen)),
-            Ok(watcher::Event::Apply(pod)) => PodEvent::Applied(pod),
+            Ok(watcher::Event::Apply(pod)) => PodEvent::Applied(complete(&client, pod).await),
             Ok(watcher::Event::Delete(pod)) => PodEvent::Deleted(pod),
             Err(error) => {
                 tracing::debug!(node, %error, "watching pods");
@@ -118,6 +119,40 @@ pub(crate) async fn source(client: Client, node: String, sender: mpsc::Sender<Po
             return;
         }
     }
+}
+
+/// A pod with the names of its claims. API servers up to 1.30 send them one level deeper than the type knows, so that
+/// they have to be read again.
+async fn complete(client: &Client, mut pod: Pod) -> Pod {
+    let incomplete = |claim: &PodResourceClaim| {
+        claim.resource_claim_name.is_none() && claim.resource_claim_template_name.is_none()
+    };
+    let claims = pod
+        .spec
+        .as_mut()
+        .and_then(|spec| spec.resource_claims.as_mut());
+    let Some(claims) = claims.filter(|claims| claims.iter().any(incomplete)) else {
+        return pod;
+    };
+    let (namespace, name) = (
+        pod.metadata.namespace.as_deref(),
+        pod.metadata.name.as_deref(),
+    );
+    let kind = ApiResource::erase::<Pod>(&());
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace.unwrap_or_default(), &kind);
+    match api.get(name.unwrap_or_default()).await {
+        Ok(object) => {
+            let entries = object.data["spec"]["resourceClaims"].as_array();
+            for (claim, entry) in claims.iter_mut().zip(entries.into_iter().flatten()) {
+                let text = |member: &str| entry["source"][member].as_str().map(str::to_owned);
+                claim.resource_claim_name = text("resourceClaimName");
+                claim.resource_claim_template_name = text("resourceClaimTemplateName");
+            }
+        }
+        Err(error) => tracing::warn!(name, %error, "reading the claims of a pod"),
+    }
+    pod
 }
 
 /// Gives every pod its worker; ends when the source does.

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use allot_protos::dra_v1;
+use allot_model::classic::objects::ResourceHandle;
 use serde::{Deserialize, Serialize};
 
+use super::call::Wanted;
+use super::{Batches, Found};
 use crate::error::Error;
 
 /// Namespace and name of a claim.
 pub(crate) type Key = (String, String);
 
 /// A claim that at least one pod of this node uses.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ClaimInfo {
     pub(crate) uid: String,
     pub(crate) namespace: String,
@@ -21,6 +23,10 @@ pub(crate) struct ClaimInfo {
     pub(crate) pods: BTreeSet<String>,
     /// Devices by driver; drivers without devices count, they have to be told when the claim is given back.
     pub(crate) drivers: BTreeMap<String, Vec<Device>>,
+    /// What plugins were told about a classic claim; empty for a newer one.
+    pub(crate) handles: Vec<ResourceHandle>,
+    /// Class of a classic claim.
+    pub(crate) class: String,
     /// All drivers have prepared it. Not in the checkpoint: after a restart every driver is asked again.
     pub(crate) prepared: bool,
 }
@@ -35,14 +41,36 @@ pub(crate) struct Device {
     pub(crate) cdi_ids: Vec<String>,
 }
 
-impl From<dra_v1::Device> for Device {
-    fn from(device: dra_v1::Device) -> Self {
-        Self {
-            pool: device.pool_name,
-            device: device.device_name,
-            share_id: device.share_id,
-            requests: device.request_names,
-            cdi_ids: device.cdi_device_ids,
+impl ClaimInfo {
+    /// Adds what its plugins have to be told.
+    pub(crate) fn batch(&self, batches: &mut Batches) {
+        for (driver, devices) in &self.drivers {
+            let wanted = Wanted {
+                namespace: self.namespace.clone(),
+                name: self.name.clone(),
+                uid: self.uid.clone(),
+                handle: None,
+                cdi_ids: devices
+                    .iter()
+                    .flat_map(|device| device.cdi_ids.clone())
+                    .collect(),
+            };
+            if self.handles.is_empty() {
+                batches
+                    .entry((driver.clone(), false))
+                    .or_default()
+                    .push(wanted);
+                continue;
+            }
+            let handles = self
+                .handles
+                .iter()
+                .filter(|handle| handle.driver_name == *driver);
+            let batch = batches.entry((driver.clone(), true)).or_default();
+            batch.extend(handles.map(|handle| Wanted {
+                handle: Some(handle.clone()),
+                ..wanted.clone()
+            }));
         }
     }
 }
@@ -88,6 +116,19 @@ struct ClaimState {
     pods: Option<BTreeMap<String, Empty>>,
     #[serde(rename = "DriverState")]
     drivers: Option<BTreeMap<String, DriverState>>,
+    /// Only of classic claims, so that files without them are the kubelet's.
+    #[serde(
+        rename = "ResourceHandles",
+        default,
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    handles: Vec<ResourceHandle>,
+    #[serde(
+        rename = "ClassName",
+        default,
+        skip_serializing_if = "String::is_empty"
+    )]
+    class: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -145,6 +186,8 @@ impl From<&ClaimInfo> for ClaimState {
                     .collect(),
             ),
             drivers: Some(info.drivers.iter().map(driver).collect()),
+            handles: info.handles.clone(),
+            class: info.class.clone(),
         }
     }
 }
@@ -180,6 +223,8 @@ impl From<ClaimState> for ClaimInfo {
                 .into_iter()
                 .map(driver)
                 .collect(),
+            handles: state.handles,
+            class: state.class,
             prepared: false,
         }
     }
@@ -268,20 +313,22 @@ impl Cache {
     pub(crate) fn get_or_insert(
         &mut self,
         key: Key,
-        uid: &str,
-        drivers: Vec<String>,
+        claim: &Found,
     ) -> Result<&mut ClaimInfo, String> {
         let info = self.claims.entry(key.clone()).or_insert_with(|| ClaimInfo {
-            uid: uid.to_owned(),
+            uid: claim.uid().to_owned(),
             namespace: key.0,
             name: key.1.clone(),
-            drivers: drivers
-                .into_iter()
-                .map(|driver| (driver, Vec::new()))
+            drivers: claim
+                .drivers
+                .iter()
+                .map(|driver| (driver.clone(), Vec::new()))
                 .collect(),
+            handles: claim.handles.clone(),
+            class: claim.class.clone().unwrap_or_default(),
             ..ClaimInfo::default()
         });
-        if info.uid != uid {
+        if info.uid != claim.uid() {
             return Err(format!(
                 "old ResourceClaim with same name {} and different UID {} still exists (previous pod force-deleted?!)",
                 key.1, info.uid

@@ -1,3 +1,5 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::*;
 
 #[test]
@@ -6,9 +8,15 @@ fn the_checkpoint_has_the_kubelets_form() {
     let file = directory.path().join("dra_manager_state");
     let mut cache = Cache::open(file.clone()).unwrap();
     let key = ("ns".to_owned(), "claim".to_owned());
-    let info = cache
-        .get_or_insert(key.clone(), "u1", vec!["d".into()])
-        .unwrap();
+    let claim = |uid: &str| Found {
+        metadata: ObjectMeta {
+            uid: Some(uid.into()),
+            ..ObjectMeta::default()
+        },
+        drivers: vec!["d".into()],
+        ..Found::default()
+    };
+    let info = cache.get_or_insert(key.clone(), &claim("u1")).unwrap();
     info.pods.insert("p1".into());
     let device = Device {
         pool: "n".into(),
@@ -32,7 +40,7 @@ fn the_checkpoint_has_the_kubelets_form() {
     let again = Cache::open(file.clone()).unwrap();
     assert_eq!(again.get(&key), cache.get(&key));
 
-    let error = cache.get_or_insert(key, "u2", Vec::new()).unwrap_err();
+    let error = cache.get_or_insert(key, &claim("u2")).unwrap_err();
     assert!(
         error.starts_with(
             "old ResourceClaim with same name claim and different UID u1 still exists"
@@ -46,13 +54,18 @@ fn the_checkpoint_has_the_kubelets_form() {
 
 #[test]
 fn answers_have_to_fit_the_question() {
-    let wanted = vec![("ns".to_owned(), "u1".to_owned(), "c1".to_owned())];
+    let wanted = vec![Wanted {
+        namespace: "ns".into(),
+        name: "c1".into(),
+        uid: "u1".into(),
+        ..Wanted::default()
+    }];
     let check = |answers: Vec<(&str, &str)>| {
         let answers = answers
             .into_iter()
-            .map(|(uid, error)| (uid.to_owned(), error.to_owned(), ()))
+            .map(|(uid, error)| (uid.to_owned(), error.to_owned(), Vec::new()))
             .collect();
-        check_answers("NodePrepareResources", &wanted, answers).map(drop)
+        call::check_answers("NodePrepareResources", &wanted, answers).map(drop)
     };
     assert_eq!(check(vec![("u1", "")]), Ok(()));
     assert_eq!(

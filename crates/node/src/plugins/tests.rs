@@ -13,7 +13,7 @@ fn info(name: &str, versions: &[&str]) -> PluginInfo {
 
 #[test]
 fn the_plugins_order_of_services_decides() {
-    let choose = |versions: &[&str]| choose(&info("d", versions), Path::new("/e"));
+    let choose = |versions: &[&str]| choose(&info("d", versions), Path::new("/e"), false);
     assert_eq!(
         choose(&["v1.DRAPlugin", "v1beta1.DRAPlugin"]),
         Ok(Service::V1)
@@ -40,6 +40,14 @@ fn the_plugins_order_of_services_decides() {
              (\"v1.DRAPlugin\", \"v1beta1.DRAPlugin\")"
         ))
     );
+}
+
+#[test]
+fn classic_plugins_are_for_clusters_with_classic_claims() {
+    let choose = |versions: &[&str]| choose(&info("d", versions), Path::new("/e"), true);
+    assert_eq!(choose(&["1.0.0"]), Ok(Service::Classic));
+    assert_eq!(choose(&["v1.DRAPlugin", "1.0.0"]), Ok(Service::V1));
+    assert!(choose(&["2.0.0"]).is_err());
 }
 
 #[tokio::test]

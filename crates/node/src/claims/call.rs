@@ -1,0 +1,335 @@
+//! Calls of plugins, in the version that each of them has.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use allot_model::classic::objects::{AllocationResult, ResourceHandle, StructuredHandle};
+use allot_protos::{dra_v1, dra_v1alpha1, dra_v1alpha2, dra_v1alpha3, dra_v1alpha4, dra_v1beta1};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::cache::Device;
+use crate::plugins::{Plugin, Service};
+
+/// A driver gets this long for one call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// A claim as a plugin is told.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// What a classic claim has for the plugin; a claim with several handles is told several times.
+    pub(crate) handle: Option<ResourceHandle>,
+    /// What it was prepared to, when it is given back.
+    pub(crate) cdi_ids: Vec<String>,
+}
+
+/// UID, error or nothing, and what was prepared.
+type Answer = (String, String, Vec<Device>);
+type Call = fn(Channel, Vec<Wanted>) -> BoxFuture<'static, Result<Vec<Answer>, Status>>;
+
+/// A version of the service.
+pub(super) struct Version {
+    prepare: Call,
+    unprepare: Call,
+}
+
+/// A version that takes several claims at once.
+macro_rules! batched {
+    ($version:ident, $wire:ident :: $module:ident :: $client:ident, $claim:expr, $devices:expr) => {
+        pub(super) static $version: Version = Version {
+            prepare: |channel, wanted| {
+                async move {
+                    let mut client = $wire::$module::$client::new(channel);
+                    let claims = wanted.into_iter().map($claim).collect();
+                    let request = $wire::NodePrepareResourcesRequest { claims };
+                    let answer = client.node_prepare_resources(request).await?;
+                    let entries = answer.into_inner().claims.into_iter();
+                    Ok(entries
+                        .map(|(uid, entry)| (uid, entry.error.clone(), ($devices)(entry)))
+                        .collect())
+                }
+                .boxed()
+            },
+            unprepare: |channel, wanted| {
+                async move {
+                    let mut client = $wire::$module::$client::new(channel);
+                    let claims = wanted.into_iter().map($claim).collect();
+                    let request = $wire::NodeUnprepareResourcesRequest { claims };
+                    let answer = client.node_unprepare_resources(request).await?;
+                    let entries = answer.into_inner().claims.into_iter();
+                    Ok(entries
+                        .map(|(uid, entry)| (uid, entry.error, Vec::new()))
+                        .collect())
+                }
+                .boxed()
+            },
+        };
+    };
+}
+
+/// A version that takes one claim at a time; the last argument is what it is told when the claim is given back.
+macro_rules! single {
+    ($version:ident, $wire:ident, $field:ident, $back:expr) => {
+        pub(super) static $version: Version = Version {
+            prepare: |channel, wanted| {
+                async move {
+                    let mut client = $wire::node_client::NodeClient::new(channel);
+                    let mut answers = Vec::new();
+                    for claim in wanted {
+                        let request = $wire::NodePrepareResourceRequest {
+                            namespace: claim.namespace,
+                            claim_uid: claim.uid.clone(),
+                            claim_name: claim.name,
+                            resource_handle: claim.handle.unwrap_or_default().data,
+                        };
+                        let answer = client.node_prepare_resource(request).await?;
+                        let devices = opaque(answer.into_inner().cdi_devices);
+                        answers.push((claim.uid, String::new(), devices));
+                    }
+                    Ok(answers)
+                }
+                .boxed()
+            },
+            unprepare: |channel, wanted| {
+                async move {
+                    let mut client = $wire::node_client::NodeClient::new(channel);
+                    let mut answers = Vec::new();
+                    for claim in wanted {
+                        let uid = claim.uid.clone();
+                        let request = $wire::NodeUnprepareResourceRequest {
+                            namespace: claim.namespace.clone(),
+                            claim_uid: claim.uid.clone(),
+                            claim_name: claim.name.clone(),
+                            $field: ($back)(claim),
+                        };
+                        client.node_unprepare_resource(request).await?;
+                        answers.push((uid, String::new(), Vec::new()));
+                    }
+                    Ok(answers)
+                }
+                .boxed()
+            },
+        };
+    };
+}
+
+/// The claim as the versions without handles know it.
+macro_rules! by_name {
+    ($wire:ident) => {
+        |claim: Wanted| $wire::Claim {
+            namespace: claim.namespace,
+            uid: claim.uid,
+            name: claim.name,
+        }
+    };
+}
+
+/// The devices of an answer, for versions with requests and pools.
+macro_rules! devices {
+    ($wire:ident, $share:expr) => {
+        |answer: $wire::NodePrepareResourceResponse| {
+            let device = |device: $wire::Device| Device {
+                share_id: ($share)(&device),
+                pool: device.pool_name,
+                device: device.device_name,
+                requests: device.request_names,
+                cdi_ids: device.cdi_device_ids,
+            };
+            answer.devices.into_iter().map(device).collect()
+        }
+    };
+}
+
+batched!(
+    V1,
+    dra_v1::dra_plugin_client::DraPluginClient,
+    by_name!(dra_v1),
+    devices!(dra_v1, |device: &dra_v1::Device| device.share_id.clone())
+);
+batched!(
+    V1BETA1,
+    dra_v1beta1::dra_plugin_client::DraPluginClient,
+    by_name!(dra_v1beta1),
+    devices!(dra_v1beta1, |_: &_| None)
+);
+batched!(
+    V1ALPHA4,
+    dra_v1alpha4::node_client::NodeClient,
+    by_name!(dra_v1alpha4),
+    devices!(dra_v1alpha4, |_: &_| None)
+);
+batched!(
+    V1ALPHA3,
+    dra_v1alpha3::node_client::NodeClient,
+    with_handle,
+    |answer: dra_v1alpha3::NodePrepareResourceResponse| opaque(answer.cdi_devices)
+);
+single!(V1ALPHA2, dra_v1alpha2, resource_handle, |claim: Wanted| {
+    claim.handle.unwrap_or_default().data
+});
+single!(V1ALPHA1, dra_v1alpha1, cdi_devices, |claim: Wanted| claim
+    .cdi_ids);
+
+/// What a plugin without pools has prepared: for all requests, of no device in particular.
+fn opaque(cdi_ids: Vec<String>) -> Vec<Device> {
+    vec![Device {
+        cdi_ids,
+        ..Device::default()
+    }]
+}
+
+fn with_handle(claim: Wanted) -> dra_v1alpha3::Claim {
+    let handle = claim.handle.unwrap_or_default();
+    dra_v1alpha3::Claim {
+        namespace: claim.namespace,
+        uid: claim.uid,
+        name: claim.name,
+        resource_handle: handle.data,
+        structured_resource_handle: handle.structured_data.map(structured).into_iter().collect(),
+    }
+}
+
+fn structured(handle: StructuredHandle) -> dra_v1alpha3::StructuredResourceHandle {
+    let raw = |value: Value| {
+        let raw = (!value.is_null()).then(|| value.to_string().into_bytes());
+        Some(dra_v1alpha3::RawExtension { raw })
+    };
+    let result = |result: AllocationResult| {
+        let named = result.named_resources.unwrap_or_default();
+        let named_resources =
+            Some(dra_v1alpha3::NamedResourcesAllocationResult { name: named.name });
+        dra_v1alpha3::DriverAllocationResult {
+            vendor_request_parameters: raw(result.vendor_request_parameters),
+            allocation_result_model: Some(dra_v1alpha3::AllocationResultModel { named_resources }),
+        }
+    };
+    dra_v1alpha3::StructuredResourceHandle {
+        vendor_class_parameters: raw(handle.vendor_class_parameters),
+        vendor_claim_parameters: raw(handle.vendor_claim_parameters),
+        node_name: handle.node_name,
+        results: handle.results.into_iter().map(result).collect(),
+    }
+}
+
+/// Has claims of one generation prepared; devices by UID of the claim.
+pub(super) async fn prepare(
+    plugin: &Plugin,
+    wanted: &[Wanted],
+) -> Result<BTreeMap<String, Vec<Device>>, String> {
+    let answers = try_versions("Prepare", plugin, wanted, |version| version.prepare).await?;
+    let mut devices: BTreeMap<String, Vec<Device>> = BTreeMap::new();
+    for (uid, prepared) in answers {
+        devices.entry(uid).or_default().extend(prepared);
+    }
+    Ok(devices)
+}
+
+/// Has claims of one generation given back.
+pub(super) async fn unprepare(plugin: &Plugin, wanted: &[Wanted]) -> Result<(), String> {
+    let answers = try_versions("Unprepare", plugin, wanted, |version| version.unprepare).await;
+    answers.map(drop)
+}
+
+async fn try_versions(
+    what: &str,
+    plugin: &Plugin,
+    wanted: &[Wanted],
+    call: impl Fn(&Version) -> Call,
+) -> Result<Vec<(String, Vec<Device>)>, String> {
+    let classic = wanted.iter().any(|claim| claim.handle.is_some());
+    let versions: &[&Version] = match (plugin.service, classic) {
+        (Service::V1, false) => &[&V1],
+        (Service::V1beta1, false) => &[&V1BETA1],
+        (Service::Classic, false) => &[&V1ALPHA4],
+        (Service::Classic, true) => &[&V1ALPHA3, &V1ALPHA2, &V1ALPHA1],
+        (_, true) => {
+            let driver = &plugin.driver;
+            return Err(format!(
+                "DRA driver {driver} does not prepare claims of resource classes"
+            ));
+        }
+    };
+    let name = format!("Node{what}Resources");
+    let mut first = if classic { plugin.version() } else { 0 };
+    loop {
+        let version = versions[first.min(versions.len() - 1)];
+        let result = timed(call(version)(plugin.channel.clone(), wanted.to_vec())).await;
+        match result {
+            // Releases can not be told apart but by trying; the answer is remembered.
+            Err(status) if status.code() == Code::Unimplemented && first + 1 < versions.len() => {
+                first += 1;
+            }
+            Err(status) if classic => return Err(format!("{name} failed: {}", printed(&status))),
+            Err(status) => return Err(format!("{name}: {}", printed(&status))),
+            Ok(answers) => {
+                if classic {
+                    plugin.set_version(first);
+                }
+                return check_answers(&name, wanted, answers);
+            }
+        }
+    }
+}
+
+async fn timed<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let result = tokio::time::timeout(CALL_TIMEOUT, call).await;
+    result.unwrap_or_else(|_| {
+        Err(Status::new(
+            Code::DeadlineExceeded,
+            "context deadline exceeded",
+        ))
+    })
+}
+
+/// In the form in which Go prints an RPC error.
+fn printed(status: &Status) -> String {
+    format!(
+        "rpc error: code = {:?} desc = {}",
+        status.code(),
+        status.message()
+    )
+}
+
+/// Exactly the claims that were asked for have to be answered, without errors.
+pub(super) fn check_answers(
+    call: &str,
+    wanted: &[Wanted],
+    answers: Vec<Answer>,
+) -> Result<Vec<(String, Vec<Device>)>, String> {
+    let mut missing: Vec<&str> = wanted.iter().map(|claim| claim.uid.as_str()).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    let mut results = Vec::new();
+    for (uid, error, value) in answers {
+        let Some(claim) = wanted.iter().find(|claim| claim.uid == uid) else {
+            return Err(format!(
+                "{call} returned result for unknown claim UID {uid}"
+            ));
+        };
+        if !error.is_empty() {
+            let Wanted {
+                namespace, name, ..
+            } = claim;
+            return Err(match claim.handle {
+                Some(_) => format!("{call} failed for claim {namespace}/{name}: {error}"),
+                None => format!("{call} failed for ResourceClaim {name}: {error}"),
+            });
+        }
+        missing.retain(|other| *other != uid);
+        results.push((uid, value));
+    }
+    match (
+        missing.len(),
+        wanted.first().is_some_and(|claim| claim.handle.is_some()),
+    ) {
+        (0, _) => Ok(results),
+        (left, true) => Err(format!("{call} left out {left} claims")),
+        (skipped, false) => Err(format!("{call} skipped {skipped} ResourceClaims")),
+    }
+}

@@ -1,0 +1,187 @@
+//! Claims as the API server has them, in whichever version.
+
+use allot_model::classic::objects::{ResourceClaim as ClassicClaim, ResourceHandle};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Versions in which an allocation has results by device, best first.
+const NEWER: [&str; 4] = ["v1", "v1beta2", "v1beta1", "v1alpha3"];
+
+/// What an API server has of `resource.k8s.io`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Best of [`NEWER`].
+    pub(crate) newer: Option<&'static str>,
+    /// Best of the versions before 1.31.
+    pub(crate) classic: Option<&'static str>,
+}
+
+/// What matters of a claim here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found {
+    pub(crate) metadata: ObjectMeta,
+    /// Class of a classic claim.
+    pub(crate) class: Option<String>,
+    /// What plugins are told about a classic claim, at least one if it is allocated.
+    pub(crate) handles: Vec<ResourceHandle>,
+    /// Whose plugins have to prepare it, each once.
+    pub(crate) drivers: Vec<String>,
+    pub(crate) allocated: bool,
+    /// UIDs of those that may use it.
+    pub(crate) reserved_for: Vec<String>,
+}
+
+impl Found {
+    /// One of 1.30 or before.
+    pub(crate) fn is_classic(&self) -> bool {
+        self.class.is_some()
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The claim was made for this pod.
+    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
+        let owners = self.metadata.owner_references.iter().flatten();
+        owners
+            .into_iter()
+            .any(|owner| owner.controller == Some(true) && owner.uid == uid)
+    }
+
+    fn newer(metadata: ObjectMeta, status: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let results = list(&status["allocation"]["devices"]["results"]);
+        Self {
+            metadata,
+            drivers: unique(results.iter().map(|result| text(&result["driver"]))),
+            allocated: status["allocation"].is_object(),
+            reserved_for: list(&status["reservedFor"])
+                .iter()
+                .map(|consumer| text(&consumer["uid"]))
+                .collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<ClassicClaim> for Found {
+    fn from(claim: ClassicClaim) -> Self {
+        let status = claim.status;
+        let allocated = status.allocation.is_some();
+        let allocation = status.allocation.unwrap_or_default();
+        let mut handles = allocation.resource_handles;
+        if allocated && handles.is_empty() {
+            // Of v1alpha1, or nothing but the fact of the allocation.
+            handles.push(ResourceHandle {
+                data: allocation.resource_handle,
+                ..ResourceHandle::default()
+            });
+        }
+        for handle in &mut handles {
+            if handle.driver_name.is_empty() {
+                handle.driver_name.clone_from(&status.driver_name);
+            }
+        }
+        Self {
+            metadata: claim.metadata,
+            class: Some(claim.spec.resource_class_name),
+            drivers: unique(handles.iter().map(|handle| handle.driver_name.clone())),
+            handles,
+            allocated,
+            reserved_for: status
+                .reserved_for
+                .into_iter()
+                .map(|consumer| consumer.uid)
+                .collect(),
+        }
+    }
+}
+
+/// In the order of first appearance.
+fn unique(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// Reads claims.
+pub(crate) struct ResourceApi {
+    client: Client,
+    served: Mutex<Option<Served>>,
+}
+
+impl ResourceApi {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            served: Mutex::default(),
+        }
+    }
+
+    /// What the API server has; asked for once, unless there was nothing.
+    pub(crate) async fn served(&self) -> Result<Served, kube::Error> {
+        if let Some(served) = *self.served.lock() {
+            return Ok(served);
+        }
+        let groups = self.client.list_api_groups().await?.groups;
+        let group = groups.iter().find(|group| group.name == allot_model::GROUP);
+        let best = |known: &[&'static str]| {
+            let serves = |version: &&str| {
+                let mut versions = group.into_iter().flat_map(|group| &group.versions);
+                versions.any(|served| served.version == *version)
+            };
+            known.iter().copied().find(serves)
+        };
+        let served = Served {
+            newer: best(&NEWER),
+            classic: best(&allot_model::classic::VERSIONS),
+        };
+        if served != Served::default() {
+            *self.served.lock() = Some(served);
+        }
+        Ok(served)
+    }
+
+    /// The claim of that name. The text of an error is the API server's.
+    pub(crate) async fn claim(&self, namespace: &str, name: &str) -> Result<Found, String> {
+        let served = self.served().await.map_err(|error| super::text(&error))?;
+        // A server with both generations shows classic claims in the newer version too, with the original inside.
+        let version = served
+            .newer
+            .or(served.classic)
+            .ok_or("the server could not find the requested resource")?;
+        let path = format!(
+            "/apis/{}/{version}/namespaces/{namespace}/resourceclaims/{name}",
+            allot_model::GROUP
+        );
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .map_err(|error| error.to_string())?;
+        let object: Value = self.client.request(request).await.map_err(|error| {
+            if matches!(&error, kube::Error::Api(status) if status.code == 404) {
+                // Perhaps the version is gone and not the claim.
+                *self.served.lock() = None;
+            }
+            super::text(&error)
+        })?;
+        let unexpected = |error: serde_json::Error| format!("unexpected claim: {error}");
+        if served.newer.is_none() {
+            let claim: ClassicClaim = serde_json::from_value(object).map_err(unexpected)?;
+            return Ok(claim.into());
+        }
+        let metadata = ObjectMeta::deserialize(&object["metadata"]).map_err(unexpected)?;
+        Ok(match ClassicClaim::from_v1(&metadata) {
+            Some(claim) => claim.into(),
+            None => Found::newer(metadata, &object["status"]),
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! What a pod says about its claims.
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::ResourceExt;
+
+/// An entry of `spec.resourceClaims` that leads to a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodClaim {
+    /// What the pod calls it.
+    pub(crate) name: String,
+    /// Name of the object.
+    pub(crate) claim: String,
+    /// It was made for this pod.
+    pub(crate) generated: bool,
+    /// The pod does not tell the name; it follows from the pod's, as up to 1.27.
+    pub(crate) guessed: bool,
+}
+
+/// The claims of a pod, without those that it was decided not to need.
+pub(crate) fn pod_claims(pod: &Pod) -> Vec<PodClaim> {
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.resource_claim_statuses.as_deref());
+    let statuses = statuses.unwrap_or_default();
+    let claims = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.resource_claims.iter().flatten());
+    claims
+        .filter_map(|claim| {
+            let status = statuses.iter().find(|status| status.name == claim.name);
+            let (object, generated, guessed) = match (&claim.resource_claim_name, status) {
+                (Some(name), _) => (name.clone(), false, false),
+                (None, Some(status)) => (status.resource_claim_name.clone()?, true, false),
+                (None, None) => (format!("{}-{}", pod.name_any(), claim.name), true, true),
+            };
+            Some(PodClaim {
+                name: claim.name.clone(),
+                claim: object,
+                generated,
+                guessed,
+            })
+        })
+        .collect()
+}
+
+/// The claim for the extended resources of a pod.
+pub(crate) fn extended_claim(pod: &Pod) -> Option<String> {
+    let status = pod
+        .status
+        .as_ref()?
+        .extended_resource_claim_status
+        .as_ref()?;
+    Some(status.resource_claim_name.clone())
+}
+
+/// Names of the claims of a pod.
+pub(crate) fn claim_names(pod: &Pod) -> Vec<String> {
+    let mut names: Vec<String> = pod_claims(pod)
+        .into_iter()
+        .map(|claim| claim.claim)
+        .collect();
+    names.extend(extended_claim(pod));
+    names
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(init)
+    })
+}
+
+fn references_of(container: &Container) -> impl Iterator<Item = (String, String)> + '_ {
+    let claims = container
+        .resources
+        .iter()
+        .flat_map(|resources| resources.claims.iter().flatten());
+    claims.map(|claim| {
+        (
+            claim.name.clone(),
+            claim.request.clone().unwrap_or_default(),
+        )
+    })
+}
+
+/// Pod claim and request of every entry in the container's `resources.claims`.
+pub(crate) fn references(pod: &Pod, container: &str) -> Vec<(String, String)> {
+    let found = containers(pod).find(|other| other.name == container);
+    found.into_iter().flat_map(references_of).collect()
+}
+
+/// Some container uses the pod's claim of this name.
+pub(crate) fn is_used(pod: &Pod, name: &str) -> bool {
+    containers(pod)
+        .flat_map(references_of)
+        .any(|(claim, _)| claim == name)
+}
+
+/// Requests of the claim for extended resources that belong to this container.
+pub(crate) fn extended_requests(pod: &Pod, container: &str) -> Option<(String, Vec<String>)> {
+    let status = pod
+        .status
+        .as_ref()?
+        .extended_resource_claim_status
+        .as_ref()?;
+    let mappings = status
+        .request_mappings
+        .iter()
+        .filter(|mapping| mapping.container_name == container);
+    let requests: Vec<String> = mappings
+        .map(|mapping| mapping.request_name.clone())
+        .collect();
+    (!requests.is_empty()).then(|| (status.resource_claim_name.clone(), requests))
+}
