@@ -48,9 +48,18 @@ pub struct Args {
     /// How containers run: as processes in namespaces of their own, or not at all
     #[arg(long, value_enum, default_value_t = Runtime::Auto)]
     pub runtime: Runtime,
-    /// Do not start the example GPU driver
+    /// Switch on what dynamic resource allocation needs in the emulated release: its feature gate and API version
     #[arg(long)]
+    pub dra: bool,
+    /// The driver to start on every node; gpu where the release serves devices, else none, when absent
+    #[arg(long, value_enum, value_name = "DRIVER")]
+    pub driver: Option<Driver>,
+    /// Start no driver; the same as --driver none
+    #[arg(long, conflicts_with = "driver")]
     pub no_driver: bool,
+    /// Name of the test driver
+    #[arg(long, value_name = "NAME", default_value = allot_driver_test::DRIVER_NAME)]
+    pub drivername: String,
     /// KubeSchedulerConfiguration file
     #[arg(long, value_name = "FILE")]
     pub scheduler_config: Option<PathBuf>,
@@ -63,6 +72,17 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     pub controllers: Vec<String>,
+}
+
+/// A driver that comes with the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Driver {
+    /// Modelled GPUs, gpu.example.com
+    Gpu,
+    /// Environment variables as resources, as in the documents of 1.26 to 1.30
+    Test,
+    /// No driver
+    None,
 }
 
 /// How containers run.
@@ -108,7 +128,7 @@ pub struct Cluster {
     /// A client in this process, with every right.
     pub client: Client,
     nodes: usize,
-    driver: bool,
+    driver: Option<children::Driver>,
     components: JoinSet<anyhow::Result<()>>,
     stop_components: CancellationToken,
     api: tokio::task::JoinHandle<std::io::Result<()>>,
@@ -143,6 +163,10 @@ impl Cluster {
         };
         let nodes = node_directories(&directory, args.nodes)?;
         args.apiserver.data_dir = Some(directory.clone());
+        let test = args.driver == Some(Driver::Test);
+        if args.dra {
+            args.apiserver.switch_on_dra(test)?;
+        }
         // Bad flags are refused before anything is opened.
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);
@@ -161,7 +185,7 @@ impl Cluster {
             kubeconfig: running.kubeconfig,
             client: as_user("kubernetes-admin"),
             nodes: args.nodes,
-            driver: !args.no_driver,
+            driver: None,
             components: JoinSet::new(),
             stop_components: stop_components.clone(),
             api: running.task,
@@ -191,10 +215,22 @@ impl Cluster {
             let client = as_user("system:nodes");
             cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
         }
-        cluster.driver = cluster.driver && serves_devices(&cluster.client).await?;
-        if cluster.driver {
-            create_device_class(&cluster.client).await?;
-            let children = children::Drivers::new(&cluster.kubeconfig, nodes);
+        let driver = match args.driver {
+            _ if args.no_driver => Driver::None,
+            Some(driver) => driver,
+            None if serves_devices(&cluster.client).await? => Driver::Gpu,
+            None => Driver::None,
+        };
+        cluster.driver = match driver {
+            Driver::None => None,
+            Driver::Gpu => {
+                create_device_class(&cluster.client).await?;
+                Some(children::Driver::Gpu)
+            }
+            Driver::Test => Some(test_driver(&cluster.client, args.drivername).await?),
+        };
+        if let Some(driver) = cluster.driver.clone() {
+            let children = children::Drivers::new(driver, &cluster.kubeconfig, nodes);
             cluster.spawn("driver", |stop| children.run(stop));
         }
         Ok(cluster)
@@ -218,7 +254,7 @@ impl Cluster {
 
     /// Waits until every node is ready and every driver has published its devices.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
-        let waited = ready::wait(&self.client, self.nodes, self.driver);
+        let waited = ready::wait(&self.client, self.nodes, self.driver.as_ref());
         tokio::select! {
             result = waited => result,
             failed = self.components.join_next() => failed.map_or(Ok(()), |joined| joined?),
@@ -314,6 +350,26 @@ async fn serves_devices(client: &Client) -> anyhow::Result<bool> {
         }
         Err(error) => Err(error).context("cannot ask the API server what it serves"),
     }
+}
+
+/// The instances of a node that the test driver has where the scheduler allocates (1.30).
+const INSTANCES: usize = 8;
+
+/// The test driver, for the classic kinds that the API server has.
+async fn test_driver(client: &Client, name: String) -> anyhow::Result<children::Driver> {
+    let version = allot_driver::classic::discover(client)
+        .await
+        .context("cannot ask the API server what it serves")?
+        .context("the test driver needs the classic kinds; pass --dra, with --emulated-version 1.26 to 1.30 or none")?;
+    let kinds = client
+        .list_api_group_resources(&version.claims().api_version)
+        .await?;
+    let structured = kinds
+        .resources
+        .iter()
+        .any(|kind| kind.name == "resourceslices");
+    let instances = if structured { INSTANCES } else { 0 };
+    Ok(children::Driver::Test { name, instances })
 }
 
 /// Creates the example driver's class unless somebody did before.

@@ -1,5 +1,7 @@
-//! The example driver's processes, one for each node, started again when they end.
+//! The driver's processes, started again when they end: one for each node, and one for the cluster if the driver has
+//! a controller.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,16 +23,29 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long a driver may take to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Which driver to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Driver {
+    Gpu,
+    Test {
+        name: String,
+        /// What a node has for the scheduler to allocate.
+        instances: usize,
+    },
+}
+
 /// The drivers to run.
 pub(super) struct Drivers {
+    driver: Driver,
     kubeconfig: PathBuf,
     nodes: Vec<(String, PathBuf)>,
 }
 
 impl Drivers {
     /// A driver for each node, given by name and directory.
-    pub(super) fn new(kubeconfig: &Path, nodes: Vec<(String, PathBuf)>) -> Self {
+    pub(super) fn new(driver: Driver, kubeconfig: &Path, nodes: Vec<(String, PathBuf)>) -> Self {
         Self {
+            driver,
             kubeconfig: kubeconfig.to_owned(),
             nodes,
         }
@@ -39,31 +54,44 @@ impl Drivers {
     /// Runs until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let mut tasks = JoinSet::new();
-        if self.nodes.len() > MOST_PROCESSES {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let many = self.nodes.len() > MOST_PROCESSES;
+        let mut commands = Vec::new();
+        if matches!(self.driver, Driver::Test { .. }) {
+            commands.push(("controller".to_owned(), self.driver.controller()));
+        }
+        if !many {
+            let nodes = self.nodes.iter();
+            commands
+                .extend(nodes.map(|(name, root)| (name.clone(), self.driver.on_node(name, root))));
+        }
+        for (name, arguments) in commands {
+            let mut command = Command::new(&program);
+            command
+                .args(["driver"])
+                .args(arguments)
+                .arg("--exit-with-parent")
+                .arg("--kubeconfig")
+                .arg(&self.kubeconfig)
+                // The test driver prefers the variable, as it always did.
+                .env("KUBECONFIG", &self.kubeconfig)
+                .env(
+                    "RUST_LOG",
+                    std::env::var("RUST_LOG").unwrap_or("warn".into()),
+                )
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .kill_on_drop(true);
+            tasks.spawn(keep_running(name, command, stop.clone()));
+        }
+        if many {
             let client = crate::cmd::component::client(Some(&self.kubeconfig)).await?;
             for (name, root) in self.nodes {
-                let config = allot_driver_gpu::Config::new(name, root);
-                let work = allot_driver_gpu::run(client.clone(), config, stop.clone());
-                tasks.spawn(async move { Ok(work.await?) });
-            }
-        } else {
-            let program = std::env::current_exe().context("cannot find this program")?;
-            for (name, root) in self.nodes {
-                let mut command = Command::new(&program);
-                command
-                    .args(["driver", "gpu", "--exit-with-parent", "--node-name", &name])
-                    .arg("--kubelet-dir")
-                    .arg(&root)
-                    .arg("--kubeconfig")
-                    .arg(&self.kubeconfig)
-                    .env(
-                        "RUST_LOG",
-                        std::env::var("RUST_LOG").unwrap_or("warn".into()),
-                    )
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::null())
-                    .kill_on_drop(true);
-                tasks.spawn(keep_running(name, command, stop.clone()));
+                let work = self
+                    .driver
+                    .clone()
+                    .here(client.clone(), name, root, stop.clone());
+                tasks.spawn(work);
             }
         }
         while let Some(joined) = tasks.join_next().await {
@@ -74,9 +102,59 @@ impl Drivers {
     }
 }
 
+impl Driver {
+    /// Arguments of the process for the cluster.
+    fn controller(&self) -> Vec<OsString> {
+        let mut arguments = vec!["test".into(), "controller".into()];
+        if let Self::Test { name, .. } = self {
+            arguments.extend(["--drivername".into(), name.into()]);
+        }
+        arguments
+    }
+
+    /// Arguments of the process for a node.
+    fn on_node(&self, node: &str, root: &Path) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = match self {
+            Self::Gpu => vec!["gpu".into()],
+            Self::Test { name, instances } => vec![
+                "test".into(),
+                "kubelet-plugin".into(),
+                "--drivername".into(),
+                name.into(),
+                "--num-resource-instances".into(),
+                instances.to_string().into(),
+            ],
+        };
+        arguments.extend(["--node-name".into(), node.into()]);
+        arguments.extend(["--kubelet-dir".into(), root.into()]);
+        arguments
+    }
+
+    /// The same in this process.
+    async fn here(
+        self,
+        client: kube::Client,
+        node: String,
+        root: PathBuf,
+        stop: CancellationToken,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Gpu => {
+                let config = allot_driver_gpu::Config::new(node, root);
+                Ok(allot_driver_gpu::run(client, config, stop).await?)
+            }
+            Self::Test { name, instances } => {
+                let mut config = allot_driver_test::plugin::Config::new(&name, &node, &root);
+                config.instances = instances;
+                Ok(allot_driver_test::plugin::run(config, stop).await?)
+            }
+        }
+    }
+}
+
 /// Runs a command again whenever it ends.
 async fn keep_running(
-    node: String,
+    name: String,
     mut command: Command,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -96,7 +174,7 @@ async fn keep_running(
         if started.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
-        tracing::warn!(node, %ended, "the driver ended and is started again in {pause:?}");
+        tracing::warn!(name, %ended, "the driver ended and is started again in {pause:?}");
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
             () = stop.cancelled() => return Ok(()),

@@ -9,8 +9,17 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
-/// Waits until `nodes` nodes are ready and, with a driver, as many have published devices.
-pub(super) async fn wait(client: &Client, nodes: usize, driver: bool) -> anyhow::Result<()> {
+use super::children::Driver;
+
+/// Node annotation with the names of the drivers that are connected, comma-separated; the node agent writes it.
+const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
+
+/// Waits until `nodes` nodes are ready and the driver, if there is one, can be used on as many.
+pub(super) async fn wait(
+    client: &Client,
+    nodes: usize,
+    driver: Option<&Driver>,
+) -> anyhow::Result<()> {
     until(Api::<Node>::all(client.clone()), nodes, |node| {
         let ready = node
             .status
@@ -22,14 +31,25 @@ pub(super) async fn wait(client: &Client, nodes: usize, driver: bool) -> anyhow:
     })
     .await
     .context("waiting for the nodes")?;
-    if !driver {
-        return Ok(());
+    match driver {
+        None => Ok(()),
+        Some(Driver::Gpu) => until(Api::<ResourceSlice>::all(client.clone()), nodes, |slice| {
+            slice.spec.node_name.clone()
+        })
+        .await
+        .context("waiting for the driver's devices"),
+        Some(Driver::Test { name, .. }) => until(Api::<Node>::all(client.clone()), nodes, |node| {
+            let drivers = node
+                .metadata
+                .annotations
+                .as_ref()?
+                .get(REGISTERED_DRIVERS)?;
+            let registered = drivers.split(',').any(|driver| driver == name);
+            registered.then(|| node.metadata.name.clone())?
+        })
+        .await
+        .context("waiting for the driver to register"),
     }
-    until(Api::<ResourceSlice>::all(client.clone()), nodes, |slice| {
-        slice.spec.node_name.clone()
-    })
-    .await
-    .context("waiting for the driver's devices")
 }
 
 /// Waits until objects with `count` different keys were seen.

@@ -89,15 +89,45 @@ impl Args {
         }
     }
 
+    /// Switches on what dynamic resource allocation needs in the emulated release, with `classic` also beside the
+    /// newer kinds. What the user says otherwise wins.
+    pub fn switch_on_dra(&mut self, classic: bool) -> anyhow::Result<()> {
+        use allot_model::availability::{Served, served, versions};
+        use allot_model::features::Feature;
+        const CLAIM: &str = "ResourceClaim";
+        let release = self.release()?;
+        if !Features::of(release).enabled(Feature::DynamicResourceAllocation) {
+            let gate = format!("{}=true", Feature::DynamicResourceAllocation);
+            self.feature_gates.insert(0, gate);
+        }
+        let known = versions(release, CLAIM);
+        let mut wanted = known.clone();
+        if known
+            .iter()
+            .any(|version| served(release, version, CLAIM) == Served::ByDefault)
+        {
+            wanted.clear();
+        }
+        if classic && release == Release::NEWEST {
+            wanted.push(allot_model::classic::VERSIONS[0]);
+        }
+        for version in wanted {
+            let line = format!("{}/{version}=true", allot_model::GROUP);
+            self.runtime_config.insert(0, line);
+        }
+        Ok(())
+    }
+
+    fn release(&self) -> anyhow::Result<Release> {
+        let version = &self.emulated_version;
+        Release::all()
+            .find(|release| release.to_string() == *version)
+            .with_context(|| format!("--emulated-version: {version:?} is not known"))
+    }
+
     /// The feature gates: the defaults of the emulated version, changed by `--feature-gates`.
     pub fn features(&self) -> anyhow::Result<Features> {
-        let release = Release::all()
-            .find(|release| release.to_string() == self.emulated_version)
-            .with_context(|| {
-                let version = &self.emulated_version;
-                format!("--emulated-version: {version:?} is not known")
-            })?;
-        let mut features = Features::of(release);
+        let mut features = Features::of(self.release()?);
         for gate in &self.feature_gates {
             features.set(gate).context("--feature-gates")?;
         }

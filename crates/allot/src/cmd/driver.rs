@@ -1,8 +1,7 @@
 //! `allot driver`.
 
-use std::path::PathBuf;
-
-use tokio_util::sync::CancellationToken;
+mod gpu;
+mod test;
 
 /// Flags of `allot driver`.
 #[derive(Debug, clap::Args)]
@@ -14,48 +13,24 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Driver {
     /// The example GPU driver gpu.example.com: modelled GPUs, no hardware
-    Gpu(Gpu),
-}
-
-#[derive(Debug, clap::Args)]
-struct Gpu {
-    /// How to reach the API server; the pod's service account or $KUBECONFIG when absent
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The node this process runs on
-    #[arg(long, env = "NODE_NAME")]
-    node_name: String,
-    /// Root directory of the kubelet or node agent
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
-    kubelet_dir: PathBuf,
-    /// Directory for CDI files; <kubelet-dir>/cdi when absent
-    #[arg(long, value_name = "DIR")]
-    cdi_dir: Option<PathBuf>,
-    /// Stop when standard input ends, as it does with the process that started this one
-    #[arg(long, hide = true)]
-    exit_with_parent: bool,
-    /// How many GPUs the node has
-    #[arg(long, default_value_t = 8)]
-    num_devices: usize,
+    Gpu(gpu::Args),
+    /// The test driver of Kubernetes 1.26 to 1.30: its resources are environment variables
+    Test(test::Args),
 }
 
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Driver::Gpu(args) = args.driver;
-    super::component::block_on(async move |shutdown: CancellationToken| {
-        if args.exit_with_parent {
-            let shutdown = shutdown.clone();
-            std::thread::spawn(move || {
-                let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-                shutdown.cancel();
-            });
-        }
-        let client = super::component::client(args.kubeconfig.as_deref()).await?;
-        let mut config = allot_driver_gpu::Config::new(args.node_name, args.kubelet_dir);
-        config.gpus = args.num_devices;
-        if let Some(directory) = args.cdi_dir {
-            config.cdi_dir = directory;
-        }
-        Ok(allot_driver_gpu::run(client, config, shutdown).await?)
-    })
+    match args.driver {
+        Driver::Gpu(args) => gpu::run(args),
+        Driver::Test(args) => test::run(args),
+    }
+}
+
+/// Stops a component when standard input ends, as it does with the process that started this one.
+fn exit_with_parent(shutdown: &tokio_util::sync::CancellationToken) {
+    let shutdown = shutdown.clone();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        shutdown.cancel();
+    });
 }
