@@ -14,6 +14,7 @@ const ORDER: &[&str] = &[
     "allocator",
     "store",
     "apiserver",
+    "election",
     "controllers",
     "scheduler",
     "protos",
@@ -21,6 +22,7 @@ const ORDER: &[&str] = &[
     "node",
     "driver",
     "driver-gpu",
+    "driver-test",
     "allot",
 ];
 
@@ -43,7 +45,7 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Crates that talk to any Kubernetes API, and so must not know ours.
-const CLIENTS: &[&str] = &["controllers", "scheduler", "node", "driver"];
+const CLIENTS: &[&str] = &["election", "controllers", "scheduler", "node", "driver"];
 const SERVER: &[&str] = &["apiserver", "store"];
 
 /// Longest source file, in lines, tables and tests included.
