@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use allot_schema::apply::Managed;
 use allot_store::Draft;
 use serde_json::{Map, Value};
+
+mod parts;
 
 /// The object `metadata`, made if it is not there.
 pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
@@ -88,10 +91,51 @@ pub fn string_map(value: &Value) -> BTreeMap<String, String> {
 
 /// The stored form, see [`crate::ordered::stored`]; the kind that the object names says how fields are ordered.
 pub fn draft(object: &Value) -> Draft {
+    compose(object, None)
+}
+
+/// As [`draft`], with the owners of the fields apart.
+pub fn draft_owned(object: &Value, owners: &Managed) -> Draft {
+    compose(object, Some(owners))
+}
+
+fn compose(object: &Value, owners: Option<&Managed>) -> Draft {
     let (group, version) = split_api_version(text(object, &["apiVersion"]));
     let schema = allot_schema::types::lookup(group, version, text(object, &["kind"]));
-    let (bytes, revision_at) = crate::ordered::stored(object, schema);
+    let (bytes, revision_at) = crate::ordered::stored(object, owners, schema);
     Draft::at(bytes, revision_at)
+}
+
+/// An object and, apart from it, the owners of its fields: the largest part of most objects, which most steps of a
+/// write carry along unread.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Owned {
+    /// The object without `metadata.managedFields`.
+    pub object: Value,
+    /// What stands there.
+    pub owners: Managed,
+}
+
+impl Owned {
+    /// Reads a stored object.
+    ///
+    /// # Errors
+    /// What the store holds was written by this server: only damage makes it fail.
+    pub fn read(bytes: &[u8]) -> serde_json::Result<Self> {
+        parts::read(bytes)
+    }
+
+    /// The stored form.
+    pub fn draft(&self) -> Draft {
+        draft_owned(&self.object, &self.owners)
+    }
+
+    /// The object as clients see it.
+    pub fn whole(self) -> Value {
+        let Owned { mut object, owners } = self;
+        owners.write(&mut object);
+        object
+    }
 }
 
 /// Group and version of an `apiVersion`.

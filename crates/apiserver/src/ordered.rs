@@ -3,35 +3,9 @@
 //! Upstream writes fields in declaration order, which is that of the protobuf numbers; people compare such output
 //! and read it. Fields that the type does not know follow by name.
 
-use std::io::Write;
-use std::sync::{Arc, OnceLock};
-
+use allot_schema::apply::Managed;
 use allot_schema::types::{Field, Struct, Type};
-use parking_lot::RwLock;
-use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
-
-/// Fields of a struct by number.
-type Order = Arc<Vec<&'static Field>>;
-
-fn order(structure: &'static Struct) -> Order {
-    static KNOWN: OnceLock<RwLock<FxHashMap<&'static str, Order>>> = OnceLock::new();
-    let known = KNOWN.get_or_init(RwLock::default);
-    if let Some(order) = known.read().get(structure.name) {
-        return order.clone();
-    }
-    let mut fields: Vec<&'static Field> = structure.fields.iter().collect();
-    fields.sort_by_key(|field| {
-        if field.proto == 0 {
-            u16::MAX
-        } else {
-            field.proto
-        }
-    });
-    let order = Arc::new(fields);
-    known.write().insert(structure.name, order.clone());
-    order
-}
 
 /// Any value; without a type, as it is.
 pub fn plain(out: &mut Vec<u8>, value: &Value) {
@@ -39,12 +13,43 @@ pub fn plain(out: &mut Vec<u8>, value: &Value) {
     let _ = serde_json::to_writer(out, value);
 }
 
+/// A member's name, with what separates it from the one before. Field names need no escaping.
 fn key(out: &mut Vec<u8>, first: &mut bool, name: &str) {
     if !std::mem::replace(first, false) {
         out.push(b',');
     }
-    let _ = serde_json::to_writer(&mut *out, name);
-    out.push(b':');
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        out.push(b'"');
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\":");
+    } else {
+        let _ = serde_json::to_writer(&mut *out, name);
+        out.push(b':');
+    }
+}
+
+/// The members of an object as its type orders them, each with its field; unknown ones follow by name.
+fn members<'a>(
+    map: &'a Map<String, Value>,
+    structure: &'static Struct,
+) -> Vec<(&'a str, &'a Value, Option<&'static Field>)> {
+    let mut members: Vec<_> = map
+        .iter()
+        .map(|(name, value)| (name.as_str(), value, structure.field(name)))
+        .collect();
+    members.sort_by_key(|(_, _, field)| match field {
+        Some(field) if field.proto > 0 => u32::from(field.proto),
+        Some(_) => u32::from(u16::MAX),
+        None => u32::MAX,
+    });
+    members
+}
+
+fn member(out: &mut Vec<u8>, value: &Value, field: Option<&'static Field>) {
+    match field {
+        Some(field) => typed(out, value, &field.ty),
+        None => plain(out, value),
+    }
 }
 
 fn typed(out: &mut Vec<u8>, value: &Value, ty: &Type) {
@@ -76,17 +81,9 @@ fn typed(out: &mut Vec<u8>, value: &Value, ty: &Type) {
 fn structure(out: &mut Vec<u8>, map: &Map<String, Value>, structure: &'static Struct) {
     out.push(b'{');
     let mut first = true;
-    for field in order(structure).iter() {
-        if let Some(value) = map.get(field.name) {
-            key(out, &mut first, field.name);
-            typed(out, value, &field.ty);
-        }
-    }
-    for (name, value) in map {
-        if structure.field(name).is_none() {
-            key(out, &mut first, name);
-            plain(out, value);
-        }
+    for (name, value, field) in members(map, structure) {
+        key(out, &mut first, name);
+        member(out, value, field);
     }
     out.push(b'}');
 }
@@ -104,83 +101,83 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
             plain(out, value);
         }
     }
-    body(out, map, schema, &mut first);
+    for (name, value, field) in members(map, schema) {
+        if !matches!(name, "kind" | "apiVersion") {
+            key(out, &mut first, name);
+            member(out, value, field);
+        }
+    }
     out.push(b'}');
 }
 
-fn body(out: &mut Vec<u8>, map: &Map<String, Value>, schema: &'static Struct, first: &mut bool) {
-    for field in order(schema).iter() {
-        if !matches!(field.name, "kind" | "apiVersion")
-            && let Some(value) = map.get(field.name)
-        {
-            key(out, first, field.name);
-            typed(out, value, &field.ty);
-        }
-    }
-    for (name, value) in map {
-        if !matches!(name.as_str(), "kind" | "apiVersion") && schema.field(name).is_none() {
-            key(out, first, name);
-            plain(out, value);
-        }
-    }
-}
-
 /// The stored form of an object: without kind and apiVersion, and with an empty resourceVersion whose offset is
-/// the second part of the answer.
-pub fn stored(value: &Value, schema: Option<&'static Struct>) -> (Vec<u8>, usize) {
+/// the second part of the answer. Owners that come apart from the object replace those in it.
+pub fn stored(
+    value: &Value,
+    owners: Option<&Managed>,
+    schema: Option<&'static Struct>,
+) -> (Vec<u8>, usize) {
     let empty = Map::new();
     let map = value.as_object().unwrap_or(&empty);
     let metadata = map
         .get("metadata")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
-    let mut out = Vec::with_capacity(1024);
-    let _ = out.write_all(b"{\"metadata\":{");
-    let meta_type = allot_schema::types::object_meta();
-    let (mut first, mut revision_at) = (true, 0);
-    for field in order(meta_type).iter() {
-        if field.name == "resourceVersion" {
-            key(&mut out, &mut first, field.name);
-            out.push(b'"');
-            revision_at = out.len();
-            out.push(b'"');
-        } else if let Some(value) = metadata.get(field.name) {
-            key(&mut out, &mut first, field.name);
-            typed(&mut out, value, &field.ty);
-        }
-    }
-    for (name, value) in metadata {
-        if meta_type.field(name).is_none() {
-            key(&mut out, &mut first, name);
-            plain(&mut out, value);
-        }
-    }
+    let mut out = Vec::with_capacity(2048);
+    out.extend_from_slice(b"{\"metadata\":{");
+    let revision_at = stored_metadata(&mut out, metadata, owners);
     out.push(b'}');
     let mut first = false;
-    let mut write = |name: &str, value: &Value, ty: Option<&Type>| {
-        if matches!(name, "metadata" | "kind" | "apiVersion") {
-            return;
-        }
-        key(&mut out, &mut first, name);
-        match ty {
-            Some(ty) => typed(&mut out, value, ty),
-            None => plain(&mut out, value),
+    let mut write = |name: &str, value: &Value, field: Option<&'static Field>| {
+        if !matches!(name, "metadata" | "kind" | "apiVersion") {
+            key(&mut out, &mut first, name);
+            member(&mut out, value, field);
         }
     };
-    if let Some(schema) = schema {
-        for field in order(schema).iter() {
-            if let Some(value) = map.get(field.name) {
-                write(field.name, value, Some(&field.ty));
+    match schema {
+        Some(schema) => {
+            for (name, value, field) in members(map, schema) {
+                write(name, value, field);
             }
         }
-    }
-    for (name, value) in map {
-        if schema.is_none_or(|schema| schema.field(name).is_none()) {
-            write(name, value, None);
-        }
+        None => map
+            .iter()
+            .for_each(|(name, value)| write(name, value, None)),
     }
     out.push(b'}');
     (out, revision_at)
+}
+
+fn stored_metadata(
+    out: &mut Vec<u8>,
+    metadata: &Map<String, Value>,
+    owners: Option<&Managed>,
+) -> usize {
+    const VERSION: &str = "resourceVersion";
+    const OWNERS: &str = "managedFields";
+    let meta_type = allot_schema::types::object_meta();
+    let version = Value::Null;
+    let mut members = members(metadata, meta_type);
+    members.retain(|(name, _, _)| *name != VERSION && !(owners.is_some() && *name == OWNERS));
+    members.push((VERSION, &version, meta_type.field(VERSION)));
+    members.sort_by_key(|(_, _, field)| field.map_or(u16::MAX, |field| field.proto));
+    let (mut first, mut revision_at) = (true, 0);
+    for (name, value, field) in members {
+        key(out, &mut first, name);
+        if name == VERSION {
+            out.push(b'"');
+            revision_at = out.len();
+            out.push(b'"');
+        } else {
+            member(out, value, field);
+        }
+    }
+    if let Some(owners) = owners.filter(|owners| !owners.is_empty()) {
+        // The last field of the type.
+        key(out, &mut first, OWNERS);
+        owners.write_json(out);
+    }
+    revision_at
 }
 
 #[cfg(test)]

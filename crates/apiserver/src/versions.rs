@@ -2,11 +2,14 @@
 
 pub mod events;
 
+use std::borrow::Cow;
+
 use allot_apimachinery::Status;
 use serde_json::Value;
 
 use crate::classic;
 use crate::error::{ApiError, Result};
+use crate::object::Owned;
 use crate::registry::Resource;
 
 /// The group whose events are stored in the core group's form.
@@ -39,8 +42,24 @@ pub fn decode(resource: &Resource, version: &str, bytes: &[u8]) -> Result<Value>
 /// # Errors
 /// 500 if it is no JSON.
 pub fn stored(resource: &Resource, bytes: &[u8]) -> Result<Value> {
-    let mut object: Value = serde_json::from_slice(bytes)
-        .map_err(|error| ApiError::from(Status::internal(&error.to_string())))?;
+    settled(resource, serde_json::from_slice(bytes).map_err(damaged)?)
+}
+
+/// As [`stored`], with the owners of the fields apart.
+///
+/// # Errors
+/// 500 if it is no JSON.
+pub fn load(resource: &Resource, bytes: &[u8]) -> Result<Owned> {
+    let Owned { object, owners } = Owned::read(bytes).map_err(damaged)?;
+    let object = settled(resource, object)?;
+    Ok(Owned { object, owners })
+}
+
+fn damaged(error: serde_json::Error) -> ApiError {
+    Status::internal(&error.to_string()).into()
+}
+
+fn settled(resource: &Resource, mut object: Value) -> Result<Value> {
     let version = classic::stored_version(resource, &object).to_owned();
     set_type(&mut object, resource, &version);
     if resource.group == EVENTS {
@@ -68,6 +87,18 @@ pub fn to_storage(resource: &Resource, mut object: Value) -> Result<Value> {
         return Ok(object);
     }
     convert(resource, object, &resource.storage_version)
+}
+
+/// An object that was [loaded](load), in the version of a request.
+///
+/// # Errors
+/// 400 if it can not be converted.
+pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result<Cow<'a, Value>> {
+    let found = crate::object::text(object, &["apiVersion"]);
+    if crate::object::split_api_version(found).1 == version {
+        return Ok(Cow::Borrowed(object));
+    }
+    convert(resource, object.clone(), version).map(Cow::Owned)
 }
 
 /// An object, whatever its version, in another version.

@@ -3,6 +3,8 @@
 //! The steps and their order are upstream's: decode the owners, compute the change in each owner's version, take ownership, merge what an
 //! applier says, cut what it no longer says, keep at most ten entries of plain writers, encode.
 
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value};
 
 use crate::{Node, decode, fields::Set, types::Struct};
@@ -58,48 +60,44 @@ pub struct FieldManager<'a> {
 }
 
 impl FieldManager<'_> {
-    /// Records in `new` what a create, update or patch by `manager` changed since `live`, which for a create is the kind's
-    /// [empty object](empty_object). Both are in the version of the request.
-    pub fn update(&self, live: &Value, new: &mut Value, manager: &str) {
-        let sent = if self.subresource.is_empty() {
-            managed::read(new)
-        } else {
-            None
-        };
-        let managed = match sent {
-            Some(entries) if managed::is_reset(&entries) => Managed::default(),
-            Some(entries) => match Managed::decode(&entries) {
+    /// The owners after a create, update or patch by `manager` that changed `live`, whose owners were `owned`, to `new`. For a create
+    /// `live` is the kind's [empty object](empty_object). Both are in the version of the request; entries that `new` came with are taken
+    /// out of it.
+    pub fn update(&self, live: &Value, owned: &Managed, new: &mut Value, manager: &str) -> Managed {
+        let managed = match managed::strip(new) {
+            Some(Value::Array(sent)) if self.subresource.is_empty() => match managed::read(&sent) {
+                _ if managed::is_reset(&sent) => Managed::default(),
                 Some(managed) if !managed.is_empty() => managed,
-                _ => Managed::of(live),
+                _ => owned.clone(),
             },
-            None => Managed::of(live),
+            _ => owned.clone(),
         };
-        managed::strip(new);
-        let mut live = live.clone();
-        managed::strip(&mut live);
-        if managed.is_empty() && live.pointer("/metadata/uid").is_some_and(|uid| uid != "") {
+        if managed.is_empty()
+            && live["metadata"]["uid"]
+                .as_str()
+                .is_some_and(|uid| !uid.is_empty())
+        {
             // Nobody tracked this object so far; only an apply starts that.
-            return;
+            return managed;
         }
-        if let Some(managed) = self.track(&live, new, managed, manager) {
-            self.cap(managed).write(new);
+        match self.track(live, new, managed, manager) {
+            Some(managed) => self.cap(managed),
+            None => Managed::default(),
         }
     }
 
-    /// Merges the configuration that `manager` applies into the live object. The result is not yet defaulted or validated.
+    /// Merges the configuration that `manager` applies into the live object, whose owners are `owned`. The result is not yet defaulted
+    /// or validated; beside it stand the new owners.
     pub fn apply(
         &self,
         live: &Value,
+        owned: &Managed,
         config: &Value,
         manager: &str,
         force: bool,
-    ) -> Result<Value, Error> {
+    ) -> Result<(Value, Managed), Error> {
         self.check_config(config)?;
-        let mut managed = Managed::of(live);
-        let mut live = live.clone();
-        managed::strip(&mut live);
-        let mut config = config.clone();
-        managed::strip(&mut config);
+        let mut managed = owned.clone();
         if managed.is_empty() {
             // Whatever is there was written before ownership was tracked.
             let node = self
@@ -108,16 +106,16 @@ impl FieldManager<'_> {
                 .ok_or_else(|| self.unknown_version())?;
             let empty = empty_object(node, self.api_version, self.kind);
             if let Some(tracked) =
-                self.track(&empty, &live, Managed::default(), "before-first-apply")
+                self.track(&empty, live, Managed::default(), "before-first-apply")
             {
                 managed = self.cap(tracked);
             }
         }
-        let result = match self.join(&live, &config, managed.clone(), manager, force) {
+        let result = match self.join(live, config, managed.clone(), manager, force) {
             Err(Error::Conflict(conflicts)) if manager == "kubectl" => {
-                let rest = self.not_last_applied(&live, conflicts);
+                let rest = self.not_last_applied(live, conflicts);
                 if rest.is_empty() {
-                    self.join(&live, &config, managed, manager, true)
+                    self.join(live, config, managed, manager, true)
                 } else {
                     Err(Error::Conflict(rest))
                 }
@@ -126,10 +124,9 @@ impl FieldManager<'_> {
         };
         let (mut object, managed) = result?;
         if manager == "kubectl" {
-            refresh_last_applied(&mut object, &config);
+            refresh_last_applied(&mut object, config);
         }
-        managed.write(&mut object);
-        Ok(object)
+        Ok((object, managed))
     }
 
     fn check_config(&self, config: &Value) -> Result<(), Error> {
@@ -137,7 +134,10 @@ impl FieldManager<'_> {
             config["apiVersion"].as_str().unwrap_or_default(),
             config["kind"].as_str().unwrap_or_default(),
         );
-        if managed::read(config).is_some_and(|entries| !entries.is_empty()) {
+        if config["metadata"]["managedFields"]
+            .as_array()
+            .is_some_and(|entries| !entries.is_empty())
+        {
             return Err(Error::BadRequest(
                 "metadata.managedFields must be nil".to_owned(),
             ));
@@ -188,23 +188,29 @@ fn zero_of(structure: &'static Struct) -> Value {
     value
 }
 
-/// Whether two objects differ in nothing but the times of their managed fields (or the resource version); the write is then no write.
-pub fn same_but_times(a: &Value, b: &Value) -> bool {
-    fn bare(object: &Value) -> Value {
-        let mut object = object.clone();
-        if let Some(Value::Object(meta)) = object.get_mut("metadata") {
-            meta.remove("resourceVersion");
-            if let Some(Value::Array(entries)) = meta.get_mut("managedFields") {
-                for entry in entries {
-                    if let Value::Object(entry) = entry {
-                        entry.remove("time");
-                    }
-                }
-            }
+/// Whether two objects differ in nothing but their resource version (and the entries of their owners); the write is then no write, unless
+/// [the owners have changed](Managed::same_but_times).
+pub fn same_content(a: &Value, b: &Value) -> bool {
+    let (Value::Object(a), Value::Object(b)) = (a, b) else {
+        return a == b;
+    };
+    let bookkeeping = |key: &str| matches!(key, "resourceVersion" | "managedFields");
+    let same_meta = |a: &Value, b: &Value| match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            let rest = |map| Map::iter(map).filter(|(key, _)| !bookkeeping(key));
+            rest(a).eq(rest(b))
         }
-        object
-    }
-    bare(a) == bare(b)
+        _ => a == b,
+    };
+    a.len() == b.len()
+        && a.iter().zip(b).all(|((key, a), (other, b))| {
+            key == other
+                && if key == "metadata" {
+                    same_meta(a, b)
+                } else {
+                    a == b
+                }
+        })
 }
 
 /// kubectl keeps the annotation of client-side apply up to date where it is there.
@@ -226,21 +232,24 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
 }
 
 /// The paths that no entry ever holds.
-fn meta_paths() -> Set {
-    Set::of_fields([
-        &["apiVersion"][..],
-        &["kind"],
-        &["metadata"],
-        &["metadata", "name"],
-        &["metadata", "namespace"],
-        &["metadata", "creationTimestamp"],
-        &["metadata", "selfLink"],
-        &["metadata", "uid"],
-        &["metadata", "clusterName"],
-        &["metadata", "generation"],
-        &["metadata", "managedFields"],
-        &["metadata", "resourceVersion"],
-    ])
+fn meta_paths() -> &'static Set {
+    static PATHS: OnceLock<Set> = OnceLock::new();
+    PATHS.get_or_init(|| {
+        Set::of_fields([
+            &["apiVersion"][..],
+            &["kind"],
+            &["metadata"],
+            &["metadata", "name"],
+            &["metadata", "namespace"],
+            &["metadata", "creationTimestamp"],
+            &["metadata", "selfLink"],
+            &["metadata", "uid"],
+            &["metadata", "clusterName"],
+            &["metadata", "generation"],
+            &["metadata", "managedFields"],
+            &["metadata", "resourceVersion"],
+        ])
+    })
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::types::{Struct, Type};
+use crate::types::{Field, Struct, Type};
 
 mod scalar;
 mod shape;
 
+pub(crate) use shape::is_always_written;
 pub use shape::{normalize, zero};
 
 /// How unknown and duplicate fields are answered (`?fieldValidation=`).
@@ -367,11 +368,14 @@ fn visit_struct<'de, A: MapAccess<'de>>(
 ) -> Result<Value, A::Error> {
     let mut result = Map::new();
     context.structs.push(structure);
-    while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-        let Some(field) = structure.field(&key) else {
-            context.strict("unknown", &key);
-            map.next_value::<IgnoredAny>()?;
-            continue;
+    while let Some(key) = map.next_key_seed(FieldOf(structure))? {
+        let field = match key {
+            Ok(field) => field,
+            Err(unknown) => {
+                context.strict("unknown", &unknown);
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
         };
         if result.contains_key(field.name) {
             context.strict("duplicate", field.name);
@@ -389,6 +393,32 @@ fn visit_struct<'de, A: MapAccess<'de>>(
     context.structs.pop();
     shape::settle(structure, &mut result);
     Ok(Value::Object(result))
+}
+
+/// A key as the field that it names, or as text where there is no such field.
+struct FieldOf(&'static Struct);
+
+impl<'de> DeserializeSeed<'de> for FieldOf {
+    type Value = Result<&'static Field, String>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for FieldOf {
+    type Value = Result<&'static Field, String>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a field name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.field(name).ok_or_else(|| name.to_owned()))
+    }
 }
 
 #[cfg(test)]

@@ -100,15 +100,35 @@ pub fn validate(value: &Value, node: Node<'_>, allow_duplicates: bool) -> Vec<Er
     }
 }
 
-fn validate_scalar(scalar: Scalar, value: &Value) -> Result<(), Error> {
-    let ok = match (scalar, value) {
+/// [`validate`] with duplicates allowed finds nothing; says so without composing errors.
+pub fn fits(value: &Value, node: Node<'_>) -> bool {
+    match (resolve(node, Some(value)), value) {
+        (Atom::Scalar(scalar), value) => fits_scalar(scalar, value),
+        (Atom::List(_) | Atom::Map(_), Value::Null) => true,
+        (Atom::List(list), Value::Array(items)) => items.iter().all(|item| {
+            (matches!(list.relation, Relation::Atomic) || element::has_place(list, item))
+                && fits(item, list.element)
+        }),
+        (Atom::Map(map), Value::Object(entries)) => entries
+            .iter()
+            .all(|(key, value)| map.field(key).is_some_and(|(node, _)| fits(value, node))),
+        (Atom::List(_) | Atom::Map(_), _) => false,
+        (Atom::Deduced | Atom::Whole, _) => true,
+    }
+}
+
+fn fits_scalar(scalar: Scalar, value: &Value) -> bool {
+    match (scalar, value) {
         (_, Value::Null) => true,
         (Scalar::Numeric, value) => value.is_number(),
         (Scalar::String, value) => value.is_string(),
         (Scalar::Boolean, value) => value.is_boolean(),
         (Scalar::Untyped, value) => !value.is_array() && !value.is_object(),
-    };
-    if ok {
+    }
+}
+
+fn validate_scalar(scalar: Scalar, value: &Value) -> Result<(), Error> {
+    if fits_scalar(scalar, value) {
         return Ok(());
     }
     Err(Error::new(match scalar {
@@ -142,11 +162,10 @@ fn validate_list(items: &[Value], list: List<'_>, allow_duplicates: bool) -> Vec
                 }
             }
         };
-        let prefix = place.to_string();
         errors.extend(
             validate(item, list.element, allow_duplicates)
                 .into_iter()
-                .map(|error| error.within(&prefix)),
+                .map(|error| error.within(&place.to_string())),
         );
     }
     errors
@@ -159,17 +178,17 @@ fn validate_map(
 ) -> Vec<Error> {
     let mut errors = Vec::new();
     for (key, value) in entries {
-        let prefix = format!(".{key}");
+        let prefix = || format!(".{key}");
         match map.field(key) {
             None => {
-                errors.push(Error::new("field not declared in schema").within(&prefix));
+                errors.push(Error::new("field not declared in schema").within(&prefix()));
                 return errors;
             }
             Some((node, _)) => {
                 errors.extend(
                     validate(value, node, allow_duplicates)
                         .into_iter()
-                        .map(|error| error.within(&prefix)),
+                        .map(|error| error.within(&prefix())),
                 );
             }
         }

@@ -64,11 +64,15 @@ pub(crate) enum Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    pub(crate) fn iter(self) -> Box<dyn Iterator<Item = &'a str> + 'a> {
-        match self {
-            Keys::Static(keys) => Box::new(keys.iter().copied()),
-            Keys::Owned(keys) => Box::new(keys.iter().map(String::as_str)),
-        }
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a str> {
+        let (fixed, owned): (&[&'static str], &[String]) = match self {
+            Keys::Static(keys) => (keys, &[]),
+            Keys::Owned(keys) => (&[], keys),
+        };
+        fixed
+            .iter()
+            .copied()
+            .chain(owned.iter().map(String::as_str))
     }
 }
 

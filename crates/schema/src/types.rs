@@ -31,6 +31,8 @@ pub struct Struct {
     pub any_group: bool,
     /// Set where the type is not an object but a name for something else.
     pub alias: Option<Type>,
+    /// Places in `fields` of those that are always written.
+    always: Vec<u16>,
 }
 
 /// One field of a struct.
@@ -147,6 +149,11 @@ impl Struct {
             .binary_search_by(|f| f.name.cmp(name))
             .ok()
             .map(|i| &self.fields[i])
+    }
+
+    /// The fields that the encoder writes even where nothing was given for them.
+    pub(crate) fn always(&self) -> impl Iterator<Item = &Field> {
+        self.always.iter().map(|at| &self.fields[usize::from(*at)])
     }
 
     /// The type's simple name, such as `Pod`.

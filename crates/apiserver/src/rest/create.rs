@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
+use allot_schema::apply::Managed;
 use allot_store::{Entry, Error as StoreError, Expect, Write};
 use bytes::Bytes;
 use http::Response;
@@ -13,7 +14,7 @@ use super::Call;
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
-use crate::object::{self, meta, metadata_mut};
+use crate::object::{self, Owned, meta, metadata_mut};
 use crate::{managed, strategy, versions};
 
 /// How often a generated name may collide before the client is told to try again.
@@ -28,7 +29,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     if call.resource.is("", "bindings") {
         return super::sub::binding::create_top_level(call, &object).await;
     }
-    let created = call.store_new(object).await?;
+    let created = call.store_new(object, None).await?;
     match created {
         Stored::Entry(entry) => {
             call.view()
@@ -68,8 +69,12 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Defaults, admits, validates and stores an object that does not exist yet.
-    pub(super) async fn store_new(&self, mut object: Value) -> Result<Stored> {
+    /// Defaults, admits, validates and stores an object that does not exist yet; an apply says who owns its fields.
+    pub(super) async fn store_new(
+        &self,
+        mut object: Value,
+        applied: Option<Managed>,
+    ) -> Result<Stored> {
         if !meta(&object, "resourceVersion").is_empty() {
             return Err(ApiError::unknown(
                 "resourceVersion should not be set on objects to be created",
@@ -77,17 +82,22 @@ impl Call<'_> {
         }
         metadata_mut(&mut object).remove("resourceVersion");
         strategy::default(&self.resource, &self.version, &mut object);
-        let subresource = self.request.info.subresource.as_str();
-        if !self.is_apply() {
-            managed::with_manager(
-                &self.resource,
-                &self.version,
-                subresource,
-                |fields, empty| {
-                    fields.update(&empty(), &mut object, &self.manager);
-                },
-            );
-        }
+        let owners = match applied {
+            Some(owners) => owners,
+            None => {
+                let subresource = self.request.info.subresource.as_str();
+                managed::with_manager(
+                    &self.resource,
+                    &self.version,
+                    subresource,
+                    |fields, empty| {
+                        let nobody = Managed::default();
+                        fields.update(&empty(), &nobody, &mut object, &self.manager)
+                    },
+                )
+            }
+        };
+        managed::show_unusual(&owners, &mut object);
         let mut object = versions::to_storage(&self.resource, object)?;
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
@@ -152,13 +162,13 @@ impl Call<'_> {
                         Status::already_exists(&self.resource.group_resource(), name).into(),
                     );
                 }
-                return Ok(Stored::Value(object));
+                return Ok(Stored::Value(Owned { object, owners }.whole()));
             }
             let write = Write::put(
                 self.resource.collection.clone(),
                 key,
                 Expect::Absent,
-                object::draft(&object),
+                object::draft_owned(&object, &owners),
             );
             match self.core.backend.commit(write).await {
                 Ok(entry) => return Ok(Stored::Entry(entry)),

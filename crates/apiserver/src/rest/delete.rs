@@ -14,7 +14,7 @@ use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::object::{self, meta, metadata_mut, strings};
+use crate::object::{self, Owned, meta, metadata_mut, strings};
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::{pods, versions};
@@ -84,7 +84,10 @@ impl Call<'_> {
                 .get(&self.resource.collection, &key)
                 .await?;
             let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
-            let old = versions::stored(&self.resource, &entry.value)?;
+            let Owned {
+                object: old,
+                owners,
+            } = versions::load(&self.resource, &entry.value)?;
             check_preconditions(&self.resource, name, &old, &options.preconditions)?;
             let attributes = Attributes {
                 operation: Operation::Delete,
@@ -107,7 +110,13 @@ impl Call<'_> {
                 crate::custom::lifecycle::mark_deleted(&mut new);
             }
             let gone = mark(&self.resource, &mut new, options);
+            let draft = object::draft_owned(&new, &owners);
+            let whole = |object| {
+                let owners = owners.clone();
+                Owned { object, owners }.whole()
+            };
             if options.dry_run {
+                let new = whole(new);
                 return Ok(if gone {
                     Deleted::Gone(new)
                 } else {
@@ -121,12 +130,11 @@ impl Call<'_> {
             if gone && new != old {
                 // A pod is marked before it goes, as watchers expect it.
                 let expect = Expect::Revision(entry.revision);
-                let write = Write::put(collection, key.as_str(), expect, object::draft(&new));
+                let write = Write::put(collection, key.as_str(), expect, draft.clone());
                 match self.core.backend.commit(write).await {
                     Ok(marked) => {
-                        let last = object::draft(&new);
                         let collection = self.resource.collection.clone();
-                        let write = Write::delete(collection, key.as_str(), marked.revision, last);
+                        let write = Write::delete(collection, key.as_str(), marked.revision, draft);
                         match self.core.backend.commit(write).await {
                             Ok(_) | Err(StoreError::NotFound) => {}
                             Err(StoreError::Conflict(_)) => continue,
@@ -135,13 +143,12 @@ impl Call<'_> {
                         let revision = marked.revision.to_string();
                         metadata_mut(&mut new)
                             .insert("resourceVersion".to_owned(), revision.into());
-                        return Ok(Deleted::Gone(new));
+                        return Ok(Deleted::Gone(whole(new)));
                     }
                     Err(StoreError::Conflict(_) | StoreError::NotFound) => continue,
                     Err(error) => return Err(error.into()),
                 }
             }
-            let draft = object::draft(&new);
             let write = if gone {
                 Write::delete(collection, key.as_str(), entry.revision, draft)
             } else {

@@ -3,6 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, Path};
 use allot_apimachinery::gvk::GroupKind;
+use allot_schema::apply::Managed;
 use allot_schema::{decode, strategic, types};
 use bytes::Bytes;
 use http::Response;
@@ -47,7 +48,9 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
         return create_by_apply(&call, config).await;
     }
     let stored = call
-        .modify(part, |current| apply(&call, &patch, current))
+        .modify_owned(part, |current, owners| {
+            apply(&call, &patch, current, owners)
+        })
         .await?;
     call.stored_response(200, stored)
 }
@@ -168,19 +171,16 @@ async fn create_by_apply(call: &Call<'_>, config: &Value) -> Result<Response<Bod
     if !uid.is_empty() {
         return Err(call.uid_conflict(uid, ""));
     }
-    let object = managed::with_manager(&call.resource, &call.version, "", |fields, empty| {
-        let mut live = empty();
-        live["metadata"]["name"] = call.name().into();
-        if call.resource.namespaced {
-            live["metadata"]["namespace"] = call.namespace().into();
-        }
-        fields.apply(&empty(), config, &call.manager, false)
-    })
-    .map_err(managed::apply_error)?;
+    let (object, owners) =
+        managed::with_manager(&call.resource, &call.version, "", |fields, empty| {
+            let nobody = Managed::default();
+            fields.apply(&empty(), &nobody, config, &call.manager, false)
+        })
+        .map_err(managed::apply_error)?;
     let mut object = decode_patched(call, object)?;
     call.check_name(&object)?;
     call.check_namespace(&mut object)?;
-    let stored = call.store_new(object).await?;
+    let stored = call.store_new(object, Some(owners)).await?;
     call.stored_response(201, stored)
 }
 
@@ -196,34 +196,36 @@ impl Call<'_> {
     }
 }
 
-/// The patched object.
-fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
-    let mut value = current.clone();
-    match patch {
-        Patch::Json(patch) => {
-            apply_json_patch(&mut value, patch)?;
-        }
-        Patch::Merge(patch) => json_patch::merge(&mut value, patch),
-        Patch::Strategic(patch) => {
-            let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind)
-                .ok_or_else(ApiError::no_such_path)?;
-            value = strategic::patch(current, patch, schema).map_err(strategic_error)?;
-        }
-        Patch::Apply { config, force } => {
-            let subresource = call.request.info.subresource.as_str();
-            value =
-                managed::with_manager(&call.resource, &call.version, subresource, |fields, _| {
-                    fields.apply(current, config, &call.manager, *force)
-                })
-                .map_err(managed::apply_error)?;
-            let mut value = decode_patched(call, value)?;
-            // The version the configuration names is a condition; without one there is none.
-            let sent = meta(config, "resourceVersion");
-            value["metadata"]["resourceVersion"] = sent.into();
-            return Ok(value);
-        }
+/// The patched object; an apply answers the new owners as well.
+fn apply(
+    call: &Call<'_>,
+    patch: &Patch,
+    current: &Value,
+    owners: &Managed,
+) -> Result<(Value, Option<Managed>)> {
+    if let Patch::Apply { config, force } = patch {
+        let subresource = call.request.info.subresource.as_str();
+        let (value, owners) =
+            managed::with_manager(&call.resource, &call.version, subresource, |fields, _| {
+                fields.apply(current, owners, config, &call.manager, *force)
+            })
+            .map_err(managed::apply_error)?;
+        let mut value = decode_patched(call, value)?;
+        // The version the configuration names is a condition; without one there is none.
+        let sent = meta(config, "resourceVersion");
+        value["metadata"]["resourceVersion"] = sent.into();
+        return Ok((value, Some(owners)));
     }
-    let mut value = decode_patched(call, value)?;
+    let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
+    let patched = match names_owners(patch) {
+        true => {
+            let mut whole = current.clone();
+            owners.write(&mut whole);
+            patch.carry_out(&whole, schema)?
+        }
+        false => patch.carry_out(current, schema)?,
+    };
+    let mut value = decode_patched(call, patched)?;
     call.check_name(&value)?;
     call.check_namespace(&mut value)?;
     // Only a version that the patch itself names is a condition.
@@ -232,7 +234,55 @@ fn apply(call: &Call<'_>, patch: &Patch, current: &Value) -> Result<Value> {
     {
         value["metadata"]["resourceVersion"] = "".into();
     }
-    Ok(value)
+    Ok((value, None))
+}
+
+impl Patch {
+    /// The object with the changes of a patch that is no apply.
+    fn carry_out(&self, current: &Value, schema: Option<&'static types::Struct>) -> Result<Value> {
+        match self {
+            Patch::Json(patch) => {
+                let mut value = current.clone();
+                apply_json_patch(&mut value, patch)?;
+                Ok(value)
+            }
+            Patch::Merge(patch) | Patch::Apply { config: patch, .. } => {
+                let mut value = current.clone();
+                json_patch::merge(&mut value, patch);
+                Ok(value)
+            }
+            Patch::Strategic(patch) => {
+                let schema = schema.ok_or_else(ApiError::no_such_path)?;
+                strategic::patch(current, patch, schema).map_err(strategic_error)
+            }
+        }
+    }
+}
+
+/// The patch looks at or changes the owners of fields.
+fn names_owners(patch: &Patch) -> bool {
+    match patch {
+        Patch::Json(patch) => {
+            let reaches = |pointer: &str| {
+                matches!(pointer, "" | "/metadata")
+                    || pointer.starts_with("/metadata/managedFields")
+            };
+            patch.0.iter().any(|operation| {
+                use json_patch::PatchOperation as Op;
+                let from = match operation {
+                    Op::Move(it) => Some(it.from.as_str()),
+                    Op::Copy(it) => Some(it.from.as_str()),
+                    _ => None,
+                };
+                reaches(operation.path().as_str()) || from.is_some_and(reaches)
+            })
+        }
+        Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply { config: patch, .. } => {
+            patch["metadata"].get("managedFields").is_some()
+                || patch["metadata"].get("$patch").is_some()
+                || patch.get("$patch").is_some()
+        }
+    }
 }
 
 /// Carries out a JSON patch. To test for null is to test that there is nothing, as in upstream's library.
@@ -255,16 +305,7 @@ pub(super) fn apply_plain(
     current: &Value,
     schema: Option<&'static types::Struct>,
 ) -> Result<Value> {
-    let mut value = current.clone();
-    match patch {
-        Patch::Json(patch) => apply_json_patch(&mut value, patch)?,
-        Patch::Merge(patch) => json_patch::merge(&mut value, patch),
-        Patch::Strategic(patch) => {
-            let schema = schema.ok_or_else(ApiError::no_such_path)?;
-            value = strategic::patch(current, patch, schema).map_err(strategic_error)?;
-        }
-        Patch::Apply { config, .. } => json_patch::merge(&mut value, config),
-    }
+    let mut value = patch.carry_out(current, schema)?;
     if !names_version(patch) {
         value["metadata"]["resourceVersion"] = "".into();
     }

@@ -1,17 +1,18 @@
 //! `PUT`, and the read-modify-write that all changes share.
 
 use allot_apimachinery::Status;
+use allot_schema::apply::Managed;
 use allot_store::{Error as StoreError, Expect, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
+use super::Call;
 use super::create::Stored;
-use super::{Call, body};
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
-use crate::object::{self, meta, metadata_mut};
+use crate::object::{self, Owned, meta, metadata_mut};
 use crate::strategy::{self, Part};
 use crate::{managed, versions};
 
@@ -58,12 +59,6 @@ impl Call<'_> {
         Ok(object)
     }
 
-    /// The request is a server-side apply.
-    pub(super) fn is_apply(&self) -> bool {
-        self.request.info.verb == "patch"
-            && body::content_type(self) == "application/apply-patch+yaml"
-    }
-
     pub(super) fn check_name(&self, object: &Value) -> Result<()> {
         let sent = meta(object, "name");
         if sent.is_empty() {
@@ -88,7 +83,7 @@ impl Call<'_> {
             return Err(self.uid_conflict(&uid, ""));
         }
         metadata_mut(&mut object).remove("resourceVersion");
-        let stored = self.store_new(object).await?;
+        let stored = self.store_new(object, None).await?;
         self.stored_response(201, stored)
     }
 
@@ -125,50 +120,55 @@ impl Call<'_> {
         part: Part,
         mut change: impl FnMut(&Value) -> Result<Value>,
     ) -> Result<Stored> {
+        self.modify_owned(part, |current, _| Ok((change(current)?, None)))
+            .await
+    }
+
+    /// As [`Call::modify`], for changes that see the owners of fields; an apply answers the new ones.
+    pub(super) async fn modify_owned(
+        &self,
+        part: Part,
+        mut change: impl FnMut(&Value, &Managed) -> Result<(Value, Option<Managed>)>,
+    ) -> Result<Stored> {
+        let key = self.key();
         for _ in 0..ATTEMPTS {
             let entry = self
                 .core
                 .backend
-                .get(&self.resource.collection, &self.key())
+                .get(&self.resource.collection, &key)
                 .await?;
             let entry = entry.ok_or_else(|| self.not_found())?;
-            let old = versions::stored(&self.resource, &entry.value)?;
-            let seen = versions::convert(&self.resource, old.clone(), &self.version)?;
-            let new = change(&seen)?;
+            let old = versions::load(&self.resource, &entry.value)?;
+            let seen = versions::seen(&self.resource, &old.object, &self.version)?;
+            let (new, applied) = change(&seen, &old.owners)?;
             let unconditional = self.check_version(&new, entry.revision)?;
             // Of a patch the uid is validated with the rest of the metadata.
             let uid = meta(&new, "uid");
             let patched = self.request.info.verb == "patch";
-            if !patched && !uid.is_empty() && uid != meta(&old, "uid") {
-                return Err(self.uid_conflict(uid, meta(&old, "uid")));
+            if !patched && !uid.is_empty() && uid != meta(&old.object, "uid") {
+                return Err(self.uid_conflict(uid, meta(&old.object, "uid")));
             }
-            let new = self.finish_update(new, &old, &seen, part).await?;
-            if allot_schema::apply::same_but_times(&new, &old) {
+            let new = self.finish_update(new, applied, &old, &seen, part).await?;
+            if allot_schema::apply::same_content(&new.object, &old.object)
+                && new.owners.same_but_times(&old.owners)
+            {
                 return Ok(Stored::Entry(entry));
             }
-            let ended = super::delete::is_finished(&self.resource, &new);
+            let ended = super::delete::is_finished(&self.resource, &new.object);
             if self.dry_run {
-                return Ok(Stored::Value(new));
+                return Ok(Stored::Value(new.whole()));
             }
+            let collection = self.resource.collection.clone();
             let write = if ended {
                 // Watchers see what was stored, the client what it wrote.
-                Write::delete(
-                    self.resource.collection.clone(),
-                    self.key(),
-                    entry.revision,
-                    object::draft(&old),
-                )
+                Write::delete(collection, key.as_str(), entry.revision, old.draft())
             } else {
-                Write::put(
-                    self.resource.collection.clone(),
-                    self.key(),
-                    Expect::Revision(entry.revision),
-                    object::draft(&new),
-                )
+                let expect = Expect::Revision(entry.revision);
+                Write::put(collection, key.as_str(), expect, new.draft())
             };
             match self.core.backend.commit(write).await {
                 Ok(gone) if ended => {
-                    let mut new = new;
+                    let mut new = new.whole();
                     metadata_mut(&mut new).insert(
                         "resourceVersion".to_owned(),
                         gone.revision.to_string().into(),
@@ -222,17 +222,23 @@ impl Call<'_> {
     async fn finish_update(
         &self,
         mut new: Value,
-        old: &Value,
+        applied: Option<Managed>,
+        old: &Owned,
         seen: &Value,
         part: Part,
-    ) -> Result<Value> {
+    ) -> Result<Owned> {
         strategy::default(&self.resource, &self.version, &mut new);
-        if !self.is_apply() {
-            let subresource = self.request.info.subresource.as_str();
-            managed::with_manager(&self.resource, &self.version, subresource, |fields, _| {
-                fields.update(seen, &mut new, &self.manager);
-            });
-        }
+        let owners = match applied {
+            Some(owners) => owners,
+            None => {
+                let subresource = self.request.info.subresource.as_str();
+                managed::with_manager(&self.resource, &self.version, subresource, |fields, _| {
+                    fields.update(seen, &old.owners, &mut new, &self.manager)
+                })
+            }
+        };
+        managed::show_unusual(&owners, &mut new);
+        let old = &old.object;
         let mut new = versions::to_storage(&self.resource, new)?;
         // Written through the other generation's version without what it was read with: it changes its form.
         let in_form = versions::in_form_of(&self.resource, old, &new)?;
@@ -286,7 +292,10 @@ impl Call<'_> {
         }
         admission::validate(self.core, &attributes, &new, &self.request.warnings).await?;
         strategy::finish(&self.resource, &mut new);
-        Ok(new)
+        Ok(Owned {
+            object: new,
+            owners,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::fields::Set;
@@ -54,12 +55,13 @@ pub struct Managed {
     pub(super) owners: BTreeMap<Owner, Entry>,
 }
 
-/// The entries as an object carries them.
-pub(super) fn read(object: &Value) -> Option<Vec<Value>> {
-    object
-        .pointer("/metadata/managedFields")
-        .and_then(Value::as_array)
-        .cloned()
+/// Reads entries; none where one of them is not valid.
+pub(super) fn read(entries: &[Value]) -> Option<Managed> {
+    let owners = entries
+        .iter()
+        .map(|entry| Published::deserialize(entry).ok()?.owner());
+    let owners = owners.collect::<Option<_>>()?;
+    Some(Managed { owners })
 }
 
 /// A list that is empty, or of one empty entry, asks to forget all owners.
@@ -72,9 +74,72 @@ pub(super) fn is_reset(entries: &[Value]) -> bool {
 }
 
 /// Takes the entries out of an object.
-pub(super) fn strip(object: &mut Value) {
-    if let Some(Value::Object(meta)) = object.get_mut("metadata") {
-        meta.remove("managedFields");
+pub(super) fn strip(object: &mut Value) -> Option<Value> {
+    object
+        .get_mut("metadata")?
+        .as_object_mut()?
+        .remove("managedFields")
+}
+
+/// An entry as it is published.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Published {
+    #[serde(default)]
+    manager: Option<String>,
+    #[serde(default)]
+    operation: Option<String>,
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    time: Option<String>,
+    #[serde(default)]
+    fields_type: Option<String>,
+    #[serde(default, rename = "fieldsV1")]
+    fields: Option<Set>,
+    #[serde(default)]
+    subresource: Option<String>,
+}
+
+impl Published {
+    fn owner(self) -> Option<(Owner, Entry)> {
+        let operation = match self.operation.as_deref() {
+            Some("Apply") => Operation::Apply,
+            Some("Update") => Operation::Update,
+            _ => return None,
+        };
+        let api_version = self.api_version.unwrap_or_default();
+        if api_version.is_empty() || self.fields_type.as_deref() != Some("FieldsV1") {
+            return None;
+        }
+        let owner = Owner {
+            manager: self.manager.unwrap_or_default(),
+            operation,
+            version: if operation == Operation::Update {
+                api_version.clone()
+            } else {
+                String::new()
+            },
+            subresource: self.subresource.unwrap_or_default(),
+        };
+        let entry = Entry {
+            api_version,
+            time: self.time,
+            fields: self.fields.unwrap_or_default(),
+        };
+        Some((owner, entry))
+    }
+}
+
+impl<'de> Deserialize<'de> for Managed {
+    /// Reads the published list, without a JSON tree in between.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = Option::<Vec<Published>>::deserialize(deserializer)?.unwrap_or_default();
+        let owners = entries.into_iter().map(Published::owner).collect();
+        let owners: Option<BTreeMap<_, _>> = owners;
+        owners
+            .map(|owners| Self { owners })
+            .ok_or_else(|| serde::de::Error::custom("an entry is not valid"))
     }
 }
 
@@ -86,49 +151,38 @@ impl Managed {
 
     /// The owners of an object; none where its entries cannot be read.
     pub fn of(object: &Value) -> Self {
-        read(object)
-            .and_then(|entries| Self::decode(&entries))
+        Self::deserialize(&object["metadata"]["managedFields"]).unwrap_or_default()
+    }
+
+    /// Takes the entries out of an object and reads them.
+    pub fn take(object: &mut Value) -> Self {
+        strip(object)
+            .and_then(|entries| Self::deserialize(&entries).ok())
             .unwrap_or_default()
     }
 
-    /// Reads entries; none where one of them is not valid.
-    pub fn decode(entries: &[Value]) -> Option<Self> {
-        let mut managed = Self::default();
-        for entry in entries {
-            let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-            let operation = match entry["operation"].as_str() {
-                Some("Apply") => Operation::Apply,
-                Some("Update") => Operation::Update,
-                _ => return None,
-            };
-            let api_version = text("apiVersion");
-            if api_version.is_empty() || entry["fieldsType"] != "FieldsV1" {
-                return None;
-            }
-            let fields = match &entry["fieldsV1"] {
-                Value::Null => Set::default(),
-                fields => Set::from_fields_v1(fields)?,
-            };
-            let owner = Owner {
-                manager: text("manager"),
-                operation,
-                version: if operation == Operation::Update {
-                    api_version.clone()
-                } else {
-                    String::new()
-                },
-                subresource: text("subresource"),
-            };
-            managed.owners.insert(
-                owner,
-                Entry {
-                    api_version,
-                    time: entry["time"].as_str().map(str::to_owned),
-                    fields,
-                },
-            );
-        }
-        Some(managed)
+    /// The owners and what they own are the same; when they wrote does not count.
+    pub fn same_but_times(&self, other: &Self) -> bool {
+        let bare = |(owner, entry): (&Owner, &Entry), (other, theirs): (&Owner, &Entry)| {
+            owner == other
+                && entry.api_version == theirs.api_version
+                && entry.fields == theirs.fields
+        };
+        self.owners.len() == other.owners.len()
+            && self
+                .owners
+                .iter()
+                .zip(&other.owners)
+                .all(|(a, b)| bare(a, b))
+    }
+
+    /// Some name is not plain text of up to 128 bytes.
+    pub fn names_are_unusual(&self) -> bool {
+        let unusual =
+            |name: &str| name.len() > 128 || !name.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        self.owners
+            .keys()
+            .any(|owner| unusual(&owner.manager) || unusual(&owner.subresource))
     }
 
     /// Puts the entries into an object.
@@ -141,46 +195,55 @@ impl Managed {
         if self.owners.is_empty() {
             meta.remove("managedFields");
         } else {
-            meta.insert("managedFields".to_owned(), Value::Array(self.encode()));
+            let mut text = Vec::new();
+            self.write_json(&mut text);
+            // What was just written is JSON.
+            let entries = serde_json::from_slice(&text).unwrap_or_default();
+            meta.insert("managedFields".to_owned(), entries);
         }
     }
 
-    fn encode(&self) -> Vec<Value> {
+    /// Writes the published list as JSON.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
         let mut owners: Vec<(&Owner, &Entry)> = self.owners.iter().collect();
         // RFC 3339 in UTC sorts by text; an entry without a time is as old as can be.
-        owners.sort_by(|(a, x), (b, y)| {
+        owners.sort_by_key(|(owner, entry)| {
             (
-                a.operation,
-                &x.time,
-                &a.manager,
-                &x.api_version,
-                &a.subresource,
+                owner.operation,
+                &entry.time,
+                &owner.manager,
+                &entry.api_version,
+                &owner.subresource,
             )
-                .cmp(&(
-                    b.operation,
-                    &y.time,
-                    &b.manager,
-                    &y.api_version,
-                    &b.subresource,
-                ))
         });
-        let encode = |(owner, entry): (&Owner, &Entry)| {
-            let mut value = Map::new();
+        out.push(b'[');
+        for (index, (owner, entry)) in owners.into_iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            out.push(b'{');
             if !owner.manager.is_empty() {
-                value.insert("manager".to_owned(), owner.manager.clone().into());
+                write_text(out, "\"manager\":", &owner.manager);
+                out.push(b',');
             }
-            value.insert("operation".to_owned(), owner.operation.name().into());
-            value.insert("apiVersion".to_owned(), entry.api_version.clone().into());
+            write_text(out, "\"operation\":", owner.operation.name());
+            write_text(out, ",\"apiVersion\":", &entry.api_version);
             if let Some(time) = &entry.time {
-                value.insert("time".to_owned(), time.clone().into());
+                write_text(out, ",\"time\":", time);
             }
-            value.insert("fieldsType".to_owned(), "FieldsV1".into());
-            value.insert("fieldsV1".to_owned(), entry.fields.to_fields_v1());
+            out.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
+            entry.fields.write_fields_v1(out);
             if !owner.subresource.is_empty() {
-                value.insert("subresource".to_owned(), owner.subresource.clone().into());
+                write_text(out, ",\"subresource\":", &owner.subresource);
             }
-            Value::Object(value)
-        };
-        owners.into_iter().map(encode).collect()
+            out.push(b'}');
+        }
+        out.push(b']');
     }
+}
+
+fn write_text(out: &mut Vec<u8>, key: &str, text: &str) {
+    out.extend_from_slice(key.as_bytes());
+    // Writing JSON to memory does not fail.
+    let _ = serde_json::to_writer(out, text);
 }

@@ -43,6 +43,40 @@ fn manager(versions: &dyn Versions) -> FieldManager<'_> {
     }
 }
 
+/// The whole of a write, with the owners in the object.
+trait Whole {
+    fn write(&self, live: &Value, new: &mut Value, manager: &str);
+    fn applied(
+        &self,
+        live: &Value,
+        config: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, Error>;
+}
+
+impl Whole for FieldManager<'_> {
+    fn write(&self, live: &Value, new: &mut Value, manager: &str) {
+        let mut live = live.clone();
+        let owned = Managed::take(&mut live);
+        self.update(&live, &owned, new, manager).write(new);
+    }
+
+    fn applied(
+        &self,
+        live: &Value,
+        config: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, Error> {
+        let mut live = live.clone();
+        let owned = Managed::take(&mut live);
+        let (mut object, owners) = self.apply(&live, &owned, config, manager, force)?;
+        owners.write(&mut object);
+        Ok(object)
+    }
+}
+
 fn pod(name: &str, spec: Value) -> Value {
     json!({"apiVersion":"v1","kind":"Pod","metadata":{"name":name},"spec":spec})
 }
@@ -78,7 +112,7 @@ fn a_create_owns_what_it_says_and_members_of_lists_and_maps() {
     let versions = pods();
     let mut new = settled(pod("p", json!({"containers":[{"name":"a","image":"i"}]})));
     new["metadata"]["labels"] = json!({"x":"y"});
-    manager(&versions).update(&empty(), &mut new, "kubectl");
+    manager(&versions).write(&empty(), &mut new, "kubectl");
     assert_eq!(
         entries(&new),
         [entry(
@@ -102,7 +136,7 @@ fn appliers_conflict_force_and_share() {
     );
     let live = settled(
         fields
-            .apply(&empty(), &first, "one", false)
+            .applied(&empty(), &first, "one", false)
             .expect("first apply"),
     );
     let other = pod(
@@ -110,13 +144,13 @@ fn appliers_conflict_force_and_share() {
         json!({"containers":[{"name":"a","image":"two"},{"name":"b"}]}),
     );
     let error = fields
-        .apply(&live, &other, "two", false)
+        .applied(&live, &other, "two", false)
         .expect_err("a conflict");
     assert_eq!(
         error.to_string(),
         "Apply failed with 1 conflict: conflict with \"one\": .spec.containers[name=\"a\"].image"
     );
-    let live = settled(fields.apply(&live, &other, "two", true).expect("forced"));
+    let live = settled(fields.applied(&live, &other, "two", true).expect("forced"));
     assert_eq!(live["spec"]["containers"][0]["image"], "two");
     assert_eq!(
         entries(&live),
@@ -138,10 +172,10 @@ fn appliers_conflict_force_and_share() {
     );
     // What an applier stops to mention goes, unless another still wants it.
     let less = pod("p", json!({"containers":[{"name":"a","image":"two"}]}));
-    let live = settled(fields.apply(&live, &less, "two", false).expect("less"));
+    let live = settled(fields.applied(&live, &less, "two", false).expect("less"));
     assert_eq!(live["spec"]["containers"].as_array().map(Vec::len), Some(1));
     let none = pod("p", json!({}));
-    let live = settled(fields.apply(&live, &none, "two", false).expect("none"));
+    let live = settled(fields.applied(&live, &none, "two", false).expect("none"));
     assert_eq!(
         live["spec"]["containers"][0],
         json!({"name":"a","resources":{}})
@@ -159,7 +193,7 @@ fn a_plain_write_takes_fields_without_asking_and_removal_drops_them() {
     );
     let mut live = settled(
         fields
-            .apply(&empty(), &config, "one", false)
+            .applied(&empty(), &config, "one", false)
             .expect("applies"),
     );
     live["metadata"]["uid"] = json!("u");
@@ -169,7 +203,7 @@ fn a_plain_write_takes_fields_without_asking_and_removal_drops_them() {
         .as_object_mut()
         .expect("spec")
         .remove("nodeName");
-    fields.update(&live, &mut new, "editor");
+    fields.write(&live, &mut new, "editor");
     assert_eq!(
         entries(&new),
         [
@@ -186,7 +220,7 @@ fn a_plain_write_takes_fields_without_asking_and_removal_drops_them() {
         ]
     );
     let error = fields
-        .apply(&new, &config, "one", false)
+        .applied(&new, &config, "one", false)
         .expect_err("conflict with the editor");
     assert_eq!(
         error.to_string(),
@@ -200,7 +234,7 @@ fn status_is_not_owned_through_the_main_resource() {
     let mut config = pod("p", json!({"containers":[{"name":"a"}]}));
     config["status"] = json!({"phase":"Running"});
     let live = manager(&versions)
-        .apply(&empty(), &config, "one", false)
+        .applied(&empty(), &config, "one", false)
         .expect("applies");
     assert_eq!(
         entries(&live)[0].2,
@@ -215,7 +249,7 @@ fn the_first_apply_to_an_untracked_object_names_who_was_before() {
     live["metadata"]["uid"] = json!("u");
     let config = pod("p", json!({"containers":[{"name":"a","image":"two"}]}));
     let error = manager(&versions)
-        .apply(&live, &config, "one", false)
+        .applied(&live, &config, "one", false)
         .expect_err("conflict");
     assert!(
         error
@@ -224,7 +258,7 @@ fn the_first_apply_to_an_untracked_object_names_who_was_before() {
         "{error}"
     );
     let mut untouched = live.clone();
-    manager(&versions).update(&live, &mut untouched, "writer");
+    manager(&versions).write(&live, &mut untouched, "writer");
     assert!(untouched["metadata"].get("managedFields").is_none());
 }
 
@@ -233,7 +267,7 @@ fn texts_of_bad_configurations() {
     let versions = pods();
     let apply = |config: Value| {
         manager(&versions)
-            .apply(&empty(), &config, "one", false)
+            .applied(&empty(), &config, "one", false)
             .expect_err("refused")
             .to_string()
     };
@@ -259,7 +293,7 @@ fn a_missing_key_is_its_published_default() {
         json!({"containers":[{"image":"i","ports":[{"containerPort":80}]}]}),
     );
     let live = manager(&versions)
-        .apply(&empty(), &config, "one", false)
+        .applied(&empty(), &config, "one", false)
         .expect("applies");
     assert_eq!(
         entries(&live)[0].2,
@@ -273,11 +307,11 @@ fn entries_of_plain_writers_are_capped() {
     let versions = pods();
     let fields = manager(&versions);
     let mut live = settled(pod("p", json!({"containers":[{"name":"a"}]})));
-    fields.update(&empty(), &mut live, "creator");
+    fields.write(&empty(), &mut live, "creator");
     for n in 0..15 {
         let mut next = live.clone();
         next["metadata"]["labels"][format!("l{n}")] = json!("x");
-        fields.update(&live, &mut next, &format!("writer-{n:02}"));
+        fields.write(&live, &mut next, &format!("writer-{n:02}"));
         live = next;
     }
     let found = entries(&live);
@@ -327,9 +361,9 @@ proptest! {
     fn applying_twice_changes_nothing(a in configs(), b in configs()) {
         let versions = pods();
         let fields = manager(&versions);
-        let live = settled(fields.apply(&empty(), &a, "a", true).expect("a"));
-        let live = settled(fields.apply(&live, &b, "b", true).expect("b"));
-        let again = settled(fields.apply(&live, &b, "b", true).expect("again"));
+        let live = settled(fields.applied(&empty(), &a, "a", true).expect("a"));
+        let live = settled(fields.applied(&live, &b, "b", true).expect("b"));
+        let again = settled(fields.applied(&live, &b, "b", true).expect("again"));
         prop_assert_eq!(&again, &live);
         // What was applied is there.
         let set = merge::field_set(&b, Node::Struct(versions.node));
@@ -341,14 +375,57 @@ proptest! {
     fn dropping_everything_returns_to_the_other_appliers_object(a in configs(), b in configs()) {
         let versions = pods();
         let fields = manager(&versions);
-        let alone = settled(fields.apply(&empty(), &a, "a", true).expect("a"));
+        let alone = settled(fields.applied(&empty(), &a, "a", true).expect("a"));
         // Only fields that `a` does not own may come and go.
         let mut extra = b.clone();
         extra["spec"] = json!({});
         extra["metadata"]["labels"] = json!({"other":"x"});
-        let both = settled(fields.apply(&alone, &extra, "b", false).expect("b"));
-        let back = settled(fields.apply(&both, &pod("p", json!({})), "b", false).expect("back"));
+        let both = settled(fields.applied(&alone, &extra, "b", false).expect("b"));
+        let back = settled(fields.applied(&both, &pod("p", json!({})), "b", false).expect("back"));
         prop_assert_eq!(back["spec"].clone(), alone["spec"].clone());
         prop_assert_eq!(back["metadata"]["labels"].clone(), alone["metadata"]["labels"].clone());
     }
+}
+
+#[test]
+fn only_owners_and_versions_differ_in_the_same_content() {
+    let a =
+        json!({"metadata":{"name":"a","resourceVersion":"1","managedFields":[]},"spec":{"x":1}});
+    let b = json!({"metadata":{"name":"a","resourceVersion":"2"},"spec":{"x":1}});
+    assert!(same_content(&a, &b));
+    for other in [
+        json!({"metadata":{"name":"b"},"spec":{"x":1}}),
+        json!({"metadata":{"name":"a"},"spec":{"x":2}}),
+        json!({"metadata":{"name":"a"}}),
+        json!({"metadata":{"name":"a","labels":{}},"spec":{"x":1}}),
+        Value::Null,
+    ] {
+        assert!(!same_content(&a, &other), "{other}");
+        assert!(!same_content(&other, &a), "{other}");
+    }
+}
+
+#[test]
+fn owners_are_read_as_they_were_written() {
+    let versions = pods();
+    let config = pod("p", json!({"containers":[{"name":"a\"","image":"i"}]}));
+    let (_, owners) = manager(&versions)
+        .apply(&empty(), &Managed::default(), &config, "one \\ two", true)
+        .expect("applies");
+    let mut text = Vec::new();
+    owners.write_json(&mut text);
+    let read: Managed = serde_json::from_slice(&text).expect("a list of entries");
+    assert_eq!(read, owners);
+    let mut later = read.clone();
+    for entry in later.owners.values_mut() {
+        entry.time = None;
+    }
+    assert!(later.same_but_times(&owners) && later != owners);
+    assert!(!later.same_but_times(&Managed::default()));
+    assert!(serde_json::from_str::<Managed>(r#"[{"operation":"Other"}]"#).is_err());
+    assert!(
+        serde_json::from_str::<Managed>("null")
+            .expect("nobody")
+            .is_empty()
+    );
 }

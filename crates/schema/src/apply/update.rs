@@ -18,6 +18,20 @@ const MAX_UPDATERS: usize = 10;
 /// The name of the entry that they are folded into.
 const OLD_UPDATES: &str = "ancient-changes";
 
+/// What changed in one version.
+struct Changed {
+    comparison: Comparison,
+    /// Fields with a new value: modified or added.
+    set: Set,
+}
+
+impl Changed {
+    fn of(comparison: Comparison) -> Self {
+        let set = comparison.modified.union(&comparison.added);
+        Self { comparison, set }
+    }
+}
+
 impl FieldManager<'_> {
     /// The owners after a plain write; none where the objects do not fit the schema (nothing is tracked then).
     pub(super) fn track(
@@ -28,19 +42,15 @@ impl FieldManager<'_> {
         manager: &str,
     ) -> Option<Managed> {
         let node = self.versions.node(self.api_version)?;
-        if !merge::validate(new, node, true).is_empty()
-            || !merge::validate(live, node, true).is_empty()
-        {
+        if !merge::fits(new, node) || !merge::fits(live, node) {
             return None;
         }
         let managed = self.reconcile(managed);
         let (mut managed, comparison) = self.take(live, new, managed, None, true).ok()?;
-        let ignored = self.versions.reset_fields(self.api_version);
         let changed = comparison
             .added
             .union(&comparison.modified)
-            .recursive_difference(&ignored)
-            .difference(&meta_paths());
+            .difference(meta_paths());
         let owner = Owner {
             manager: manager.to_owned(),
             operation: Operation::Update,
@@ -48,14 +58,14 @@ impl FieldManager<'_> {
             subresource: self.subresource.to_owned(),
         };
         if !changed.is_empty() {
-            let fields = managed
-                .owners
-                .get(&owner)
-                .map_or_else(Set::default, |entry| entry.fields.clone());
+            let fields = match managed.owners.remove(&owner) {
+                Some(entry) => entry.fields.union(&changed),
+                None => changed,
+            };
             let entry = Entry {
                 api_version: self.api_version.to_owned(),
                 time: Some(self.now.to_owned()),
-                fields: fields.union(&changed),
+                fields,
             };
             managed.owners.insert(owner, entry);
         }
@@ -152,11 +162,14 @@ impl FieldManager<'_> {
         owner: Option<&Owner>,
         force: bool,
     ) -> Result<(Managed, Comparison), Error> {
-        let mut versions: BTreeMap<String, Option<Comparison>> = BTreeMap::new();
         let own = self
             .compare_in(live, new, self.api_version)
             .unwrap_or_default();
-        versions.insert(self.api_version.to_owned(), Some(own.clone()));
+        if own.is_same() {
+            return Ok((managed, own));
+        }
+        let own = Changed::of(own);
+        let mut versions: BTreeMap<String, Option<Changed>> = BTreeMap::new();
         let mut conflicts = Conflicts::default();
         let mut lost: Vec<(Owner, Set)> = Vec::new();
         let mut gone: Vec<Owner> = Vec::new();
@@ -164,23 +177,36 @@ impl FieldManager<'_> {
             if Some(other) == owner {
                 continue;
             }
-            let comparison = versions
-                .entry(entry.api_version.clone())
-                .or_insert_with(|| self.compare_in(live, new, &entry.api_version));
-            let Some(comparison) = comparison else {
-                gone.push(other.clone());
-                continue;
+            let changed = if entry.api_version == self.api_version {
+                &own
+            } else {
+                let changed = versions
+                    .entry(entry.api_version.clone())
+                    .or_insert_with(|| {
+                        let comparison = self.compare_in(live, new, &entry.api_version)?;
+                        Some(Changed::of(comparison))
+                    });
+                let Some(changed) = changed else {
+                    gone.push(other.clone());
+                    continue;
+                };
+                changed
             };
-            let taken = entry
-                .fields
-                .intersection(&comparison.modified.union(&comparison.added));
-            for path in taken.paths() {
-                conflicts.0.push(Conflict {
-                    owner: other.clone(),
-                    path,
-                });
+            if !force {
+                let taken = entry.fields.intersection(&changed.set);
+                conflicts
+                    .0
+                    .extend(taken.paths().into_iter().map(|path| Conflict {
+                        owner: other.clone(),
+                        path,
+                    }));
             }
-            lost.push((other.clone(), taken.union(&comparison.removed)));
+            let touched = entry.fields.overlaps(&changed.set)
+                || entry.fields.overlaps(&changed.comparison.removed);
+            if touched {
+                let left = entry.fields.difference(&changed.set);
+                lost.push((other.clone(), left.difference(&changed.comparison.removed)));
+            }
         }
         if !force && !conflicts.is_empty() {
             return Err(Error::Conflict(conflicts));
@@ -188,13 +214,13 @@ impl FieldManager<'_> {
         gone.iter().for_each(|other| {
             managed.owners.remove(other);
         });
-        for (other, fields) in lost {
+        for (other, left) in lost {
             if let Some(entry) = managed.owners.get_mut(&other) {
-                entry.fields = entry.fields.difference(&fields);
+                entry.fields = left;
             }
         }
         managed.owners.retain(|_, entry| !entry.fields.is_empty());
-        Ok((managed, own))
+        Ok((managed, own.comparison))
     }
 
     fn compare_in(&self, live: &Value, new: &Value, api_version: &str) -> Option<Comparison> {
@@ -368,7 +394,9 @@ fn add_back(whole: &Value, pruned: &Value, owned: &Set, node: crate::Node<'_>) -
 fn strip_meta(managed: &mut Managed) {
     let meta = meta_paths();
     managed.owners.retain(|_, entry| {
-        entry.fields = entry.fields.difference(&meta);
+        if entry.fields.overlaps(meta) {
+            entry.fields = entry.fields.difference(meta);
+        }
         !entry.fields.is_empty()
     });
 }

@@ -57,21 +57,14 @@ fn zero_struct(structure: &'static Struct) -> Value {
 
 /// Drops the fields of a decoded struct that the encoder would leave out and adds those it would write.
 pub(super) fn settle(structure: &'static Struct, map: &mut Map<String, Value>) {
-    for field in &structure.fields {
-        match map.get(field.name) {
-            Some(value) if !value.is_null() => {
-                if left_out(field, value) {
-                    map.remove(field.name);
-                }
-            }
-            _ => match missing(field) {
-                Some(value) => {
-                    map.insert(field.name.to_owned(), value);
-                }
-                None => {
-                    map.remove(field.name);
-                }
-            },
+    map.retain(|name, value| {
+        structure
+            .field(name)
+            .is_none_or(|field| !value.is_null() && !left_out(field, value))
+    });
+    for field in structure.always() {
+        if !map.contains_key(field.name) {
+            map.insert(field.name.to_owned(), written_zero(field));
         }
     }
 }
@@ -108,20 +101,24 @@ fn left_out(field: &Field, value: &Value) -> bool {
     }
 }
 
-fn missing(field: &Field) -> Option<Value> {
+/// The encoder writes the field even where nothing was given for it.
+pub(crate) fn is_always_written(field: &Field) -> bool {
     if field.pointer {
-        return (!field.omit_empty).then_some(Value::Null);
+        return !field.omit_empty;
     }
     if field.omit_zero {
-        return None;
+        return false;
     }
-    match &field.ty {
-        // Raw JSON stands for pointers and interfaces as well, which are left out.
-        Type::Raw | Type::Json | Type::SchemaOrBool | Type::SchemaOrArray if field.omit_empty => {
-            None
-        }
-        ty if is_struct(ty) => Some(zero(ty)),
-        ty => (!field.omit_empty).then(|| zero(ty)),
+    // Raw JSON stands for pointers and interfaces as well, which are left out.
+    is_struct(&field.ty) || !field.omit_empty
+}
+
+/// What the encoder writes for such a field.
+fn written_zero(field: &Field) -> Value {
+    if field.pointer {
+        Value::Null
+    } else {
+        zero(&field.ty)
     }
 }
 

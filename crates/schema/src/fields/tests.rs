@@ -50,7 +50,7 @@ fn a_member_takes_what_is_below_it_out_of_a_recursive_difference() {
 
 fn path() -> impl Strategy<Value = Vec<PathElement>> {
     let element = prop_oneof![
-        (0..4u8).prop_map(|n| PathElement::Field(format!("f{n}"))),
+        (0..4u8).prop_map(|n| PathElement::Field(format!("f{n}").into())),
         (0..3u8).prop_map(|n| PathElement::Key(vec![("name".to_owned(), json!(n))])),
         (0..3u8).prop_map(|n| PathElement::Value(json!(n))),
     ];
@@ -70,6 +70,7 @@ proptest! {
     fn the_algebra_holds(a in sets(), b in sets()) {
         prop_assert_eq!(a.union(&b), b.union(&a));
         prop_assert_eq!(a.intersection(&b), b.intersection(&a));
+        prop_assert_eq!(a.overlaps(&b), !a.intersection(&b).is_empty());
         prop_assert_eq!(a.difference(&b).union(&a.intersection(&b)), a.clone());
         prop_assert!(a.difference(&b).intersection(&b).is_empty());
         prop_assert_eq!(a.union(&b).difference(&b), a.difference(&b));

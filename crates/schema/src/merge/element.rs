@@ -58,6 +58,18 @@ pub(super) fn of(list: List<'_>, item: &Value) -> Result<PathElement, String> {
     }
 }
 
+/// The item has a path element: [`of`] does not fail. An item without it has no place in the list.
+pub(super) fn has_place(list: List<'_>, item: &Value) -> bool {
+    match list.relation {
+        Relation::Atomic => false,
+        Relation::Set => !matches!(item, Value::Object(_) | Value::Array(_) | Value::Null),
+        Relation::Map(keys) => item.as_object().is_some_and(|map| {
+            keys.iter()
+                .any(|key| map.contains_key(key) || list.element.field_default(key).is_some())
+        }),
+    }
+}
+
 /// A value as Go's `%v` prints it.
 pub(super) fn go_value(value: &Value) -> String {
     match value {

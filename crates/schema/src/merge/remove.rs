@@ -46,7 +46,7 @@ fn cut(value: &Value, set: &Set, node: Node<'_>) -> Option<Value> {
             let mut kept = JsonMap::new();
             let mut touched = false;
             for (key, value) in entries {
-                let place = PathElement::Field(key.clone());
+                let place = PathElement::Field(key.into());
                 if set.has_member(&place) {
                     continue;
                 }

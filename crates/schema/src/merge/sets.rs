@@ -57,7 +57,7 @@ fn collect(value: &Value, node: Node<'_>, path: &mut Vec<PathElement>, set: &mut
             };
             for (key, value) in entries {
                 let (node, named) = map.field(key).unwrap_or((Node::Deduced, false));
-                path.push(PathElement::Field(key.clone()));
+                path.push(PathElement::Field(key.into()));
                 collect(value, node, path, set);
                 let empty = match value {
                     Value::Null => true,

@@ -1,5 +1,7 @@
 //! Reading `data/types.txt`.
 
+use crate::decode::is_always_written;
+
 use super::{Field, Patch, Struct, Topology, Type, resolve};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -40,6 +42,7 @@ pub(super) fn structure(package: &'static str, text: &'static str) -> Struct {
         gvk: None,
         any_group: false,
         alias: None,
+        always: Vec::new(),
     };
     for word in words {
         if let Some(gvk) = word.strip_prefix("gvk=") {
@@ -61,6 +64,12 @@ pub(super) fn structure(package: &'static str, text: &'static str) -> Struct {
         .map(|line| field(package, line.trim_start_matches('\t')))
         .collect();
     result.fields.sort_by_key(|f| f.name);
+    let places = 0u16..;
+    result.always = places
+        .zip(&result.fields)
+        .filter(|(_, field)| is_always_written(field))
+        .map(|(place, _)| place)
+        .collect();
     result
 }
 
