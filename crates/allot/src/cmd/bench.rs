@@ -1,5 +1,6 @@
 //! `allot bench`: measures a cluster through its API.
 
+mod api;
 mod measure;
 mod scheduling;
 mod workloads;
@@ -13,6 +14,8 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    /// Measure how fast an API server creates, changes, lists and delivers objects
+    Api(api::Args),
     /// Create the objects of a workload and measure how fast its pods get scheduled
     Scheduling(scheduling::Args),
 }
@@ -20,6 +23,7 @@ enum What {
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
+        What::Api(args) => api::run(args),
         What::Scheduling(args) => scheduling::run(args),
     }
 }

@@ -43,7 +43,12 @@ fn stop_signals() -> anyhow::Result<impl Future<Output = ()> + Send> {
 
 /// A client for the API server of a kubeconfig file, or of the environment.
 pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    let config = match kubeconfig {
+    Ok(kube::Client::try_from(config(kubeconfig).await?)?)
+}
+
+/// How to reach the API server of a kubeconfig file, or of the environment.
+pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+    Ok(match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path)
                 .with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
@@ -54,8 +59,7 @@ pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
         None => kube::Config::infer()
             .await
             .context("no kubeconfig found; name one with --kubeconfig")?,
-    };
-    Ok(kube::Client::try_from(config)?)
+    })
 }
 
 /// Serves `/metrics` and health over plain HTTP, forever.
