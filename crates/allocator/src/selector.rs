@@ -95,11 +95,11 @@ impl Device {
 }
 
 /// The order of the cases is upstream's, should several types be set.
-fn add_attribute(
-    builder: device::Builder,
-    name: &str,
+fn add_attribute<'n>(
+    builder: device::Builder<'n>,
+    name: &'n str,
     source: &api::DeviceAttribute,
-) -> device::Builder {
+) -> device::Builder<'n> {
     let value = if let Some(ints) = &source.ints {
         Attribute::Ints(ints.as_slice().into())
     } else if let Some(bools) = &source.bools {

@@ -14,7 +14,7 @@ fn device() -> Device {
         .version("driverVersion", "1.10.3")
         .capacity("memory", "80Gi".parse().expect("a quantity"));
     for i in 0..24 {
-        builder = builder.attribute(&format!("attribute{i}"), Attribute::Int(i));
+        builder = builder.attribute(format!("attribute{i}"), Attribute::Int(i));
     }
     builder.build()
 }

@@ -2,17 +2,21 @@
 
 mod attributes;
 mod environment;
+mod layout;
+mod sites;
 
 pub use attributes::{Attribute, Builder, Device};
+pub use layout::Layouts;
 
 use std::sync::Arc;
 
 use environment::environment;
+use sites::Quick;
 
 use crate::{
     program::{Limits, Program},
     types::Type,
-    value::{Extension, Map, Value},
+    value::{Extension, Value},
 };
 
 /// Which optional parts of the environment exist.
@@ -55,10 +59,18 @@ pub struct EvalError(pub(crate) String);
 /// A compiled selector. Cheap to evaluate and to clone, expensive to make: compile once per expression.
 #[derive(Debug, Clone)]
 pub struct Selector {
-    program: Arc<Program>,
+    code: Arc<Code>,
     output: Type,
     max_cost: u64,
     options: Options,
+}
+
+/// What is evaluated.
+#[derive(Debug)]
+struct Code {
+    program: Program,
+    /// The same as tests of single attributes, where it is no more than that.
+    quick: Option<Quick>,
 }
 
 /// Compiles a selector. Fails with upstream's text when it does not parse or check, or gives neither a bool nor an
@@ -81,7 +93,10 @@ pub fn compile(expression: &str, options: &Options) -> Result<Selector, CompileE
         .map_err(|error| CompileError(format!("program instantiation failed: {error}")))?;
     let max_cost = checked.cost(env).max;
     Ok(Selector {
-        program: Arc::new(program),
+        code: Arc::new(Code {
+            quick: Quick::new(&program),
+            program,
+        }),
         output,
         max_cost,
         options: *options,
@@ -100,8 +115,12 @@ impl Selector {
     }
 
     /// Whether the device is selected.
+    #[inline]
     pub fn matches(&self, device: &Device) -> Result<bool, EvalError> {
-        self.evaluate(device, None).0
+        match self.quick(device) {
+            Some((selected, _)) => Ok(selected),
+            None => self.evaluate_steps(device, None).0,
+        }
     }
 
     /// As [`Self::matches`], with the cost that the evaluation had.
@@ -116,15 +135,36 @@ impl Selector {
         device: &Device,
         interrupted: Option<&dyn Fn() -> bool>,
     ) -> (Result<bool, EvalError>, u64) {
+        match self.quick(device) {
+            Some((selected, cost)) => (Ok(selected), cost),
+            None => self.evaluate_steps(device, interrupted),
+        }
+    }
+
+    #[inline]
+    fn quick(&self, device: &Device) -> Option<(bool, u64)> {
+        let quick = self.code.quick.as_ref()?;
+        if !device.is_sound(self.options.list_type_attributes) {
+            return None;
+        }
+        quick.evaluate(device, self.options.cost_limit)
+    }
+
+    #[inline(never)]
+    fn evaluate_steps(
+        &self,
+        device: &Device,
+        interrupted: Option<&dyn Fn() -> bool>,
+    ) -> (Result<bool, EvalError>, u64) {
         if let Some(problem) = device.problem(self.options.list_type_attributes) {
             return (Err(EvalError(problem)), 0);
         }
-        let variables = [Value::Map(Map::Source(device))];
+        let variables = [device.as_value()];
         let limits = Limits {
             cost: self.options.cost_limit,
             interrupted,
         };
-        let outcome = self.program.evaluate(&variables, &limits);
+        let outcome = self.code.program.evaluate(&variables, &limits);
         let result = match outcome.result {
             Ok(Value::Bool(selected)) => Ok(selected),
             Ok(Value::Optional(Some(inner))) if matches!(*inner, Value::Bool(_)) => {

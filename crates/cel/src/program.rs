@@ -17,8 +17,10 @@ use crate::{
 mod call_cost;
 mod eval;
 mod plan;
+mod quick;
 
 pub(crate) use plan::Function;
+pub(crate) use quick::{Field, FieldPath, Fields, Quick, Use};
 
 use plan::Node;
 
@@ -128,6 +130,11 @@ impl Program {
         let (root, locals) = plan::plan(&checked.ast.expr, &checked.facts, &checked.variables)
             .map_err(CompileError)?;
         Ok(Self { root, locals })
+    }
+
+    /// The program as a tree of tests, where it is no more than that.
+    pub(crate) fn quick(&self) -> Option<Quick> {
+        Quick::new(&self.root)
     }
 
     /// Evaluates with the values of the variables, in the order in which the environment declares them.

@@ -1,9 +1,12 @@
 //! Devices in the form in which selectors are evaluated on them.
 
+use std::{borrow::Cow, sync::Arc};
+
 use allot_apimachinery::Quantity;
 use serde_json::Value as Json;
 use smol_str::SmolStr;
 
+use super::layout::{Layout, Layouts, Named};
 use crate::{semver::Version, value::Key};
 
 /// Value of an attribute.
@@ -41,54 +44,61 @@ impl Attribute {
 /// given both with and without that domain, the later one wins.
 #[derive(Debug, Clone)]
 pub struct Device {
-    driver: SmolStr,
+    pub(super) layout: Arc<Layout>,
     allow_multiple_allocations: bool,
-    attributes: Table<Attribute>,
-    capacity: Table<Quantity>,
-    /// Attributes that cannot be evaluated, with what is wrong; `None` = a list, wrong only where lists are off.
-    problems: Box<[(Box<str>, Option<String>)]>,
+    pub(super) attributes: Box<[Attribute]>,
+    pub(super) capacity: Box<[Quantity]>,
+    problems: Problems,
 }
+
+/// Attributes that cannot be evaluated, with what is wrong; `None` = a list, wrong only where lists are off.
+type Problems = Box<[(Box<str>, Option<String>)]>;
 
 /// Collects what makes up a [`Device`].
 #[derive(Debug, Clone)]
-pub struct Builder {
-    device: Device,
-    attributes: Vec<(Name, Attribute)>,
-    capacity: Vec<(Name, Quantity)>,
+pub struct Builder<'n> {
+    driver: &'n str,
+    allow_multiple_allocations: bool,
+    attributes: Named<'n, Attribute>,
+    capacity: Named<'n, Quantity>,
     problems: Vec<(Box<str>, Option<String>)>,
 }
 
-impl Builder {
+impl<'n> Builder<'n> {
     /// Adds an attribute, `name` or `domain/name`.
     #[must_use]
-    pub fn attribute(mut self, name: &str, value: Attribute) -> Self {
+    pub fn attribute(mut self, name: impl Into<Cow<'n, str>>, value: Attribute) -> Self {
+        let name = name.into();
         if value.is_list() {
-            self.problems.push((name.into(), None));
+            self.problems.push(((*name).into(), None));
         }
-        self.attributes
-            .push((Name::new(name, &self.device.driver), value));
+        self.attributes.push((name, value));
         self
     }
 
     /// Adds an attribute of type version from its text. A malformed one makes every evaluation on the device fail.
     #[must_use]
-    pub fn version(self, name: &str, text: &str) -> Self {
+    pub fn version(self, name: impl Into<Cow<'n, str>>, text: &str) -> Self {
         match Version::parse(text) {
             Ok(version) => self.attribute(name, Attribute::Version(version)),
-            Err(error) => self.problem(name, format!("parse semantic version: {error}")),
+            Err(error) => self.problem(&name.into(), format!("parse semantic version: {error}")),
         }
     }
 
     /// Adds an attribute with a list of versions from their texts; malformed ones are treated as in [`Self::version`].
     #[must_use]
-    pub fn versions<'a>(self, name: &str, texts: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn versions<'a>(
+        self,
+        name: impl Into<Cow<'n, str>>,
+        texts: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         match texts
             .into_iter()
             .map(Version::parse)
             .collect::<Result<_, _>>()
         {
             Ok(versions) => self.attribute(name, Attribute::Versions(versions)),
-            Err(error) => self.problem(name, format!("parse semantic version: {error}")),
+            Err(error) => self.problem(&name.into(), format!("parse semantic version: {error}")),
         }
     }
 
@@ -105,43 +115,53 @@ impl Builder {
 
     /// Adds a capacity, `name` or `domain/name`.
     #[must_use]
-    pub fn capacity(mut self, name: &str, value: Quantity) -> Self {
-        self.capacity
-            .push((Name::new(name, &self.device.driver), value));
+    pub fn capacity(mut self, name: impl Into<Cow<'n, str>>, value: Quantity) -> Self {
+        self.capacity.push((name.into(), value));
         self
     }
 
     /// Sets whether the device may be allocated several times (unset means no).
     #[must_use]
     pub fn allow_multiple_allocations(mut self, allow: Option<bool>) -> Self {
-        self.device.allow_multiple_allocations = allow.unwrap_or(false);
+        self.allow_multiple_allocations = allow.unwrap_or(false);
         self
     }
 
     /// The device.
-    pub fn build(mut self) -> Device {
+    pub fn build(self) -> Device {
+        let layout = Layout::new(
+            self.driver,
+            self.attributes.iter().map(|(name, _)| &**name),
+            self.capacity.iter().map(|(name, _)| &**name),
+        );
+        self.with(Arc::new(layout))
+    }
+
+    /// The device, with names shared among all devices that are built with these layouts: they need less memory, and
+    /// selectors find their attributes faster.
+    pub fn build_in(self, layouts: &Layouts) -> Device {
+        let layout = layouts.of(self.driver, &self.attributes, &self.capacity);
+        self.with(layout)
+    }
+
+    fn with(mut self, layout: Arc<Layout>) -> Device {
         self.problems.sort();
         Device {
-            attributes: Table::new(self.attributes),
-            capacity: Table::new(self.capacity),
+            layout,
+            allow_multiple_allocations: self.allow_multiple_allocations,
+            attributes: self.attributes.into_iter().map(|(_, v)| v).collect(),
+            capacity: self.capacity.into_iter().map(|(_, v)| v).collect(),
             problems: self.problems.into(),
-            ..self.device
         }
     }
 }
 
 impl Device {
     /// Starts a device of `driver`.
-    pub fn builder(driver: &str) -> Builder {
-        let device = Self {
-            driver: driver.into(),
-            allow_multiple_allocations: false,
-            attributes: Table::default(),
-            capacity: Table::default(),
-            problems: Box::default(),
-        };
+    pub fn builder(driver: &str) -> Builder<'_> {
         Builder {
-            device,
+            driver,
+            allow_multiple_allocations: false,
             attributes: Vec::new(),
             capacity: Vec::new(),
             problems: Vec::new(),
@@ -171,7 +191,7 @@ impl Device {
 
     /// Name of the driver.
     pub fn driver(&self) -> &str {
-        &self.driver
+        &self.layout.driver
     }
 
     /// Whether the device may be allocated several times.
@@ -181,35 +201,43 @@ impl Device {
 
     /// The attribute `id` of `domain`.
     pub fn attribute(&self, domain: &str, id: &str) -> Option<&Attribute> {
-        self.attributes.get(Key::new(domain), Key::new(id))
+        let found = self.layout.attributes.find(Key::new(domain), Key::new(id));
+        found.map(|index| &self.attributes[index])
     }
 
     /// The attribute with this qualified name (`domain/id`, or `id` in the domain of the driver).
     pub fn attribute_by_name(&self, name: &str) -> Option<&Attribute> {
-        let (domain, id) = name.split_once('/').unwrap_or((&self.driver, name));
+        let (domain, id) = name.split_once('/').unwrap_or((self.driver(), name));
         self.attribute(domain, id)
     }
 
     /// The capacity `id` of `domain`.
     pub fn capacity(&self, domain: &str, id: &str) -> Option<&Quantity> {
-        self.capacity.get(Key::new(domain), Key::new(id))
+        let found = self.layout.capacity.find(Key::new(domain), Key::new(id));
+        found.map(|index| &self.capacity[index])
     }
 
     /// All attributes as (domain, id, value), sorted.
     pub fn attributes(&self) -> impl Iterator<Item = (&str, &str, &Attribute)> {
-        self.attributes.iter()
+        let names = self.layout.attributes.iter();
+        names.map(|(domain, id, index)| (domain, id, &self.attributes[index]))
     }
 
     /// All capacities as (domain, id, value), sorted.
     pub fn capacities(&self) -> impl Iterator<Item = (&str, &str, &Quantity)> {
-        self.capacity.iter()
+        let names = self.layout.capacity.iter();
+        names.map(|(domain, id, index)| (domain, id, &self.capacity[index]))
+    }
+
+    /// Whether every expression can be evaluated on this device.
+    #[inline]
+    pub(super) fn is_sound(&self, lists: bool) -> bool {
+        self.problems.is_empty() || self.problem(lists).is_none()
     }
 
     /// Why no expression can be evaluated on this device.
+    #[cold]
     pub(crate) fn problem(&self, lists: bool) -> Option<String> {
-        if self.problems.is_empty() {
-            return None;
-        }
         self.problems
             .iter()
             .find_map(|(name, problem)| match problem {
@@ -217,14 +245,6 @@ impl Device {
                 None if lists => None,
                 None => Some(format!("attribute {name}: unsupported attribute value")),
             })
-    }
-
-    pub(crate) fn attribute_table(&self) -> &Table<Attribute> {
-        &self.attributes
-    }
-
-    pub(crate) fn capacity_table(&self) -> &Table<Quantity> {
-        &self.capacity
     }
 }
 
@@ -268,132 +288,4 @@ fn read_attribute(attribute: &Json) -> Result<Option<Attribute>, String> {
         .as_str()
         .map(|text| version(text).map(Attribute::Version))
         .transpose()
-}
-
-/// A name with its hash.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeyText {
-    hash: u64,
-    text: SmolStr,
-}
-
-impl KeyText {
-    fn new(text: &str) -> Self {
-        Self {
-            hash: Key::new(text).hash(),
-            text: text.into(),
-        }
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    #[inline]
-    fn is(&self, key: Key<'_>) -> bool {
-        self.hash == key.hash() && self.text.as_str() == key.text()
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Name {
-    domain: KeyText,
-    id: KeyText,
-}
-
-impl Name {
-    fn new(name: &str, driver: &str) -> Self {
-        let (domain, id) = name.split_once('/').unwrap_or((driver, name));
-        Self {
-            domain: KeyText::new(domain),
-            id: KeyText::new(id),
-        }
-    }
-}
-
-/// Entries of one domain.
-#[derive(Debug, Clone)]
-pub(crate) struct Domain<T> {
-    key: KeyText,
-    entries: Box<[(KeyText, T)]>,
-}
-
-/// A map of maps, few entries each, sorted by text.
-#[derive(Debug, Clone)]
-pub(crate) struct Table<T> {
-    domains: Box<[Domain<T>]>,
-}
-
-impl<T> Default for Table<T> {
-    fn default() -> Self {
-        Self {
-            domains: Box::default(),
-        }
-    }
-}
-
-impl<T> Table<T> {
-    fn new(mut entries: Vec<(Name, T)>) -> Self {
-        // The sort is stable and only the last of equal names is kept.
-        entries.sort_by(|(a, _), (b, _)| {
-            (a.domain.as_str(), a.id.as_str()).cmp(&(b.domain.as_str(), b.id.as_str()))
-        });
-        let mut domains: Vec<(KeyText, Vec<(KeyText, T)>)> = Vec::new();
-        for (name, value) in entries {
-            if domains.last().is_none_or(|(key, _)| *key != name.domain) {
-                domains.push((name.domain, Vec::new()));
-            }
-            if let Some((_, entries)) = domains.last_mut() {
-                if entries.last().is_some_and(|(key, _)| *key == name.id) {
-                    entries.pop();
-                }
-                entries.push((name.id, value));
-            }
-        }
-        let domain = |(key, entries): (KeyText, Vec<(KeyText, T)>)| Domain {
-            key,
-            entries: entries.into(),
-        };
-        Self {
-            domains: domains.into_iter().map(domain).collect(),
-        }
-    }
-
-    pub(crate) fn domain(&self, key: Key<'_>) -> Option<&Domain<T>> {
-        self.domains.iter().find(|domain| domain.key.is(key))
-    }
-
-    pub(crate) fn domains(&self) -> &[Domain<T>] {
-        &self.domains
-    }
-
-    fn get(&self, domain: Key<'_>, id: Key<'_>) -> Option<&T> {
-        self.domain(domain)?.get(id)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&str, &str, &T)> {
-        self.domains.iter().flat_map(|domain| {
-            domain
-                .entries
-                .iter()
-                .map(|(id, value)| (domain.name(), id.as_str(), value))
-        })
-    }
-}
-
-impl<T> Domain<T> {
-    pub(crate) fn name(&self) -> &str {
-        self.key.as_str()
-    }
-
-    pub(crate) fn get(&self, id: Key<'_>) -> Option<&T> {
-        self.entries
-            .iter()
-            .find(|(key, _)| key.is(id))
-            .map(|(_, value)| value)
-    }
-
-    pub(crate) fn entries(&self) -> &[(KeyText, T)] {
-        &self.entries
-    }
 }

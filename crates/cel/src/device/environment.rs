@@ -2,10 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{
-    Device, Options,
-    attributes::{Attribute, Domain, Table},
-};
+use super::{Device, Options, attributes::Attribute, layout::Names};
 use crate::{
     env::{DeclType, Env, Overload},
     library::INCLUDES_MAX,
@@ -77,23 +74,119 @@ fn build(consumable_capacity: bool, lists: bool) -> Env {
     env
 }
 
-impl MapSource for Device {
-    fn len(&self) -> usize {
-        FIELDS.len()
+/// The parts of a device that are maps: itself, attributes and capacity, a domain of either, and one without entries.
+#[derive(Clone, Copy)]
+enum Part {
+    Device,
+    Attributes,
+    Capacity,
+    AttributeDomain(usize),
+    CapacityDomain(usize),
+    Nothing,
+}
+
+impl Part {
+    fn number(self) -> u32 {
+        match self {
+            Self::Device => 0,
+            Self::Attributes => 1,
+            Self::Capacity => 2,
+            Self::Nothing => 3,
+            Self::AttributeDomain(domain) => 4 + 2 * domain as u32,
+            Self::CapacityDomain(domain) => 5 + 2 * domain as u32,
+        }
     }
 
-    fn find(&self, key: Key<'_>) -> Option<Value<'_>> {
-        Some(match key.text() {
-            "driver" => Value::str(self.driver()),
-            "attributes" => Value::Map(Map::Source(self.attribute_table())),
-            "capacity" => Value::Map(Map::Source(self.capacity_table())),
-            "allowMultipleAllocations" => Value::Bool(self.allow_multiple_allocations()),
-            _ => return None,
+    fn new(number: u32) -> Self {
+        match number {
+            0 => Self::Device,
+            1 => Self::Attributes,
+            2 => Self::Capacity,
+            3 => Self::Nothing,
+            even if even % 2 == 0 => Self::AttributeDomain((even as usize - 4) / 2),
+            odd => Self::CapacityDomain((odd as usize - 5) / 2),
+        }
+    }
+}
+
+impl Device {
+    fn part(&self, part: Part) -> Value<'_> {
+        Value::Map(Map::Source(self, part.number()))
+    }
+
+    /// The device as the value of the variable.
+    pub(super) fn as_value(&self) -> Value<'_> {
+        self.part(Part::Device)
+    }
+
+    fn names(&self, part: Part) -> Option<(&Names, usize)> {
+        match part {
+            Part::AttributeDomain(domain) => Some((&self.layout.attributes, domain)),
+            Part::CapacityDomain(domain) => Some((&self.layout.capacity, domain)),
+            _ => None,
+        }
+    }
+}
+
+impl MapSource for Device {
+    fn len(&self, part: u32) -> usize {
+        match Part::new(part) {
+            Part::Device => FIELDS.len(),
+            Part::Attributes => self.layout.attributes.domains(),
+            Part::Capacity => self.layout.capacity.domains(),
+            part => self
+                .names(part)
+                .map_or(0, |(names, domain)| names.len(domain)),
+        }
+    }
+
+    /// Domains that a device knows nothing of are empty when they are indexed, but are not in the map.
+    fn find(&self, part: u32, key: Key<'_>) -> Option<Value<'_>> {
+        let part = Part::new(part);
+        Some(match part {
+            Part::Device => match key.text() {
+                "driver" => Value::str(self.driver()),
+                "attributes" => self.part(Part::Attributes),
+                "capacity" => self.part(Part::Capacity),
+                "allowMultipleAllocations" => Value::Bool(self.allow_multiple_allocations()),
+                _ => return None,
+            },
+            Part::Attributes => {
+                let domain = self.layout.attributes.domain(key);
+                self.part(domain.map_or(Part::Nothing, Part::AttributeDomain))
+            }
+            Part::Capacity => {
+                let domain = self.layout.capacity.domain(key);
+                self.part(domain.map_or(Part::Nothing, Part::CapacityDomain))
+            }
+            Part::AttributeDomain(domain) => {
+                self.attributes[self.layout.attributes.find_in(domain, key)?].as_value()
+            }
+            Part::CapacityDomain(domain) => {
+                let index = self.layout.capacity.find_in(domain, key)?;
+                Value::Quantity(Handle::Borrowed(&self.capacity[index]))
+            }
+            Part::Nothing => return None,
         })
     }
 
-    fn key(&self, index: usize) -> &str {
-        FIELDS[index]
+    fn contains(&self, part: u32, key: Key<'_>) -> bool {
+        match Part::new(part) {
+            Part::Attributes => self.layout.attributes.domain(key).is_some(),
+            Part::Capacity => self.layout.capacity.domain(key).is_some(),
+            _ => self.find(part, key).is_some(),
+        }
+    }
+
+    fn key(&self, part: u32, index: usize) -> &str {
+        match Part::new(part) {
+            Part::Device => FIELDS[index],
+            Part::Attributes => self.layout.attributes.domain_text(index),
+            Part::Capacity => self.layout.capacity.domain_text(index),
+            part => self
+                .names(part)
+                .map_or("", |(names, domain)| names.entry(domain, index).0),
+        }
     }
 }
 
@@ -104,72 +197,7 @@ const FIELDS: [&str; 4] = [
     "driver",
 ];
 
-/// Domains that a device knows nothing of are empty when they are indexed, but are not in the map.
-impl<T: AsValue> MapSource for Table<T> {
-    fn len(&self) -> usize {
-        self.domains().len()
-    }
-
-    fn find(&self, key: Key<'_>) -> Option<Value<'_>> {
-        let domain: &dyn MapSource = match self.domain(key) {
-            Some(domain) => domain,
-            None => &Empty,
-        };
-        Some(Value::Map(Map::Source(domain)))
-    }
-
-    fn contains(&self, key: Key<'_>) -> bool {
-        self.domain(key).is_some()
-    }
-
-    fn key(&self, index: usize) -> &str {
-        self.domains()[index].name()
-    }
-}
-
-impl<T: AsValue> MapSource for Domain<T> {
-    fn len(&self) -> usize {
-        self.entries().len()
-    }
-
-    fn find(&self, key: Key<'_>) -> Option<Value<'_>> {
-        self.get(key).map(AsValue::as_value)
-    }
-
-    fn key(&self, index: usize) -> &str {
-        self.entries()[index].0.as_str()
-    }
-}
-
-#[derive(Debug)]
-struct Empty;
-
-impl MapSource for Empty {
-    fn len(&self) -> usize {
-        0
-    }
-
-    fn find(&self, _key: Key<'_>) -> Option<Value<'_>> {
-        None
-    }
-
-    fn key(&self, _index: usize) -> &str {
-        ""
-    }
-}
-
-/// What is behind a name.
-pub(super) trait AsValue: std::fmt::Debug + Sync {
-    fn as_value(&self) -> Value<'_>;
-}
-
-impl AsValue for allot_apimachinery::Quantity {
-    fn as_value(&self) -> Value<'_> {
-        Value::Quantity(Handle::Borrowed(self))
-    }
-}
-
-impl AsValue for Attribute {
+impl Attribute {
     fn as_value(&self) -> Value<'_> {
         match self {
             Self::Bool(value) => Value::Bool(*value),

@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 
+mod quick;
+
 #[test]
 fn names_without_a_domain_belong_to_the_driver() {
     let device = Device::from_json(

@@ -2,184 +2,27 @@
 
 use std::sync::Arc;
 
+mod constant;
+mod node;
+
+use constant::{fold_list, fold_map, is_hashable, precompute};
+
 use super::{call_cost::Rule, constant};
 use crate::{
     ast::{Comprehension, Expr, ExprKind},
     checker::{Facts, Reference},
     library::{self, Regex},
     types::Type,
-    value::{Fault, Key, List, Map, MapKey, Value},
+    value::{Fault, Value},
+};
+
+use node::KeyBuf;
+pub(super) use node::{
+    Call, Choice, Complaint, FindCall, Fold, MapEntry, Node, Path, Root, Step, Text, compare_cost,
 };
 
 /// Implementation of a function.
 pub(crate) type Function = for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, Fault>;
-
-/// A string key with its hash.
-#[derive(Debug, Clone)]
-pub(crate) struct KeyBuf {
-    hash: u64,
-    text: Arc<str>,
-}
-
-impl KeyBuf {
-    pub(crate) fn new(text: &Arc<str>) -> Self {
-        Self {
-            hash: Key::new(text).hash(),
-            text: text.clone(),
-        }
-    }
-
-    pub(crate) fn key(&self) -> Key<'_> {
-        Key::hashed(self.hash, &self.text)
-    }
-}
-
-/// A step.
-#[derive(Debug)]
-pub(super) enum Node {
-    /// A constant; costs nothing.
-    Const(Value<'static>),
-    /// The result of a call with constant arguments, computed beforehand; costs what the call costs.
-    Folded(Value<'static>, u64),
-    /// A variable or a value, and a path into it.
-    Path(Box<Path>),
-    And(Box<[Node; 2]>),
-    Or(Box<[Node; 2]>),
-    Equal(Box<[Node; 2]>),
-    /// Equality with a constant string.
-    EqualText(Box<(Node, Text)>),
-    NotEqual(Box<[Node; 2]>),
-    /// `x in [constants]`.
-    InSet(Box<(Node, Vec<Value<'static>>)>),
-    Call(Box<Call>),
-    /// `accumulator + [x]`: the accumulator is extended in place.
-    Append(Box<(usize, Node)>),
-    /// `cel.@mapInsert(accumulator, …)`: likewise.
-    Insert(Box<(usize, Vec<Node>)>),
-    Matches(Box<(Node, Regex, Option<u64>)>),
-    Find(Box<FindCall>),
-    List(Vec<(Node, bool)>),
-    Map(Vec<MapEntry>),
-    /// Messages cannot be made; evaluating one says so.
-    Struct(Arc<str>, Vec<Node>),
-    Fold(Box<Fold>),
-    OptionalOr(Box<[Node; 2]>),
-    OptionalOrValue(Box<[Node; 2]>),
-}
-
-/// A constant string that is compared with.
-#[derive(Debug)]
-pub(super) struct Text {
-    pub(super) text: Arc<str>,
-    /// Cost of a comparison with a string that is not shorter.
-    pub(super) cost: u64,
-    pub(super) on_the_left: bool,
-}
-
-impl Text {
-    fn new(text: &str, on_the_left: bool) -> Self {
-        Self {
-            text: text.into(),
-            cost: compare_cost(text.chars().count()),
-            on_the_left,
-        }
-    }
-
-    /// Cost of a comparison with this string.
-    pub(super) fn cost_beside(&self, other: &str) -> u64 {
-        compare_cost(other.chars().count()).min(self.cost)
-    }
-}
-
-fn compare_cost(length: usize) -> u64 {
-    crate::cost::times_factor(length as u64, crate::cost::PER_CHAR)
-}
-
-#[derive(Debug)]
-pub(super) struct MapEntry {
-    pub(super) key: Node,
-    pub(super) value: Node,
-    pub(super) optional: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct FindCall {
-    pub(super) text: Node,
-    pub(super) regex: Regex,
-    pub(super) regex_cost: u64,
-    /// Find all matches, at most so many.
-    pub(super) all: bool,
-    pub(super) limit: Option<Node>,
-}
-
-#[derive(Debug)]
-pub(super) struct Path {
-    pub(super) root: Root,
-    pub(super) steps: Vec<Step>,
-    /// Only whether the last step leads somewhere.
-    pub(super) test_only: bool,
-    /// All steps are constant keys that must be there.
-    pub(super) plain: bool,
-}
-
-#[derive(Debug)]
-pub(super) enum Root {
-    Variable(usize),
-    Local(usize),
-    Value(Node),
-    Choice(Box<Choice>),
-}
-
-/// `condition ? then : otherwise`. Reading a branch that is a path does not cost what reading a variable costs.
-#[derive(Debug)]
-pub(super) struct Choice {
-    pub(super) condition: Node,
-    pub(super) then: Node,
-    pub(super) otherwise: Node,
-}
-
-#[derive(Debug)]
-pub(super) enum Step {
-    Key(KeyBuf, bool),
-    Value(Value<'static>, bool),
-    Node(Node, bool),
-}
-
-#[derive(Debug)]
-pub(super) struct Call {
-    pub(super) name: Arc<str>,
-    pub(super) function: Function,
-    pub(super) args: Vec<Node>,
-    pub(super) rule: Rule,
-    /// The arguments after one that fails are not evaluated, and then the call costs nothing.
-    pub(super) stops_early: bool,
-    /// How a call with unsuitable arguments is reported.
-    pub(super) complaint: Complaint,
-    /// Gets errors as arguments.
-    pub(super) lenient: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Complaint {
-    /// `no such overload`.
-    Plain,
-    /// `no such overload: name`, where the first argument does not have the trait.
-    Name,
-    /// `no such overload: name(types)`.
-    Types,
-}
-
-#[derive(Debug)]
-pub(super) struct Fold {
-    pub(super) range: Node,
-    pub(super) var: usize,
-    pub(super) var2: Option<usize>,
-    pub(super) accu: usize,
-    pub(super) init: Node,
-    pub(super) condition: Node,
-    pub(super) step: Node,
-    pub(super) result: Node,
-}
 
 /// The steps of an expression and how many local variables they use.
 pub(super) fn plan(
@@ -438,51 +281,6 @@ fn regex_call(name: &str, args: Vec<Node>, regex: Regex, regex_cost: Option<u64>
     }))
 }
 
-/// Results of calls with constant arguments. Conversions to the built-in types become constants that cost nothing (and
-/// must not fail); parsing of library types still costs what it costs.
-fn precompute(name: &str, function: Function, args: &[Node], rule: Rule) -> Planned<Option<Node>> {
-    let constants: Option<Vec<Value<'static>>> = args
-        .iter()
-        .map(|arg| match arg {
-            Node::Const(value) => Some(value.clone()),
-            _ => None,
-        })
-        .collect();
-    let Some(values) = constants else {
-        return Ok(None);
-    };
-    let free = matches!(
-        name,
-        "bool"
-            | "bytes"
-            | "double"
-            | "duration"
-            | "dyn"
-            | "int"
-            | "string"
-            | "timestamp"
-            | "type"
-            | "uint"
-    );
-    let parsed = matches!(
-        name,
-        "quantity" | "semver" | "ip" | "cidr" | "url" | "isQuantity" | "isSemver"
-    );
-    if !(free && values.len() == 1 || parsed) {
-        return Ok(None);
-    }
-    let result = match function(&values) {
-        Ok(result) => result,
-        Err(Fault::Error(text)) if free => return Err(text.into_owned()),
-        Err(_) => return Ok(None),
-    };
-    if free {
-        return Ok(Some(Node::Const(result)));
-    }
-    let cost = rule.cost(values.iter().map(Some), Some(&result));
-    Ok(Some(Node::Folded(result, cost)))
-}
-
 fn equality(sides: [Node; 2]) -> Node {
     match sides {
         [node, Node::Const(Value::String(text))] => {
@@ -493,19 +291,6 @@ fn equality(sides: [Node; 2]) -> Node {
         }
         other => Node::Equal(Box::new(other)),
     }
-}
-
-/// Values whose membership in a constant list upstream looks up in a hash table.
-fn is_hashable(value: &Value<'_>) -> bool {
-    matches!(
-        value,
-        Value::Bool(_)
-            | Value::Int(_)
-            | Value::Uint(_)
-            | Value::Double(_)
-            | Value::String(_)
-            | Value::Null
-    )
 }
 
 fn key_step(value: Value<'static>, optional: bool) -> Planned<Step> {
@@ -538,38 +323,6 @@ fn into_path(node: Node) -> Box<Path> {
             plain: true,
         }),
     }
-}
-
-/// A list of constants is a constant.
-fn fold_list(nodes: Vec<(Node, bool)>) -> Node {
-    if !nodes
-        .iter()
-        .all(|(node, optional)| matches!(node, Node::Const(_)) && !optional)
-    {
-        return Node::List(nodes);
-    }
-    let values = nodes.into_iter().filter_map(|(node, _)| match node {
-        Node::Const(value) => Some(value),
-        _ => None,
-    });
-    Node::Const(Value::List(List::Shared(Arc::new(values.collect()))))
-}
-
-/// A map of constants is a constant.
-fn fold_map(nodes: Vec<MapEntry>) -> Node {
-    let mut map = std::collections::BTreeMap::new();
-    for entry in &nodes {
-        let (Node::Const(key), Node::Const(value), false) =
-            (&entry.key, &entry.value, entry.optional)
-        else {
-            return Node::Map(nodes);
-        };
-        let Some(key) = MapKey::new(key) else {
-            return Node::Map(nodes);
-        };
-        map.insert(key, value.clone());
-    }
-    Node::Const(Value::Map(Map::Shared(Arc::new(map))))
 }
 
 /// Makes the step of a loop extend its accumulator in place, where it does nothing else with it.

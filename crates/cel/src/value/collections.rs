@@ -21,26 +21,27 @@ pub trait ListSource: Debug + Sync {
     fn get(&self, index: usize) -> Value<'_>;
 }
 
-/// A map with string keys or an object outside, seen without copying it.
+/// An object outside, seen without copying it. It consists of maps with string keys that are reached from each other;
+/// `part` tells them apart, with numbers of the source's own.
 pub trait MapSource: Debug + Sync {
     /// Number of entries.
-    fn len(&self) -> usize;
+    fn len(&self, part: u32) -> usize;
 
     /// Whether there are no entries.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn is_empty(&self, part: u32) -> bool {
+        self.len(part) == 0
     }
 
     /// The value of a key when the map is indexed or a field is selected.
-    fn find(&self, key: Key<'_>) -> Option<Value<'_>>;
+    fn find(&self, part: u32, key: Key<'_>) -> Option<Value<'_>>;
 
     /// Whether `key in map` holds.
-    fn contains(&self, key: Key<'_>) -> bool {
-        self.find(key).is_some()
+    fn contains(&self, part: u32, key: Key<'_>) -> bool {
+        self.find(part, key).is_some()
     }
 
     /// The key at `index`, which is below [`Self::len`], in a fixed order.
-    fn key(&self, index: usize) -> &str;
+    fn key(&self, part: u32, index: usize) -> &str;
 }
 
 /// A list.
@@ -149,8 +150,8 @@ impl MapKey {
 pub enum Map<'a> {
     /// Made by the expression.
     Shared(Arc<BTreeMap<MapKey, Value<'a>>>),
-    /// Seen from outside.
-    Source(&'a dyn MapSource),
+    /// Seen from outside: the object and which of its parts.
+    Source(&'a dyn MapSource, u32),
     /// A JSON object with its type.
     Json(&'a serde_json::Map<String, Json>, &'a DeclType),
 }
@@ -160,7 +161,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match self {
             Self::Shared(entries) => entries.len(),
-            Self::Source(source) => source.len(),
+            Self::Source(source, part) => source.len(*part),
             Self::Json(fields, _) => fields.len(),
         }
     }
@@ -173,7 +174,7 @@ impl<'a> Map<'a> {
     /// The value of a string key.
     pub fn find_key(&self, key: Key<'_>) -> Option<Value<'a>> {
         match self {
-            Self::Source(source) => source.find(key),
+            Self::Source(source, part) => source.find(*part, key),
             Self::Json(fields, ty) => json::field(fields, ty, key.text()),
             Self::Shared(entries) => entries.get(&MapKey::String(key.text().into())).cloned(),
         }
@@ -194,7 +195,9 @@ impl<'a> Map<'a> {
     /// Whether `key in map` holds.
     pub fn contains(&self, key: &Value<'_>) -> bool {
         match (self, key) {
-            (Self::Source(source), Value::String(text)) => source.contains(Key::new(text)),
+            (Self::Source(source, part), Value::String(text)) => {
+                source.contains(*part, Key::new(text))
+            }
             _ => self.find(key).is_some(),
         }
     }
@@ -203,8 +206,8 @@ impl<'a> Map<'a> {
     pub fn keys(&self) -> Vec<Value<'a>> {
         match self {
             Self::Shared(entries) => entries.keys().map(MapKey::value).collect(),
-            Self::Source(source) => (0..source.len())
-                .map(|index| Value::str(source.key(index)))
+            Self::Source(source, part) => (0..source.len(*part))
+                .map(|index| Value::str(source.key(*part, index)))
                 .collect(),
             Self::Json(fields, ty) => json::keys(fields, ty),
         }
