@@ -20,6 +20,8 @@ pub use size::{Cost, Size};
 
 /// Cost of reading a variable or a field.
 pub(crate) const SELECT: u64 = 1;
+/// Cost of an authorization check.
+pub(crate) const AUTHORIZATION_CHECK: u64 = 350_000;
 /// Cost of making a list.
 pub(crate) const LIST: u64 = 10;
 /// Cost of making a map.

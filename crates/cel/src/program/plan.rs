@@ -236,8 +236,8 @@ impl Planner<'_> {
                 return Ok(Node::InSet(Box::new((args.swap_remove(0), values))));
             }
         }
-        let function = library::function(name, args.len())
-            .ok_or_else(|| format!("no such overload: {name}"))?;
+        let function =
+            library::function(name).ok_or_else(|| format!("no such overload: {name}"))?;
         if let Some(node) = precompute(name, function, &args, rule)? {
             return Ok(node);
         }

@@ -211,3 +211,35 @@ fn evaluation_is_deterministic() {
     assert!((0..20).all(|_| run(source) == first));
     assert_eq!(first.0, "[a, b, c]");
 }
+
+#[test]
+fn time_zones_are_those_of_the_program() {
+    let at = |zone: &str| format!("timestamp('2024-07-01T00:30:00Z').getHours('{zone}')");
+    check(&at("America/New_York"), "20");
+    check(&at("Asia/Kolkata"), "6");
+    check(&at("-02:30"), "22");
+    check(&at("Local"), "0");
+    check(
+        &at("america/new_york"),
+        "error: unknown time zone america/new_york",
+    );
+    check(&at("../etc/passwd"), "error: time: invalid location name");
+}
+
+#[test]
+fn authorization_is_declared_but_nobody_has_an_authorizer() {
+    check_cost(
+        "dyn('a').check('get')",
+        "error: no such overload: check(string, string)",
+        350_000,
+    );
+    check(
+        "dyn('a').path('/healthz')",
+        "error: no such overload: path(string, string)",
+    );
+    let error = Env::kubernetes()
+        .compile("'a'.path('/healthz')")
+        .unwrap_err();
+    let text = "found no matching overload for 'path' applied to 'string.(string)'";
+    assert!(error.to_string().contains(text), "{error}");
+}
