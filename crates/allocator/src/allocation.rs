@@ -222,6 +222,9 @@ fn config(
     picks: &[Picked],
 ) -> Vec<api::DeviceAllocationConfiguration> {
     let mut config: Vec<api::DeviceAllocationConfiguration> = Vec::new();
+    if claim.config.is_empty() && !claims.any_class_config {
+        return config;
+    }
     let mut classes: Vec<(SmolStr, std::ops::Range<usize>)> = Vec::new();
     let chosen: Vec<&Alternative> = (0..claim.requests.len())
         .map(|r| chosen(claims, claim, r, picks))

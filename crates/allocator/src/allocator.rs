@@ -1,20 +1,27 @@
 //! The entry: one attempt from start to end.
 
 use crate::allocation::{Allocation, Picked};
-use crate::attempt::{Attempt, Scratch};
+use crate::attempt::{Attempt, PoolPart, Scratch, pools_of};
 use crate::claims::Claims;
 use crate::cluster::Cluster;
+use crate::memo::{Answer, Memo, PlaceOf};
 use crate::node::Node;
 use crate::observer::Observer;
 use crate::pool::ViewState;
 use crate::search::{Found, Search};
 
 /// Finds devices. Keeps memory between attempts; use one per thread.
+///
+/// It also keeps the answers for the claims that it was last asked for: on a node that is equal to an earlier one, as far as these claims can tell, the answer is known
+/// already. So ask one allocator for all nodes with the same [`Claims`], not a new one for each.
 #[derive(Debug, Default)]
 pub struct Allocator {
     policy: Policy,
     scratch: Scratch,
     steps: u64,
+    memo: Memo,
+    forgetful: bool,
+    remembered: u64,
 }
 
 /// Which of several possible devices to take.
@@ -121,6 +128,13 @@ impl Allocator {
         }
     }
 
+    /// An allocator that searches on every node anew.
+    #[must_use]
+    pub fn without_memory(mut self) -> Self {
+        self.forgetful = true;
+        self
+    }
+
     /// Finds devices for all claims on a node, or says why there are none. Changes nothing in the cluster.
     pub fn allocate(
         &mut self,
@@ -129,7 +143,66 @@ impl Allocator {
         claims: &Claims,
         limits: &Limits<'_>,
     ) -> Outcome {
-        self.observed(cluster, node, claims, limits, &mut ())
+        self.steps = 0;
+        let parts = match pools_of(cluster, node) {
+            Ok(parts) => parts,
+            Err(error) => return Outcome::Failed(error),
+        };
+        // Under other policies pools come in several parts.
+        let known = !self.forgetful
+            && self.policy == Policy::FirstFit
+            && self.memo.enter(cluster.features(), claims, &parts);
+        if !known {
+            return self.search(cluster, node, claims, parts, limits, &mut ());
+        }
+        if let Some(answer) = self.memo.get()
+            && answer.steps <= limits.steps
+        {
+            self.steps = answer.steps;
+            self.remembered += 1;
+            return match &answer.picks {
+                Some(places) => Outcome::Allocated(Allocation {
+                    node: node.name().clone(),
+                    binding_conditions: cluster.features().binding_conditions,
+                    picks: places
+                        .iter()
+                        .map(|place| Picked {
+                            claim: place.claim,
+                            alternative: place.alternative,
+                            pool: parts[place.part as usize].pool.info.clone(),
+                            slot: place.slot,
+                            shared: place.shared,
+                        })
+                        .collect(),
+                }),
+                None => Outcome::DoesNotFit,
+            };
+        }
+        let outcome = self.search(cluster, node, claims, parts, limits, &mut ());
+        let picks = match &outcome {
+            Outcome::Allocated(_) => {
+                let picks = self.scratch.picks().iter();
+                let places = picks.map(|pick| PlaceOf {
+                    claim: pick.claim,
+                    alternative: pick.alternative,
+                    part: pick.part,
+                    slot: pick.slot,
+                    shared: pick.shared,
+                });
+                Some(places.collect())
+            }
+            Outcome::DoesNotFit => None,
+            // Texts of errors have names in them, and the rest is no answer.
+            _ => return outcome,
+        };
+        let steps = self.steps;
+        self.memo.insert(Answer { picks, steps });
+        outcome
+    }
+
+    /// How many answers were known from an equal node.
+    pub fn remembered(&self) -> u64 {
+        self.remembered
     }
 
     /// How many decisions the last attempt took.
@@ -146,17 +219,23 @@ impl Allocator {
         observer: &mut O,
     ) -> Outcome {
         self.steps = 0;
-        let mut attempt = match Attempt::new(
-            cluster,
-            node,
-            claims,
-            self.policy,
-            &mut self.scratch,
-            observer,
-        ) {
-            Ok(attempt) => attempt,
-            Err(error) => return Outcome::Failed(error),
-        };
+        match pools_of(cluster, node) {
+            Ok(parts) => self.search(cluster, node, claims, parts, limits, observer),
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+
+    fn search<O: Observer>(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        parts: Vec<PoolPart<'_>>,
+        limits: &Limits<'_>,
+        observer: &mut O,
+    ) -> Outcome {
+        let (policy, scratch) = (self.policy, &mut self.scratch);
+        let mut attempt = Attempt::new(cluster, node, claims, policy, parts, scratch, observer);
         if let Err(error) = attempt.validate() {
             return Outcome::Failed(error);
         }

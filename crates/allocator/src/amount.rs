@@ -65,18 +65,15 @@ impl Amount {
         text.trim_end_matches('0').to_owned()
     }
 
+    /// The amount as two words.
+    pub(crate) fn words(self) -> [u64; 2] {
+        [self.0 as u64, (self.0 >> 64) as u64]
+    }
+
     /// The number of nano units.
     pub(crate) fn nanos(self) -> i128 {
         self.0
     }
-}
-
-/// The canonical text of a quantity from the API: what Go writes after reading it.
-pub(crate) fn canonical(quantity: &ApiQuantity) -> String {
-    quantity
-        .0
-        .parse::<Quantity>()
-        .map_or_else(|_| quantity.0.clone(), |q| q.to_string())
 }
 
 /// The text of a whole number in binary notation, as rounding by a request policy writes it.

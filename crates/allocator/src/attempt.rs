@@ -74,6 +74,13 @@ pub(crate) struct Scratch {
     all: Vec<Vec<u32>>,
 }
 
+impl Scratch {
+    /// The devices that the last attempt took.
+    pub(crate) fn picks(&self) -> &[Pick] {
+        &self.picks
+    }
+}
+
 impl std::fmt::Debug for Scratch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scratch").finish_non_exhaustive()
@@ -94,43 +101,49 @@ pub(crate) struct Attempt<'a, O> {
     pub(crate) observer: &'a mut O,
 }
 
+/// The pools that a node sees, in the order in which they are tried.
+pub(crate) fn pools_of<'a>(cluster: &'a Cluster, node: &Node) -> Result<Vec<PoolPart<'a>>, Error> {
+    let mut parts = Vec::with_capacity(4);
+    let mut binding = Vec::new();
+    let found: Result<(), String> = cluster.each_pool(node, |pool| {
+        if let Some(view) = pool.info.view(node)? {
+            let list = if view.binding {
+                &mut binding
+            } else {
+                &mut parts
+            };
+            list.push(PoolPart {
+                pool,
+                view,
+                first: 0,
+                first_counter: 0,
+                overdrawn: false,
+                counters_of: None,
+            });
+        }
+        Ok(())
+    });
+    if let Err(text) = found {
+        return Err(Error {
+            kind: ErrorKind::Fatal,
+            text: format!("gather pool information: {text}"),
+        });
+    }
+    parts.append(&mut binding);
+    Ok(parts)
+}
+
 impl<'a, O: Observer> Attempt<'a, O> {
-    /// Looks up the pools of the node.
+    /// Starts an attempt on the pools that [`pools_of`] found.
     pub(crate) fn new(
         cluster: &'a Cluster,
         node: &'a Node,
         claims: &'a Claims,
         policy: Policy,
+        mut parts: Vec<PoolPart<'a>>,
         scratch: &'a mut Scratch,
         observer: &'a mut O,
-    ) -> Result<Self, Error> {
-        let mut parts = Vec::with_capacity(4);
-        let mut binding = Vec::new();
-        let found: Result<(), String> = cluster.each_pool(node, |pool| {
-            if let Some(view) = pool.info.view(node)? {
-                let list = if view.binding {
-                    &mut binding
-                } else {
-                    &mut parts
-                };
-                list.push(PoolPart {
-                    pool,
-                    view,
-                    first: 0,
-                    first_counter: 0,
-                    overdrawn: false,
-                    counters_of: None,
-                });
-            }
-            Ok(())
-        });
-        if let Err(text) = found {
-            return Err(Error {
-                kind: ErrorKind::Fatal,
-                text: format!("gather pool information: {text}"),
-            });
-        }
-        parts.append(&mut binding);
+    ) -> Self {
         scratch.counters.clear();
         for part in &mut parts {
             if part.view.state == ViewState::Usable {
@@ -166,7 +179,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                     .collect()
             })
             .collect();
-        Ok(Self {
+        Self {
             features: *cluster.features(),
             node,
             claims,
@@ -175,7 +188,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
             scratch,
             constraints,
             observer,
-        })
+        }
     }
 
     /// The checks that come before the search, and the lists for requests that want all devices.

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
-use smol_str::SmolStr;
+use smol_str::{SmolStr, format_smolstr};
 
 use crate::amount::{self, Amount};
 
 /// A capacity of a device with the policy for requests.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Capacity {
     pub(crate) name: SmolStr,
     pub(crate) value: Quantity,
@@ -15,7 +15,7 @@ pub(crate) struct Capacity {
 }
 
 /// An amount together with the text that results show for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Quantity {
     pub(crate) amount: Amount,
     pub(crate) text: SmolStr,
@@ -23,9 +23,15 @@ pub(crate) struct Quantity {
 
 impl Quantity {
     pub(crate) fn new(quantity: &ApiQuantity) -> Self {
-        Self {
-            amount: Amount::parse(quantity),
-            text: amount::canonical(quantity).into(),
+        match quantity.0.parse::<allot_apimachinery::Quantity>() {
+            Ok(parsed) => Self {
+                amount: Amount::of(&parsed),
+                text: format_smolstr!("{parsed}"),
+            },
+            Err(_) => Self {
+                amount: Amount::ZERO,
+                text: (&quantity.0).into(),
+            },
         }
     }
 }
@@ -55,14 +61,14 @@ impl Consumed<'_> {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Policy {
     default: Option<Quantity>,
     valid_values: Option<Box<[Quantity]>>,
     range: Option<Range>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Range {
     min: Quantity,
     max: Option<Amount>,

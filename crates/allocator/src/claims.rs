@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::{SmolStr, format_smolstr};
 
 use crate::capacity::Quantity;
 use crate::features::Features;
+use crate::print::{self, Wide};
 use crate::selector::{Selector, SelectorCache};
 
 /// Most devices that one claim can get.
@@ -49,10 +51,16 @@ impl Classes for Vec<api::DeviceClass> {
 /// Preparing never fails: what is wrong with a claim comes out when it is allocated, in the same order in which Kubernetes finds it.
 #[derive(Debug, Clone)]
 pub struct Claims {
+    /// Tells sets of claims apart for the whole life of the process.
+    pub(crate) id: u64,
+    /// The attributes that selectors and constraints read, sorted; `None` = any.
+    pub(crate) attributes: Option<Box<[Wide]>>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) alternatives: Vec<Alternative>,
     /// Some request wants all devices, so that checking needs a node.
     pub(crate) any_all: bool,
+    /// Some class has configuration for its devices.
+    pub(crate) any_class_config: bool,
     /// The first error that has nothing to do with nodes; only when `any_all` is not set.
     pub(crate) error: Option<String>,
 }
@@ -138,10 +146,14 @@ impl Claims {
         classes: &(impl Classes + ?Sized),
         claims: impl IntoIterator<Item = &'a api::ResourceClaim>,
     ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut prepared = Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            attributes: None,
             claims: Vec::new(),
             alternatives: Vec::new(),
             any_all: false,
+            any_class_config: false,
             error: None,
         };
         let mut builder = Builder {
@@ -157,10 +169,37 @@ impl Claims {
             .alternatives
             .iter()
             .any(|a| a.mode == Mode::All && a.error.is_none());
+        prepared.any_class_config = prepared
+            .alternatives
+            .iter()
+            .any(|a| !a.class.config.is_empty());
+        prepared.attributes = prepared.read_attributes();
         if !prepared.any_all {
             prepared.error = prepared.check(&|_| 0);
         }
         prepared
+    }
+
+    fn read_attributes(&self) -> Option<Box<[Wide]>> {
+        let mut names = Vec::new();
+        for alternative in &self.alternatives {
+            for selector in alternative
+                .class
+                .selectors
+                .iter()
+                .chain(&alternative.selectors)
+            {
+                let read = selector.attributes()?;
+                names.extend(read.iter().map(|(domain, id)| print::name(domain, id)));
+            }
+        }
+        for constraint in self.claims.iter().flat_map(|claim| &claim.constraints) {
+            let (domain, id) = constraint.attribute.split_once('/')?;
+            names.push(print::name(domain, id));
+        }
+        names.sort_unstable();
+        names.dedup();
+        Some(names.into())
     }
 
     /// The number of claims.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_cel::device::Layouts;
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::SmolStr;
 
@@ -14,7 +15,7 @@ use crate::taint::TaintRule;
 
 mod paged;
 
-use paged::{Paged, Sharded};
+use paged::{Few, Paged, Sharded};
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.
 ///
@@ -23,11 +24,13 @@ use paged::{Paged, Sharded};
 #[derive(Debug, Clone)]
 pub struct Cluster {
     features: Features,
+    /// Names that devices have in common.
+    layouts: Layouts,
     pools: Paged<Pool>,
     /// By driver and pool name.
     ids: Sharded<(SmolStr, SmolStr), u32>,
     /// Pools with slices that are local to a node, sorted by driver and name.
-    local: Sharded<SmolStr, Arc<[u32]>>,
+    local: Sharded<SmolStr, Few>,
     /// Pools that every node has to look at, sorted by driver and name.
     global: Arc<Vec<u32>>,
     /// The pool of each slice.
@@ -112,6 +115,7 @@ impl Cluster {
     pub fn new(features: Features) -> Self {
         Self {
             features,
+            layouts: Layouts::new(),
             pools: Paged::default(),
             ids: Sharded::default(),
             local: Sharded::default(),
@@ -135,7 +139,7 @@ impl Cluster {
 
     /// As [`Cluster::apply`] for sources in which slice names are not unique: the slice is known under `key`.
     pub fn apply_as(&mut self, key: &str, slice: &api::ResourceSlice) {
-        let slice = Arc::new(Slice::new(&self.features, slice));
+        let slice = Arc::new(Slice::new(&self.features, &self.layouts, slice));
         let id = self.pool_id(&slice.driver, &slice.pool);
         let mut arrival = self.arrivals;
         if let Some(&old) = self.slices.get(key) {
@@ -306,18 +310,21 @@ impl Cluster {
         let info = Arc::new(PoolInfo::new(&old.driver, &old.name, members, &self.rules));
         for node in old.nodes().filter(|n| !info.is_local_to(n)) {
             let rest: Vec<u32> = self.local.get(node).map_or_else(Vec::new, |l| {
-                l.iter().copied().filter(|p| *p != id).collect()
+                l.as_slice().iter().copied().filter(|p| *p != id).collect()
             });
             if rest.is_empty() {
                 self.local.remove(node);
             } else {
-                self.local.insert(node.clone(), rest.into());
+                self.local.insert(node.clone(), Few::new(rest));
             }
         }
         for node in info.nodes().filter(|n| !old.is_local_to(n)) {
-            let mut list = self.local.get(node).map_or_else(Vec::new, |l| l.to_vec());
+            let mut list = self
+                .local
+                .get(node)
+                .map_or_else(Vec::new, |l| l.as_slice().to_vec());
             self.insert_sorted(&mut list, id);
-            self.local.insert(node.clone(), list.into());
+            self.local.insert(node.clone(), Few::new(list));
         }
         if old.is_global() != info.is_global() {
             let mut list = self.global.to_vec();
@@ -349,7 +356,7 @@ impl Cluster {
         node: &Node,
         mut visit: impl FnMut(&'a Pool) -> Result<(), E>,
     ) -> Result<(), E> {
-        let local: &[u32] = self.local.get(node.name()).map_or(&[], |l| l);
+        let local: &[u32] = self.local.get(node.name()).map_or(&[], Few::as_slice);
         let (mut a, mut b) = (local.iter().peekable(), self.global.iter().peekable());
         loop {
             let id = match (a.peek(), b.peek()) {

@@ -1,7 +1,9 @@
 //! A device as the allocator sees it: converted once when its slice arrives.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use allot_cel::device::Layouts;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::SmolStr;
@@ -148,7 +150,7 @@ impl Attribute {
 }
 
 /// What a device takes from one shared counter.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Consumption {
     pub(crate) set: SmolStr,
     pub(crate) counter: SmolStr,
@@ -160,7 +162,10 @@ pub(crate) struct Consumption {
 pub(crate) struct Device {
     pub(crate) name: SmolStr,
     pub(crate) cel: selector::Device,
-    attributes: Box<[(SmolStr, Attribute)]>,
+    /// Names of the attributes as written, shared by the devices of a slice that have the same.
+    names: Arc<[SmolStr]>,
+    /// Their values.
+    attributes: Box<[Attribute]>,
     pub(crate) capacity: Box<[Capacity]>,
     /// The counter sets that it takes from, even if it takes nothing.
     pub(crate) counter_sets: Box<[SmolStr]>,
@@ -177,8 +182,17 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    pub(crate) fn new(features: &Features, driver: &str, device: &api::Device) -> Self {
-        let attributes = device.attributes.iter().flatten();
+    /// Converts a device. `before` is the one before it in the slice.
+    pub(crate) fn new(
+        features: &Features,
+        layouts: &Layouts,
+        driver: &str,
+        device: &api::Device,
+        before: Option<&Self>,
+    ) -> Self {
+        let attributes = || device.attributes.iter().flatten();
+        let same = |names: &&Arc<[SmolStr]>| attributes().map(|(name, _)| name).eq(names.iter());
+        let names = before.map(|before| &before.names).filter(same).cloned();
         let capacity = device.capacity.iter().flatten();
         let sets = device.consumes_counters.iter().flatten();
         let consumes = device.consumes_counters.iter().flatten().flat_map(|set| {
@@ -190,10 +204,10 @@ impl Device {
         });
         Self {
             name: SmolStr::new(&device.name),
-            cel: selector::Device::new(driver, device),
-            attributes: attributes
-                .map(|(name, a)| (SmolStr::new(name), Attribute::new(a)))
-                .collect(),
+            cel: selector::Device::new(layouts, driver, device),
+            names: names
+                .unwrap_or_else(|| attributes().map(|(name, _)| SmolStr::new(name)).collect()),
+            attributes: attributes().map(|(_, a)| Attribute::new(a)).collect(),
             capacity: capacity.map(|(name, c)| Capacity::new(name, c)).collect(),
             counter_sets: sets.map(|set| SmolStr::new(&set.counter_set)).collect(),
             consumes: consumes.collect(),
@@ -218,6 +232,13 @@ impl Device {
         }
     }
 
+    /// Adds all that the search looks at, except attributes.
+    pub(crate) fn hash_rest(&self, hasher: &mut impl Hasher) {
+        let binding = self.binding_conditions.as_ref().map(|c| c.is_empty());
+        (&self.capacity, &self.counter_sets, &self.consumes).hash(hasher);
+        (&self.taints, self.shareable, binding).hash(hasher);
+    }
+
     pub(crate) fn consumes_counters(&self) -> bool {
         !self.counter_sets.is_empty()
     }
@@ -225,10 +246,8 @@ impl Device {
     /// The attribute with a fully qualified name: as written, or without the domain when that is the driver's name.
     pub(crate) fn attribute(&self, driver: &str, name: &str) -> Option<&Attribute> {
         let find = |name: &str| {
-            self.attributes
-                .iter()
-                .find(|(n, _)| n == name)
-                .map(|(_, a)| a)
+            let place = self.names.iter().position(|known| known == name)?;
+            Some(&self.attributes[place])
         };
         find(name).or_else(|| match name.split_once('/') {
             Some((domain, id)) if domain == driver => find(id),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::allocator::{Allocator, Limits, Outcome, Policy};
-use crate::attempt::{Attempt, Scratch};
+use crate::attempt::{Attempt, Scratch, pools_of};
 use crate::claims::{Alternative, Claims, ConstraintKind, Mode};
 use crate::cluster::Cluster;
 use crate::node::Node;
@@ -110,15 +110,17 @@ impl Allocator {
         };
         let mut scratch = Scratch::default();
         let mut nothing = ();
-        let attempt = Attempt::new(
-            cluster,
-            node,
-            claims,
-            Policy::FirstFit,
-            &mut scratch,
-            &mut nothing,
-        );
-        if let Ok(mut attempt) = attempt {
+        if let Ok(parts) = pools_of(cluster, node) {
+            let policy = Policy::FirstFit;
+            let mut attempt = Attempt::new(
+                cluster,
+                node,
+                claims,
+                policy,
+                parts,
+                &mut scratch,
+                &mut nothing,
+            );
             explanation.unusable_pools = unusable(&attempt);
             let cache = SelectorCache::new();
             for id in 0..claims.alternatives.len() as u32 {

@@ -12,20 +12,22 @@
 //!
 //! ```
 //! use allot_allocator::{Allocator, Claims, Cluster, Features, Limits, Node, Outcome, SelectorCache};
-//! use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-//! # fn run(slices: Vec<ResourceSlice>, classes: Vec<DeviceClass>, claim: ResourceClaim) {
-//! let features = Features::default();
-//! let mut cluster = Cluster::new(features);
-//! for slice in &slices {
-//!     cluster.apply(slice);
-//! }
-//! let claims = Claims::prepare(&features, &SelectorCache::new(), &classes, [&claim]);
+//! use serde_json::{from_value, json};
+//!
+//! let mut cluster = Cluster::new(Features::default());
+//! cluster.apply(&from_value(json!({"metadata": {"name": "s"}, "spec": {
+//!     "driver": "gpu.example.com", "nodeName": "worker-1", "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+//!     "pool": {"name": "worker-1", "generation": 1, "resourceSliceCount": 1}}}))?);
+//! let class = from_value(json!({"metadata": {"name": "gpu"}, "spec": {}}))?;
+//! let claim = from_value(json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [
+//!     {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}}]}}}))?;
+//! let claims = Claims::prepare(cluster.features(), &SelectorCache::new(), &vec![class], [&claim]);
 //! let node = Node::new("worker-1", [("zone", "a")]);
-//! if let Outcome::Allocated(found) = Allocator::new().allocate(&cluster, &node, &claims, &Limits::default()) {
-//!     let results = found.results(&claims, &mut || "c0ffee00-0000-4000-8000-000000000000".into());
+//! match Allocator::new().allocate(&cluster, &node, &claims, &Limits::default()) {
+//!     Outcome::Allocated(found) => assert_eq!(found.devices(&claims).map(|d| d.device).collect::<Vec<_>>(), ["gpu-0", "gpu-1"]),
+//!     other => panic!("{other:?}"),
 //! }
-//! # }
-//! # run(vec![], vec![], ResourceClaim::default());
+//! # Ok::<(), serde_json::Error>(())
 //! ```
 
 #![forbid(unsafe_code)]
@@ -40,9 +42,11 @@ mod cluster;
 mod device;
 pub mod explain;
 mod features;
+mod memo;
 mod node;
 mod observer;
 mod pool;
+mod print;
 pub mod problem;
 mod search;
 mod selector;

@@ -8,6 +8,7 @@ use smol_str::SmolStr;
 use crate::amount::Amount;
 use crate::device::{Device, Scope};
 use crate::node::Node;
+use crate::print::Print;
 use crate::slice::Slice;
 use crate::taint::{Taint, TaintRule};
 
@@ -48,6 +49,10 @@ pub(crate) struct PoolInfo {
     outside: Option<View>,
     /// Taints from rules, by slot.
     extra_taints: FxHashMap<u32, Vec<Taint>>,
+    /// What makes it equal to other pools, if it is simple enough.
+    print: Option<Print>,
+    /// Some devices say themselves on which nodes they are.
+    per_device: bool,
 }
 
 /// A slice of the pool.
@@ -158,11 +163,19 @@ impl PoolInfo {
             inside: None,
             outside: None,
             extra_taints: FxHashMap::default(),
+            print: None,
+            per_device: false,
         };
         info.number();
         info.index();
         info.apply_rules(rules);
         info.find_views();
+        info.per_device = info.members.iter().any(|m| m.slice.per_device);
+        if let [only] = &info.members[..]
+            && info.extra_taints.is_empty()
+        {
+            info.print = Some(only.slice.print.clone());
+        }
         info
     }
 
@@ -422,6 +435,16 @@ impl PoolInfo {
             view.binding = false;
         }
         Some(view)
+    }
+
+    /// What makes the pool equal to others; `None` when that is not known.
+    pub(crate) fn print(&self) -> Option<&Print> {
+        self.print.as_ref()
+    }
+
+    /// Whether some devices say themselves on which nodes they are.
+    pub(crate) fn is_per_device(&self) -> bool {
+        self.per_device
     }
 
     /// Nodes that some slice is local to.

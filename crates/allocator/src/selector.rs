@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use allot_apimachinery::quantity::Quantity;
-use allot_cel::device::{self, Attribute, MAX_COST, Options};
+use allot_cel::device::{self, Attribute, Layouts, MAX_COST, Options};
 use k8s_openapi::api::resource::v1 as api;
 use rustc_hash::FxHashMap;
 
@@ -24,6 +24,14 @@ impl Selector {
                 .matches(&device.0)
                 .map_err(|error| format!("CEL runtime error: {error}")),
             Err(error) => Err(format!("CEL compile error: {error}")),
+        }
+    }
+
+    /// The attributes that the result can depend on, as (domain, identifier); `None` = any.
+    pub(crate) fn attributes(&self) -> Option<Vec<(&str, &str)>> {
+        match &self.compiled {
+            Ok(selector) => selector.attributes(),
+            Err(_) => Some(Vec::new()),
         }
     }
 }
@@ -80,7 +88,7 @@ impl SelectorCache {
 pub(crate) struct Device(device::Device);
 
 impl Device {
-    pub(crate) fn new(driver: &str, source: &api::Device) -> Self {
+    pub(crate) fn new(layouts: &Layouts, driver: &str, source: &api::Device) -> Self {
         let mut builder = device::Device::builder(driver)
             .allow_multiple_allocations(source.allow_multiple_allocations);
         for (name, attribute) in source.attributes.iter().flatten() {
@@ -90,7 +98,7 @@ impl Device {
             let value = capacity.value.0.parse::<Quantity>().unwrap_or_default();
             builder = builder.capacity(name, value);
         }
-        Self(builder.build())
+        Self(builder.build_in(layouts))
     }
 }
 

@@ -1,11 +1,13 @@
 //! A ResourceSlice in the form the model keeps.
 
+use allot_cel::device::Layouts;
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::SmolStr;
 
 use crate::amount::Amount;
 use crate::device::{Device, Scope};
 use crate::features::Features;
+use crate::print::Print;
 
 /// A slice, converted once. Never changes afterwards; a changed slice is a new one.
 #[derive(Debug)]
@@ -27,19 +29,39 @@ pub(crate) struct Slice {
     pub(crate) ignored: bool,
     /// Counters are kept, so that devices have to name some that exist.
     pub(crate) counted: bool,
+    /// What makes its devices equal to those of other slices.
+    pub(crate) print: Print,
 }
 
 /// A set of shared counters.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(crate) struct CounterSet {
     pub(crate) name: SmolStr,
     pub(crate) counters: Box<[(SmolStr, Amount)]>,
 }
 
 impl Slice {
-    pub(crate) fn new(features: &Features, slice: &api::ResourceSlice) -> Self {
+    pub(crate) fn new(features: &Features, layouts: &Layouts, slice: &api::ResourceSlice) -> Self {
         let spec = &slice.spec;
         let shared = spec.shared_counters.as_deref().unwrap_or_default();
+        let counter_sets: Box<[CounterSet]> = shared
+            .iter()
+            .map(|set| CounterSet {
+                name: SmolStr::new(&set.name),
+                counters: set
+                    .counters
+                    .iter()
+                    .map(|(name, c)| (SmolStr::new(name), Amount::parse(&c.value)))
+                    .collect(),
+            })
+            .collect();
+        let mut devices: Vec<Device> =
+            Vec::with_capacity(spec.devices.as_ref().map_or(0, Vec::len));
+        for device in spec.devices.iter().flatten() {
+            let before = devices.last();
+            let device = Device::new(features, layouts, &spec.driver, device, before);
+            devices.push(device);
+        }
         Self {
             name: SmolStr::new(slice.metadata.name.as_deref().unwrap_or_default()),
             driver: SmolStr::new(&spec.driver),
@@ -50,23 +72,9 @@ impl Slice {
             per_device: spec.per_device_node_selection == Some(true),
             has_node_name: spec.node_name.is_some(),
             node_selector: spec.node_selector.clone(),
-            devices: spec
-                .devices
-                .iter()
-                .flatten()
-                .map(|d| Device::new(features, &spec.driver, d))
-                .collect(),
-            counter_sets: shared
-                .iter()
-                .map(|set| CounterSet {
-                    name: SmolStr::new(&set.name),
-                    counters: set
-                        .counters
-                        .iter()
-                        .map(|(name, c)| (SmolStr::new(name), Amount::parse(&c.value)))
-                        .collect(),
-                })
-                .collect(),
+            print: Print::new(spec, &devices, &counter_sets),
+            devices: devices.into(),
+            counter_sets,
             counted: features.partitionable_devices,
             ignored: !features.partitionable_devices
                 && (spec.per_device_node_selection.is_some() || !shared.is_empty()),

@@ -4,7 +4,7 @@ use k8s_openapi::api::resource::v1 as api;
 use smol_str::SmolStr;
 
 /// A taint that can keep a device from being allocated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Taint {
     key: SmolStr,
     value: SmolStr,

@@ -109,6 +109,12 @@ impl Selector {
         self.max_cost
     }
 
+    /// The attributes that results can depend on, as (domain, identifier). `None`: any. The driver, the capacities and
+    /// whether a device can be allocated several times may matter besides.
+    pub fn attributes(&self) -> Option<Vec<(&str, &str)>> {
+        self.code.quick.as_ref()?.attributes()
+    }
+
     /// Type of the expression: bool, or dyn or any where it may be an attribute.
     pub fn output(&self) -> &Type {
         &self.output

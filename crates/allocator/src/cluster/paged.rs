@@ -57,6 +57,29 @@ impl<T: Clone> Paged<T> {
     }
 }
 
+/// A list that nearly always has one element.
+#[derive(Debug, Clone)]
+pub(crate) enum Few {
+    One(u32),
+    More(Arc<[u32]>),
+}
+
+impl Few {
+    pub(crate) fn new(list: Vec<u32>) -> Self {
+        match list[..] {
+            [one] => Self::One(one),
+            _ => Self::More(list.into()),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::More(list) => list,
+        }
+    }
+}
+
 /// A hash map. A copy shares all shards; writing copies the one shard that is touched.
 #[derive(Debug)]
 pub(crate) struct Sharded<K, V> {

@@ -13,10 +13,10 @@ use crate::cluster::Holder;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Usage {
     devices: FxHashMap<SmolStr, DeviceUse>,
-    /// A bit per slot: somebody has the device for himself.
-    dedicated: Vec<u64>,
-    /// A bit per slot: somebody shares the device.
-    shared: Vec<u64>,
+    /// The devices that somebody has for himself, by slot.
+    dedicated: Bits,
+    /// The devices that somebody shares.
+    shared: Bits,
     /// What is left of each counter; below zero when drivers or users did what they should not.
     available: Vec<Amount>,
 }
@@ -55,9 +55,8 @@ impl DeviceUse {
 impl Usage {
     /// Adapts to a new description of the pool.
     pub(crate) fn rebuild(&mut self, info: &PoolInfo) {
-        let words = info.slots().div_ceil(64);
-        self.dedicated = vec![0; words];
-        self.shared = vec![0; words];
+        self.dedicated = Bits::new(info.slots());
+        self.shared = Bits::new(info.slots());
         self.available = info.counters().iter().map(|c| c.total).collect();
         let devices = std::mem::take(&mut self.devices);
         for (name, device) in &devices {
@@ -91,8 +90,8 @@ impl Usage {
 
     fn mark(&mut self, info: &PoolInfo, name: &str, device: &DeviceUse) {
         for &slot in info.slots_named(name) {
-            set(&mut self.dedicated, slot, !device.dedicated.is_empty());
-            set(&mut self.shared, slot, !device.shares.is_empty());
+            self.dedicated.set(slot, !device.dedicated.is_empty());
+            self.shared.set(slot, !device.shares.is_empty());
         }
     }
 
@@ -106,11 +105,20 @@ impl Usage {
     }
 
     pub(crate) fn is_dedicated(&self, slot: u32) -> bool {
-        get(&self.dedicated, slot)
+        self.dedicated.get(slot)
+    }
+
+    /// A bit per slot.
+    pub(crate) fn dedicated(&self) -> &[u64] {
+        self.dedicated.words()
     }
 
     pub(crate) fn is_shared(&self, slot: u32) -> bool {
-        get(&self.shared, slot)
+        self.shared.get(slot)
+    }
+
+    pub(crate) fn any_shared(&self) -> bool {
+        self.shared.words().iter().any(|word| *word != 0)
     }
 
     pub(crate) fn device(&self, name: &str) -> Option<&DeviceUse> {
@@ -122,11 +130,44 @@ impl Usage {
     }
 }
 
-fn get(bits: &[u64], slot: u32) -> bool {
-    bits[slot as usize / 64] >> (slot % 64) & 1 == 1
+/// A bit per slot; most pools need one word.
+#[derive(Debug, Clone)]
+enum Bits {
+    One([u64; 1]),
+    More(Vec<u64>),
 }
 
-fn set(bits: &mut [u64], slot: u32, value: bool) {
-    let (word, bit) = (&mut bits[slot as usize / 64], 1 << (slot % 64));
-    if value { *word |= bit } else { *word &= !bit }
+impl Default for Bits {
+    fn default() -> Self {
+        Self::One([0])
+    }
+}
+
+impl Bits {
+    fn new(slots: usize) -> Self {
+        if slots <= 64 {
+            return Self::default();
+        }
+        Self::More(vec![0; slots.div_ceil(64)])
+    }
+
+    fn words(&self) -> &[u64] {
+        match self {
+            Self::One(word) => word,
+            Self::More(words) => words,
+        }
+    }
+
+    fn get(&self, slot: u32) -> bool {
+        self.words()[slot as usize / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn set(&mut self, slot: u32, value: bool) {
+        let words = match self {
+            Self::One(word) => &mut word[..],
+            Self::More(words) => words,
+        };
+        let (word, bit) = (&mut words[slot as usize / 64], 1 << (slot % 64));
+        if value { *word |= bit } else { *word &= !bit }
+    }
 }

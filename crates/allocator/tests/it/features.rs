@@ -4,6 +4,7 @@ mod capacity;
 mod constraints;
 mod counts;
 mod explain;
+mod memory;
 mod partitions;
 mod pools;
 mod results;

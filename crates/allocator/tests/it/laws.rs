@@ -1,7 +1,7 @@
 //! Laws that hold for every problem, on many random ones.
 
 use allot_allocator::problem::Problem;
-use allot_allocator::{Cluster, Holder, Limits, Policy};
+use allot_allocator::{Allocator, Cluster, Holder, Limits, Outcome, Policy, SelectorCache};
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use crate::{checker, generate, make, reference};
@@ -126,6 +126,102 @@ fn a_cluster_kept_by_deltas_is_the_same_as_a_new_one() {
             shown()
         );
     }
+}
+
+/// The problem on several nodes that have nearly the same: other names, and now and then another value or device in use.
+fn on_many_nodes(seed: u64) -> Problem {
+    const NODES: usize = 6;
+    let mut random = generate::Random::new(seed);
+    let mut problem = generate::small(seed);
+    let single = problem.resource_slices.clone();
+    let used = problem.allocated_devices.clone();
+    for number in 2..=NODES {
+        let node = format!("n{number}");
+        for slice in single
+            .iter()
+            .filter(|s| s.spec.node_name.as_deref() == Some("n1"))
+        {
+            let mut copy = slice.clone();
+            copy.metadata.name = copy.metadata.name.map(|name| format!("{name}-{node}"));
+            copy.spec.node_name = Some(node.clone());
+            copy.spec.pool.name += &node;
+            for device in copy.spec.devices.iter_mut().flatten() {
+                device.attributes.get_or_insert_default().insert(
+                    "serial".into(),
+                    make::read(serde_json::json!({
+                        "string": format!("{node}/{}", device.name),
+                    })),
+                );
+                if !random.chance(6) {
+                    continue;
+                }
+                match random.below(4) {
+                    0 => device.attributes = None,
+                    1 => device.capacity = None,
+                    2 => device.consumes_counters = None,
+                    _ => device.attributes.get_or_insert_default().extend([(
+                        "numa".to_owned(),
+                        make::read(serde_json::json!({"int": random.below(3)})),
+                    )]),
+                }
+            }
+            problem.resource_slices.push(copy);
+        }
+        for device in &used {
+            if !random.chance(10) {
+                let mut device = device.clone();
+                device.pool += &node;
+                problem.allocated_devices.push(device);
+            }
+        }
+    }
+    problem.nodes = (1..=NODES)
+        .map(|n| make::read(serde_json::json!({"metadata": {"name": format!("n{n}"), "labels": {"zone": if n % 3 == 0 { "b" } else { "a" }}}})))
+        .collect();
+    problem
+}
+
+#[test]
+fn remembered_answers_are_those_of_a_search() {
+    let mut known = 0;
+    for seed in 0..PROBLEMS / 4 {
+        let problem = on_many_nodes(seed);
+        let (cluster, claims) = (problem.cluster(), problem.claims(&SelectorCache::new()));
+        let mut remembering = Allocator::new();
+        let mut plain = Allocator::new().without_memory();
+        for node in &problem.nodes() {
+            let answer = |allocator: &mut Allocator| {
+                let outcome = allocator.allocate(&cluster, node, &claims, &Limits::default());
+                let found = match outcome {
+                    Outcome::Allocated(found) => {
+                        let results = found.results(&claims, &mut || "share".to_owned());
+                        serde_json::to_string(&results.unwrap()).unwrap()
+                    }
+                    other => format!("{other:?}"),
+                };
+                (found, allocator.steps())
+            };
+            let expected = answer(&mut plain);
+            let shown = || serde_json::to_string(&problem).unwrap();
+            assert_eq!(
+                answer(&mut remembering),
+                expected,
+                "{} {}",
+                node.name(),
+                shown()
+            );
+            assert_eq!(
+                answer(&mut remembering),
+                expected,
+                "{} {}",
+                node.name(),
+                shown()
+            );
+        }
+        known += remembering.remembered();
+    }
+    // Half of the questions are repetitions; errors and shared devices are not remembered.
+    assert!(known > PROBLEMS, "{known}");
 }
 
 #[test]

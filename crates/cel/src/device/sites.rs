@@ -106,6 +106,22 @@ impl Quick {
         Some(Self { tests, sites })
     }
 
+    /// The attributes that the tests read, as (domain, identifier); `None` when they also look at whole domains.
+    pub(super) fn attributes(&self) -> Option<Vec<(&str, &str)>> {
+        let mut names = Vec::new();
+        for site in &self.sites {
+            match site {
+                Site::Attribute(name) => names.push((&*name.domain, &*name.id)),
+                Site::AttributeDomain(_) => return None,
+                Site::Driver
+                | Site::AllowMultipleAllocations
+                | Site::Capacity(_)
+                | Site::CapacityDomain(_) => {}
+            }
+        }
+        Some(names)
+    }
+
     /// Result and cost; `None` when the steps have to be evaluated.
     #[inline]
     pub(super) fn evaluate(&self, device: &Device, limit: u64) -> Option<(bool, u64)> {

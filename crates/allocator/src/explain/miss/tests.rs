@@ -1,6 +1,8 @@
 use k8s_openapi::api::resource::v1 as api;
 use serde_json::json;
 
+use allot_cel::device::Layouts;
+
 use super::*;
 
 fn parts(expression: &str, expected: &[&str]) {
@@ -30,7 +32,7 @@ fn described(expression: &str) -> String {
     .unwrap();
     let features = Features::default();
     let cache = SelectorCache::new();
-    let device = Device::new(&features, "gpu.example.com", &device);
+    let device = Device::new(&features, &Layouts::new(), "gpu.example.com", &device, None);
     let selector = cache.compile(&features, expression);
     describe(&features, &cache, &selector, "gpu.example.com", &device).1
 }

@@ -1,0 +1,128 @@
+//! Answers for nodes that are equal.
+//!
+//! The nodes of a cluster are mostly alike. An allocator remembers the answers for the claims that it was asked for
+//! last, under everything that the search can see of a node: the prints of its pools (of attributes only those that the
+//! claims read), the devices in use and what is left of counters. For the next node with the same key the search is left
+//! out, and the same places in that node's pools are the answer.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::attempt::PoolPart;
+use crate::claims::Claims;
+use crate::features::Features;
+use crate::pool::{PoolInfo, ViewRef, ViewState};
+
+/// So many answers are kept.
+const LIMIT: usize = 4096;
+
+/// A device of an answer, by its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlaceOf {
+    pub(crate) claim: u32,
+    pub(crate) alternative: u32,
+    pub(crate) part: u32,
+    pub(crate) slot: u32,
+    pub(crate) shared: bool,
+}
+
+/// An answer that holds for all nodes with the key.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    /// The devices; `None` when the claims do not fit.
+    pub(crate) picks: Option<Box<[PlaceOf]>>,
+    /// How many decisions the search took.
+    pub(crate) steps: u64,
+}
+
+/// The answers for one set of claims.
+#[derive(Debug, Default)]
+pub(crate) struct Memo {
+    /// Which claims and features they are for.
+    of: Option<(u64, Features)>,
+    key: Vec<u64>,
+    answers: FxHashMap<Box<[u64]>, Answer>,
+    /// Pools that are in keys by their address, which must not get another meaning.
+    held: Vec<Arc<PoolInfo>>,
+}
+
+impl Memo {
+    /// Finds the key of a node. `false` when its answer depends on more than a key can hold.
+    pub(crate) fn enter(
+        &mut self,
+        features: &Features,
+        claims: &Claims,
+        parts: &[PoolPart<'_>],
+    ) -> bool {
+        let of = Some((claims.id, *features));
+        if self.of != of || self.answers.len() >= LIMIT {
+            self.of = of;
+            self.answers.clear();
+            self.held.clear();
+        }
+        self.key.clear();
+        parts.iter().all(|part| self.add(features, claims, part))
+    }
+
+    fn add(&mut self, features: &Features, claims: &Claims, part: &PoolPart<'_>) -> bool {
+        let info = part.info();
+        let ViewRef::Shared(view) = part.view else {
+            return false;
+        };
+        if info.is_per_device() || (features.upstream_errors && info.has_counters()) {
+            return false;
+        }
+        match info.print() {
+            Some(print) => {
+                self.key.push(0);
+                self.key.extend(print.rest);
+                match &claims.attributes {
+                    Some(names) => {
+                        for name in names {
+                            self.key.push(1);
+                            self.key.extend(print.values(*name).flatten());
+                        }
+                    }
+                    None => self.key.extend(print.attributes),
+                }
+            }
+            None => {
+                let address = std::ptr::from_ref(info) as usize as u64;
+                if !self.held.iter().any(|held| std::ptr::eq(&**held, info)) {
+                    self.held.push(Arc::clone(&part.pool.info));
+                }
+                self.key.extend([2, address]);
+            }
+        }
+        let state = match view.state {
+            ViewState::Usable => 3,
+            ViewState::Incomplete => 4,
+            ViewState::Invalid(_) => 5,
+        };
+        // The views of a pool differ in what they show.
+        self.key
+            .extend([state, view.slots.len() as u64, u64::from(view.generation)]);
+        if view.state == ViewState::Usable {
+            let usage = &part.pool.usage;
+            if usage.any_shared() {
+                return false;
+            }
+            self.key.extend_from_slice(usage.dedicated());
+            for amount in usage.available() {
+                self.key.extend(amount.words());
+            }
+        }
+        true
+    }
+
+    /// The answer under the key that was found last.
+    pub(crate) fn get(&self) -> Option<&Answer> {
+        self.answers.get(&*self.key)
+    }
+
+    /// Remembers an answer under the key that was found last.
+    pub(crate) fn insert(&mut self, answer: Answer) {
+        self.answers.insert(self.key.as_slice().into(), answer);
+    }
+}
