@@ -93,6 +93,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// The body starts as protobuf bodies do.
+pub fn is_protobuf(body: &[u8]) -> bool {
+    body.starts_with(MAGIC)
+}
+
 /// The object in a body, with its kind and apiVersion.
 ///
 /// # Errors

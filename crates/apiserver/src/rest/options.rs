@@ -217,16 +217,12 @@ fn from_query(query: &Query) -> Result<Value> {
 }
 
 fn from_body(body: &[u8]) -> Result<Value> {
-    let value: Value = serde_json::from_slice(body).map_err(|error| {
-        let text = if error.is_eof() {
-            "unexpected end of JSON input".to_owned()
-        } else {
-            error.to_string()
-        };
-        ApiError::bad_request(format!(
-            "couldn't get version/kind; json parse error: {text}"
-        ))
-    })?;
+    // Go clients send the options in the encoding of the objects; no JSON text starts like that.
+    let value = if crate::protobuf::is_protobuf(body) {
+        crate::protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))
+    } else {
+        from_json(body)
+    }?;
     let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
     if kind != "DeleteOptions" {
         let version = value["apiVersion"].as_str().unwrap_or_default();
@@ -236,6 +232,19 @@ fn from_body(body: &[u8]) -> Result<Value> {
         )));
     }
     Ok(value)
+}
+
+fn from_json(body: &[u8]) -> Result<Value> {
+    serde_json::from_slice(body).map_err(|error| {
+        let text = if error.is_eof() {
+            "unexpected end of JSON input".to_owned()
+        } else {
+            error.to_string()
+        };
+        ApiError::bad_request(format!(
+            "couldn't get version/kind; json parse error: {text}"
+        ))
+    })
 }
 
 /// A number in a query, with upstream's text if it is none.
