@@ -57,6 +57,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// What this runtime cannot do on this host, for people; empty when all is well.
     fn limitations(&self) -> Vec<String>;
 
+    /// Whether programs of a pod can listen on ports.
+    fn has_network(&self) -> bool {
+        true
+    }
+
     /// Starts a container under an id that was never used. `annotations` are the pod's.
     fn start(
         &self,

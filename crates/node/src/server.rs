@@ -21,7 +21,10 @@ use crate::pods::Node;
 
 mod exec;
 mod logs;
+mod portforward;
 mod query;
+mod spdy;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -124,6 +127,10 @@ async fn route(node: Arc<Node>, request: Request<Incoming>) -> Result<Response<B
         (&Method::GET | &Method::POST, ["attach", namespace, pod, container])
         | (&Method::GET | &Method::POST, ["attach", namespace, pod, _, container]) => {
             exec::attach(&node, namespace, pod, container, &query, request)
+        }
+        (&Method::GET | &Method::POST, ["portForward", namespace, pod])
+        | (&Method::GET | &Method::POST, ["portForward", namespace, pod, _]) => {
+            portforward::serve(&node, namespace, pod, &query, request)
         }
         (&Method::GET, ["pods"]) => Ok(json(pod_list(&node))),
         (&Method::GET, ["stats", "summary"]) => Ok(json(summary(&node))),

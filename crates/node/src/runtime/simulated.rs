@@ -41,6 +41,10 @@ impl Runtime for Simulated {
         "simulated"
     }
 
+    fn has_network(&self) -> bool {
+        false
+    }
+
     fn limitations(&self) -> Vec<String> {
         vec!["containers are simulated: no process runs".into()]
     }

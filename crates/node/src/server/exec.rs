@@ -11,9 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 
-use super::websocket::{self, Socket, channel};
+use super::streams::{self, Client, Wanted, channel};
 use super::{Body, Query, Refusal, logs};
 use crate::pods::{Node, log_path};
 use crate::runtime::Exec;
@@ -36,21 +37,16 @@ pub(super) fn exec(
         ));
     }
     let id = running(node, namespace, pod, container)?;
-    let (stdin, tty) = (query.flag("input"), query.flag("tty"));
+    let wanted = Wanted::parse(query)?;
     let node = Arc::clone(node);
-    websocket::upgrade(request, move |mut socket| async move {
-        // Tells the client that the connection is complete.
-        let _ = socket.send(channel::STDOUT, &[]).await;
-        let status = match node.runtime.exec(&id, args, stdin, tty) {
-            Ok(exec) => run(&mut socket, exec).await,
+    streams::upgrade(request, wanted, move |mut client| async move {
+        let result = match node.runtime.exec(&id, args, wanted.stdin, wanted.tty) {
+            Ok(exec) => run(&mut client, exec).await,
             Err(error) => Some(failure("InternalError", &error.to_string(), Value::Null)),
         };
-        if let Some(status) = status {
-            let _ = socket
-                .send(channel::ERROR, status.to_string().as_bytes())
-                .await;
+        if let Some(result) = result {
+            client.finish(&result).await;
         }
-        socket.close().await;
     })
 }
 
@@ -78,16 +74,14 @@ pub(super) fn attach(
         .unwrap_or_default();
     let path = log_path(&node.config.root_dir, &object, container, state.restarts);
     let exit = state.running().map(|running| running.exit.clone());
-    let wanted: Vec<(u8, &str)> = [
-        (channel::STDOUT, "output", "stdout"),
-        (channel::STDERR, "error", "stderr"),
-    ]
-    .into_iter()
-    .filter(|(_, flag, _)| query.flag(flag))
-    .map(|(channel, _, stream)| (channel, stream))
-    .collect();
-    websocket::upgrade(request, move |mut socket| async move {
-        let streams = wanted.into_iter().map(|(channel, stream)| {
+    let wanted = Wanted::parse(query)?;
+    let outputs = [
+        (channel::STDOUT, wanted.stdout, "stdout"),
+        (channel::STDERR, wanted.stderr, "stderr"),
+    ];
+    let outputs = outputs.into_iter().filter(|(_, wanted, _)| *wanted);
+    streams::upgrade(request, wanted, move |mut client| async move {
+        let streams = outputs.map(|(channel, _, stream)| {
             let query = Query::parse(&format!("follow=1&tailLines=0&stream={stream}"));
             let options = logs::Options::parse(&query, jiff::Timestamp::now()).unwrap_or_default();
             let chunks = logs::read(path.clone(), options, exit.clone());
@@ -101,16 +95,13 @@ pub(super) fn attach(
         loop {
             tokio::select! {
                 chunk = streams.next() => match chunk {
-                    Some((channel, chunk)) => if socket.send(channel, &chunk).await.is_err() { return },
+                    Some((channel, chunk)) => if client.send(channel, &chunk).await.is_err() { return },
                     None => break,
                 },
-                message = socket.receive() => if message.is_none() { return },
+                message = client.receive() => if message.is_none() { return },
             }
         }
-        let _ = socket
-            .send(channel::ERROR, success().to_string().as_bytes())
-            .await;
-        socket.close().await;
+        client.finish(&success()).await;
     })
 }
 
@@ -138,40 +129,54 @@ struct Size {
 
 /// Moves data between the client and the program until the program ends; returns the final status, or nothing if the
 /// client is gone.
-async fn run(socket: &mut Socket, exec: Exec) -> Option<Value> {
+async fn run(client: &mut Client, exec: Exec) -> Option<Value> {
     let Exec {
         mut child,
         terminal,
     } = exec;
     let (sender, mut output) = mpsc::channel::<(u8, Vec<u8>)>(BACKLOG);
-    let (mut stdin, mut readers) = (child.stdin.take(), tokio::task::JoinSet::new());
+    // Input has a task of its own: a program that waits for its output to be read may not read at all.
+    let (typed, input) = mpsc::channel::<Vec<u8>>(BACKLOG);
+    let mut copies = tokio::task::JoinSet::new();
     let mut screen = None;
     match terminal {
         Some(fd) => match Terminal::new(fd) {
             Ok(terminal) => {
                 let terminal = Arc::new(terminal);
                 screen = Some(Arc::clone(&terminal));
-                let sender = sender.clone();
-                readers.spawn(async move { terminal.copy(sender).await });
+                let keyboard = Arc::clone(&terminal);
+                copies.spawn(async move { terminal.copy(sender).await });
+                copies.spawn(async move { keyboard.type_in(input).await });
             }
             Err(error) => return Some(failure("InternalError", &error.to_string(), Value::Null)),
         },
         None => {
             if let Some(out) = child.stdout.take() {
-                readers.spawn(copy(out, channel::STDOUT, sender.clone()));
+                copies.spawn(copy(out, channel::STDOUT, sender.clone()));
             }
             if let Some(err) = child.stderr.take() {
-                readers.spawn(copy(err, channel::STDERR, sender.clone()));
+                copies.spawn(copy(err, channel::STDERR, sender));
+            }
+            if let Some(stdin) = child.stdin.take() {
+                copies.spawn(feed(stdin, input));
             }
         }
     }
-    drop(sender);
+    let mut typed = Some(typed);
+    let mut waiting: Option<Vec<u8>> = None;
     let mut done = None;
     loop {
+        let keyboard = typed.clone();
+        let room = async {
+            match keyboard {
+                Some(keyboard) => keyboard.reserve_owned().await.ok(),
+                None => None,
+            }
+        };
         tokio::select! {
             // All output comes before the status.
             chunk = output.recv() => match chunk {
-                Some((channel, data)) => if socket.send(channel, &data).await.is_err() { return None },
+                Some((channel, data)) => if client.send(channel, &data).await.is_err() { return None },
                 None => break,
             },
             status = child.wait(), if done.is_none() => {
@@ -181,23 +186,22 @@ async fn run(socket: &mut Socket, exec: Exec) -> Option<Value> {
                     while let Ok(Some((channel, data))) =
                         tokio::time::timeout(std::time::Duration::from_millis(50), output.recv()).await
                     {
-                        if socket.send(channel, &data).await.is_err() { return None }
+                        if client.send(channel, &data).await.is_err() { return None }
                     }
                     break;
                 }
             }
-            message = socket.receive() => {
+            permit = room, if waiting.is_some() => {
+                // Without a permit the program does not read any more, which does not end the session.
+                if let (Some(permit), Some(data)) = (permit, waiting.take()) {
+                    permit.send(data);
+                }
+            }
+            message = client.receive(), if waiting.is_none() => {
                 let (channel, data) = message?;
                 match channel {
-                    channel::STDIN => {
-                        if let Some(terminal) = &screen {
-                            let _ = terminal.write(&data).await;
-                        } else if let Some(pipe) = &mut stdin {
-                            // A program that does not read any more does not end the session.
-                            if pipe.write_all(&data).await.is_err() { stdin = None }
-                        }
-                    }
-                    channel::CLOSE if data.first() == Some(&channel::STDIN) => stdin = None,
+                    channel::STDIN => waiting = Some(data),
+                    channel::CLOSE if data.first() == Some(&channel::STDIN) => typed = None,
                     channel::RESIZE => {
                         if let (Some(terminal), Ok(size)) = (&screen, serde_json::from_slice::<Size>(&data)) {
                             terminal.resize(&size);
@@ -237,6 +241,15 @@ fn failure(reason: &str, message: &str, details: Value) -> Value {
         status["details"] = details;
     }
     status
+}
+
+/// Writes what was typed until that ends or nobody reads it.
+async fn feed(mut stdin: ChildStdin, mut input: mpsc::Receiver<Vec<u8>>) {
+    while let Some(data) = input.recv().await {
+        if stdin.write_all(&data).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn copy(mut from: impl AsyncRead + Unpin, channel: u8, sender: mpsc::Sender<(u8, Vec<u8>)>) {
@@ -279,6 +292,14 @@ impl Terminal {
                     }
                 }
                 Err(_) => {}
+            }
+        }
+    }
+
+    async fn type_in(&self, mut input: mpsc::Receiver<Vec<u8>>) {
+        while let Some(data) = input.recv().await {
+            if self.write(&data).await.is_err() {
+                return;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The WebSocket protocols of exec and attach: one byte names the channel, the rest is data.
+//! The WebSocket protocols of exec, attach and port-forward: one byte names the channel, the rest is data.
 
 use base64::Engine;
 use futures::{SinkExt, StreamExt};
@@ -17,46 +17,36 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{Body, Refusal};
 
-/// Channels of the protocol.
-pub(super) mod channel {
-    pub(crate) const STDIN: u8 = 0;
-    pub(crate) const STDOUT: u8 = 1;
-    pub(crate) const STDERR: u8 = 2;
-    pub(crate) const ERROR: u8 = 3;
-    pub(crate) const RESIZE: u8 = 4;
-    /// Since v5: the next byte is the channel that has ended.
-    pub(crate) const CLOSE: u8 = 255;
-}
-
 /// Versions, best first. v4 reports the result as a Status, v5 can end standard input; the base64 form is for browsers.
-const PROTOCOLS: [&str; 3] = [
+pub(super) const CHANNELS: [&str; 3] = [
     "v5.channel.k8s.io",
     "v4.channel.k8s.io",
     "v4.base64.channel.k8s.io",
 ];
 
-/// An upgraded connection.
+/// A WebSocket connection.
+pub(super) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// A connection with channels.
 pub(super) struct Socket {
-    stream: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>,
+    stream: Stream,
     base64: bool,
 }
 
-/// Answers the upgrade and hands the connection to `run` once it is there.
+/// Answers the upgrade with the first of the known protocols that the client offers, and hands it and the connection
+/// to `run`.
 pub(super) fn upgrade<F>(
     request: Request<Incoming>,
-    run: impl FnOnce(Socket) -> F + Send + 'static,
+    known: &[&'static str],
+    run: impl FnOnce(Stream, &'static str) -> F + Send + 'static,
 ) -> Result<Response<Body>, Refusal>
 where
     F: Future<Output = ()> + Send,
 {
     let headers = request.headers();
-    let websocket = headers
-        .get(UPGRADE)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| websocket);
-    let Some(key) = key else {
+    let Some(key) = headers.get(SEC_WEBSOCKET_KEY) else {
         return Err(Refusal::bad_request(
-            "unable to upgrade: this node speaks WebSocket only",
+            "unable to upgrade: the request has no Sec-WebSocket-Key",
         ));
     };
     let offered: Vec<&str> = headers
@@ -65,7 +55,7 @@ where
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(',').map(str::trim))
         .collect();
-    let Some(protocol) = PROTOCOLS.iter().find(|protocol| offered.contains(protocol)) else {
+    let Some(&protocol) = known.iter().find(|protocol| offered.contains(protocol)) else {
         return Err(Refusal::bad_request(format!(
             "unable to upgrade: none of the protocols {offered:?} is supported"
         )));
@@ -79,14 +69,13 @@ where
     out.insert(UPGRADE, HeaderValue::from_static("websocket"));
     out.insert(SEC_WEBSOCKET_ACCEPT, accept);
     out.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
-    let base64 = protocol.contains("base64");
     tokio::spawn(async move {
         match hyper::upgrade::on(request).await {
             Ok(upgraded) => {
                 let stream =
                     WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None)
                         .await;
-                run(Socket { stream, base64 }).await;
+                run(stream, protocol).await;
             }
             Err(error) => tracing::debug!(%error, "upgrade"),
         }
@@ -95,6 +84,12 @@ where
 }
 
 impl Socket {
+    /// A connection that speaks one of [`CHANNELS`].
+    pub(super) fn new(stream: Stream, protocol: &str) -> Self {
+        let base64 = protocol.contains("base64");
+        Self { stream, base64 }
+    }
+
     /// Sends data on a channel.
     pub(super) async fn send(&mut self, channel: u8, data: &[u8]) -> Result<(), ()> {
         let message = if self.base64 {

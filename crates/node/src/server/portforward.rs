@@ -1,0 +1,119 @@
+//! `kubectl port-forward`: connections to ports of a pod.
+//!
+//! Containers of this node share the host's network, so a pod's port is a port of the loopback interface. Clients come
+//! in three forms: SPDY, SPDY inside of a WebSocket (kubectl since 1.31), and WebSocket with two channels per port
+//! (Python's and browsers' clients).
+
+mod channels;
+mod forward;
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{SinkExt, StreamExt, TryStreamExt};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use kube::ResourceExt;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::codec::Framed;
+use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
+
+use super::{Body, Query, Refusal, spdy, streams, websocket};
+use crate::pods::Node;
+
+/// The protocol on the SPDY streams.
+const PROTOCOL: &str = "portforward.k8s.io";
+/// SPDY inside of a WebSocket.
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// The pod whose ports are wanted.
+#[derive(Debug, Clone)]
+struct Target {
+    name: String,
+    uid: String,
+}
+
+impl Target {
+    /// Connects to a port.
+    async fn dial(&self, port: u16) -> Result<TcpStream, String> {
+        let addresses = [
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
+        ];
+        TcpStream::connect(&addresses[..]).await.map_err(|error| {
+            let Self { name, uid } = self;
+            let reason = match error.kind() {
+                std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+                _ => error.to_string(),
+            };
+            format!(
+                "error forwarding port {port} to pod {name}, uid {uid}: failed to connect to localhost:{port}: {reason}"
+            )
+        })
+    }
+}
+
+pub(super) fn serve(
+    node: &Arc<Node>,
+    namespace: &str,
+    pod: &str,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Refusal> {
+    let missing = || Refusal::not_found(format!("pod does not exist: {namespace}/{pod}"));
+    let (object, _) = node.find(namespace, pod).ok_or_else(missing)?;
+    if !node.runtime.has_network() {
+        return Err(Refusal::bad_request(
+            "pods of a simulated node have no network: there is no port to forward",
+        ));
+    }
+    let target = Target {
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+    };
+    if streams::asks_for(request.headers(), spdy::TOKEN) {
+        return spdy::upgrade(request, &[PROTOCOL], move |connection, _| {
+            forward::run(connection, target)
+        });
+    }
+    if !streams::asks_for(request.headers(), "websocket") {
+        return Err(Refusal::bad_request(
+            "unable to upgrade: the request asks for neither WebSocket nor SPDY/3.1",
+        ));
+    }
+    let ports = channels::ports(query).map_err(Refusal::bad_request)?;
+    let known = [TUNNEL, websocket::CHANNELS[1], websocket::CHANNELS[2]];
+    websocket::upgrade(request, &known, move |stream, protocol| async move {
+        if protocol == TUNNEL {
+            forward::run(tunnel(stream), target).await;
+        } else {
+            let socket = websocket::Socket::new(stream, protocol);
+            channels::run(socket, &ports, target).await;
+        }
+    })
+}
+
+/// The bytes inside of binary messages as a connection of their own.
+fn tunnel(
+    stream: websocket::Stream,
+) -> Framed<impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin, spdy::Codec> {
+    let (sink, messages) = stream.split();
+    let bytes = messages
+        .map_err(std::io::Error::other)
+        .try_filter_map(|message| {
+            std::future::ready(Ok(match message {
+                Message::Binary(data) => Some(data),
+                _ => None,
+            }))
+        });
+    let sink = sink
+        .sink_map_err(std::io::Error::other)
+        .with(|data: Bytes| std::future::ready(Ok::<_, std::io::Error>(Message::Binary(data))));
+    let writer = SinkWriter::new(CopyToBytes::new(sink));
+    Framed::new(
+        tokio::io::join(StreamReader::new(Box::pin(bytes)), Box::pin(writer)),
+        spdy::Codec::new(),
+    )
+}

@@ -1,0 +1,88 @@
+//! Forwarding over WebSocket channels: the query names the ports, each has a channel for data and one for what went
+//! wrong, and the first message on both is the port as two bytes, little-endian.
+
+use std::collections::HashMap;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Target;
+use crate::server::Query;
+use crate::server::websocket::Socket;
+
+/// Chunks that wait for the client.
+const OUTGOING: usize = 32;
+
+/// The ports of the query; repeated or joined by commas.
+pub(super) fn ports(query: &Query) -> Result<Vec<u16>, String> {
+    let named = query.all("ports");
+    let ports: Vec<u16> = named
+        .iter()
+        .flat_map(|list| list.split(','))
+        .map(|text| match text.parse() {
+            Ok(port @ 1..) => Ok(port),
+            _ => Err(format!("invalid port {text:?}")),
+        })
+        .collect::<Result<_, _>>()?;
+    // Two channels each, and a channel is a byte.
+    if ports.len() > 120 {
+        return Err("too many ports".into());
+    }
+    Ok(ports)
+}
+
+/// Serves until the client is gone or every connection has ended.
+pub(super) async fn run(mut socket: Socket, ports: &[u16], target: Target) {
+    let (out, mut outgoing) = mpsc::channel::<(u8, Vec<u8>)>(OUTGOING);
+    let mut inputs: HashMap<u8, OwnedWriteHalf> = HashMap::new();
+    let mut readers = JoinSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        // At most 120 ports: both fit.
+        let (data, error) = (index as u8 * 2, index as u8 * 2 + 1);
+        for channel in [data, error] {
+            if socket.send(channel, &port.to_le_bytes()).await.is_err() {
+                return;
+            }
+        }
+        match target.dial(*port).await {
+            Ok(stream) => {
+                let (mut reader, writer) = stream.into_split();
+                inputs.insert(data, writer);
+                let out = out.clone();
+                readers.spawn(async move {
+                    let mut buffer = vec![0; 32 * 1024];
+                    while let Ok(n @ 1..) = reader.read(&mut buffer).await {
+                        if out.send((data, buffer[..n].to_vec())).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            Err(text) => {
+                if socket.send(error, text.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+    drop(out);
+    loop {
+        tokio::select! {
+            chunk = outgoing.recv() => match chunk {
+                Some((channel, data)) => if socket.send(channel, &data).await.is_err() { return },
+                None => break,
+            },
+            message = socket.receive() => {
+                let Some((channel, data)) = message else { return };
+                if let Some(writer) = inputs.get_mut(&channel)
+                    && writer.write_all(&data).await.is_err()
+                {
+                    inputs.remove(&channel);
+                }
+            }
+        }
+    }
+    socket.close().await;
+}

@@ -1,0 +1,162 @@
+//! The connection of a client with a program: standard streams, result and terminal size, over WebSocket or SPDY.
+
+use http::header::UPGRADE;
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use super::query::Query;
+use super::{Body, Refusal, spdy, websocket};
+
+/// Channels of the WebSocket protocols; SPDY streams are translated to them.
+pub(super) mod channel {
+    pub(crate) const STDIN: u8 = 0;
+    pub(crate) const STDOUT: u8 = 1;
+    pub(crate) const STDERR: u8 = 2;
+    pub(crate) const ERROR: u8 = 3;
+    pub(crate) const RESIZE: u8 = 4;
+    /// Since v5: the next byte is the channel that has ended.
+    pub(crate) const CLOSE: u8 = 255;
+}
+
+/// Versions over SPDY, best first: v4 reports the result as a Status, those before it as text; v3 brought terminal
+/// sizes.
+const SPDY: [&str; 4] = [
+    "v4.channel.k8s.io",
+    "v3.channel.k8s.io",
+    "v2.channel.k8s.io",
+    "channel.k8s.io",
+];
+
+/// What the client wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) stdin: bool,
+    pub(super) stdout: bool,
+    pub(super) stderr: bool,
+    pub(super) tty: bool,
+}
+
+impl Wanted {
+    /// Reads the parameters; a terminal has one output only.
+    pub(super) fn parse(query: &Query) -> Result<Self, Refusal> {
+        let tty = query.flag("tty");
+        let wanted = Self {
+            stdin: query.flag("input"),
+            stdout: query.flag("output"),
+            stderr: query.flag("error") && !tty,
+            tty,
+        };
+        if !wanted.stdin && !wanted.stdout && !wanted.stderr {
+            return Err(Refusal::bad_request(
+                "you must specify at least 1 of stdin, stdout, stderr",
+            ));
+        }
+        Ok(wanted)
+    }
+
+    fn channels(self, protocol: &str) -> Vec<u8> {
+        let resize = self.tty && !matches!(protocol, "v2.channel.k8s.io" | "channel.k8s.io");
+        [
+            (channel::ERROR, true),
+            (channel::STDIN, self.stdin),
+            (channel::STDOUT, self.stdout),
+            (channel::STDERR, self.stderr),
+            (channel::RESIZE, resize),
+        ]
+        .into_iter()
+        .filter_map(|(channel, wanted)| wanted.then_some(channel))
+        .collect()
+    }
+}
+
+/// A client that is connected.
+pub(super) enum Client {
+    /// Over WebSocket.
+    Socket(websocket::Socket),
+    /// Over SPDY.
+    Spdy {
+        session: spdy::Session,
+        /// The result is a Status and not a text.
+        status: bool,
+    },
+}
+
+/// Whether the client asks for this protocol after HTTP.
+pub(super) fn asks_for(headers: &HeaderMap, token: &str) -> bool {
+    headers
+        .get(UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// Answers the upgrade, and hands the client to `run` once its streams are there.
+pub(super) fn upgrade<F>(
+    request: Request<Incoming>,
+    wanted: Wanted,
+    run: impl FnOnce(Client) -> F + Send + 'static,
+) -> Result<Response<Body>, Refusal>
+where
+    F: Future<Output = ()> + Send,
+{
+    if asks_for(request.headers(), spdy::TOKEN) {
+        return spdy::upgrade(request, &SPDY, move |connection, protocol| async move {
+            match spdy::Session::accept(connection, &wanted.channels(protocol)).await {
+                Some(session) => {
+                    let status = protocol == "v4.channel.k8s.io";
+                    run(Client::Spdy { session, status }).await;
+                }
+                None => tracing::debug!("the client did not open its streams"),
+            }
+        });
+    }
+    if !asks_for(request.headers(), "websocket") {
+        return Err(Refusal::bad_request(
+            "unable to upgrade: the request asks for neither WebSocket nor SPDY/3.1",
+        ));
+    }
+    websocket::upgrade(
+        request,
+        &websocket::CHANNELS,
+        move |stream, protocol| async move {
+            let mut socket = websocket::Socket::new(stream, protocol);
+            // Tells the client that the connection is complete.
+            let _ = socket.send(channel::STDOUT, &[]).await;
+            run(Client::Socket(socket)).await;
+        },
+    )
+}
+
+impl Client {
+    /// Sends data on a channel; an error says that the client is gone.
+    pub(super) async fn send(&mut self, channel: u8, data: &[u8]) -> Result<(), ()> {
+        match self {
+            Client::Socket(socket) => socket.send(channel, data).await,
+            Client::Spdy { session, .. } => session.send(channel, data).await,
+        }
+    }
+
+    /// The next data and its channel; `None` when the client is gone. Safe to be cancelled.
+    pub(super) async fn receive(&mut self) -> Option<(u8, Vec<u8>)> {
+        match self {
+            Client::Socket(socket) => socket.receive().await,
+            Client::Spdy { session, .. } => session.receive().await,
+        }
+    }
+
+    /// Reports the result and says good-bye.
+    pub(super) async fn finish(mut self, result: &Value) {
+        let text = match &self {
+            Client::Spdy { status: false, .. } => {
+                let failed = result["status"] != "Success";
+                let message = result["message"].as_str().filter(|_| failed);
+                message.unwrap_or_default().to_owned()
+            }
+            _ => result.to_string(),
+        };
+        let _ = self.send(channel::ERROR, text.as_bytes()).await;
+        match self {
+            Client::Socket(socket) => socket.close().await,
+            Client::Spdy { session, .. } => session.close().await,
+        }
+    }
+}
