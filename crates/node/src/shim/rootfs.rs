@@ -3,6 +3,11 @@
 //! The host's root file system is the lower layer of an overlay whose upper layer is in memory: everything can be read
 //! and, inside of the container, written; nothing reaches the host. Other file systems of the host are
 //! visible read-only. `/proc`, `/dev`, `/tmp` and `/dev/shm` are the container's own.
+//!
+//! A user namespace may not use the host's root as a layer: that would uncover what its other file systems are mounted
+//! on. There the root is a [`skeleton`] in memory with the host's directories mounted into it, read-only.
+
+mod skeleton;
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -14,6 +19,7 @@ use rustix::mount::{
 };
 
 use super::spec::{ContainerSpec, Mount};
+use super::sys;
 
 /// Where the host's root file system is while the container's is being set up.
 const OLD: &str = "/.allot-host";
@@ -37,7 +43,13 @@ pub(super) fn enter(spec: &ContainerSpec, directory: &Path) -> Result {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).step(|| "making mounts private".into())?;
     let others = other_mounts()?;
-    let root = overlay(directory)?;
+    let (root, layered) = match overlay(directory) {
+        Ok(root) => (root, true),
+        Err(reason) => match skeleton::root(directory) {
+            Ok(root) => (root, false),
+            Err(other) => return Err(format!("{reason}; {other}")),
+        },
+    };
     let old = root.join(&OLD[1..]);
     fs::create_dir_all(&old).step(|| old.display().to_string())?;
     rustix::process::pivot_root(&root, &old).step(|| "pivot_root".into())?;
@@ -50,6 +62,10 @@ pub(super) fn enter(spec: &ContainerSpec, directory: &Path) -> Result {
     proc_and_sys()?;
     devices(spec)?;
     tmpfs(Path::new("/tmp"), "mode=1777")?;
+    let shared_tmp = Path::new("/var/tmp");
+    if !layered && shared_tmp.is_dir() {
+        tmpfs(shared_tmp, "mode=1777")?;
+    }
     for hidden in spec.hidden.iter().filter(|hidden| hidden.is_dir()) {
         tmpfs(hidden, "mode=0755,size=4k")?;
     }
@@ -59,6 +75,9 @@ pub(super) fn enter(spec: &ContainerSpec, directory: &Path) -> Result {
         read_only,
     } in &spec.mounts
     {
+        if !layered {
+            skeleton::make_room(target)?;
+        }
         bind(&host(source), target, *read_only).map_err(|error| {
             format!(
                 "mount {} on {}: {error}",
@@ -77,13 +96,19 @@ fn host(path: &Path) -> PathBuf {
     Path::new(OLD).join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Mounts the overlay below the container's directory and returns its path.
-fn overlay(directory: &Path) -> Result<PathBuf> {
+/// A directory in memory below the container's own.
+fn layer(directory: &Path) -> Result<PathBuf> {
     let layer = directory.join("layer");
     fs::create_dir_all(&layer).step(|| layer.display().to_string())?;
-    // In memory: the upper layer of an overlay must not be an overlay itself, which the host's root may well be.
     mount("tmpfs", &layer, "tmpfs", MountFlags::empty(), c"mode=0755")
         .step(|| "tmpfs for the container's layer".into())?;
+    Ok(layer)
+}
+
+/// Mounts the overlay below the container's directory and returns its path.
+fn overlay(directory: &Path) -> Result<PathBuf> {
+    // In memory: the upper layer of an overlay must not be an overlay itself, which the host's root may well be.
+    let layer = layer(directory)?;
     let [upper, work, root] = ["upper", "work", "root"].map(|name| layer.join(name));
     for directory in [&upper, &work, &root] {
         fs::create_dir(directory).step(|| directory.display().to_string())?;
@@ -147,26 +172,7 @@ fn bind(source: &Path, onto: &Path, read_only: bool) -> Result {
     target(source, onto)?;
     mount_bind_recursive(source, onto).step(|| "bind".into())?;
     if read_only {
-        // Flags that came with the mount may be locked and have to be given again.
-        let flags = rustix::fs::statvfs(onto)
-            .map(|stat| stat.f_flag)
-            .unwrap_or(rustix::fs::StatVfsMountFlags::empty());
-        let mut keep = MountFlags::BIND | MountFlags::RDONLY;
-        for (has, flag) in [
-            (rustix::fs::StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
-            (rustix::fs::StatVfsMountFlags::NODEV, MountFlags::NODEV),
-            (rustix::fs::StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
-            (
-                rustix::fs::StatVfsMountFlags::RELATIME,
-                MountFlags::RELATIME,
-            ),
-            (rustix::fs::StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
-        ] {
-            if flags.contains(has) {
-                keep |= flag;
-            }
-        }
-        mount_remount(onto, keep, c"").step(|| "read-only".into())?;
+        sys::read_only(onto).step(|| "read-only".into())?;
     }
     Ok(())
 }
@@ -181,7 +187,12 @@ fn tmpfs(target: &Path, options: &str) -> Result {
 
 fn proc_and_sys() -> Result {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", "/proc", "proc", flags, None::<&std::ffi::CStr>).step(|| "proc".into())?;
+    if let Err(error) = mount("proc", "/proc", "proc", flags, None::<&std::ffi::CStr>) {
+        // Where parts of /proc are covered, as in containers, a user namespace may not uncover them with its own; with
+        // the host's a program still finds itself.
+        let proc = host(Path::new("/proc"));
+        mount_bind_recursive(&proc, "/proc").step(|| format!("proc: {error}; bind"))?;
+    }
     let sys = host(Path::new("/sys"));
     mount_bind_recursive(&sys, "/sys").step(|| "sys".into())?;
     // Without a network namespace of our own this may be refused; then it is what the host has.

@@ -116,7 +116,7 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     };
     drop((go, failing, stdio));
     if spec.isolation == Isolation::UserNamespace {
-        map_ids(pid)?;
+        map_ids(pid, spec.user, spec.group)?;
     }
     drop(going);
     let mut problem = String::new();
@@ -141,8 +141,9 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     Ok((Container { pid, log, streams }, state))
 }
 
-/// Maps the agent's user and group to root of the namespace.
-fn map_ids(pid: Pid) -> Result<(), String> {
+/// Maps the agent's user and group to those of the container, root if it names none. Mapping a single id needs no
+/// helper program and no entry in /etc/subuid.
+fn map_ids(pid: Pid, user: Option<u32>, group: Option<u32>) -> Result<(), String> {
     let pid = pid.as_raw_nonzero();
     let put = |file: &str, text: &str| {
         std::fs::write(format!("/proc/{pid}/{file}"), text)
@@ -151,11 +152,19 @@ fn map_ids(pid: Pid) -> Result<(), String> {
     put("setgroups", "deny")?;
     put(
         "uid_map",
-        &format!("0 {} 1\n", rustix::process::geteuid().as_raw()),
+        &format!(
+            "{} {} 1\n",
+            user.unwrap_or(0),
+            rustix::process::geteuid().as_raw()
+        ),
     )?;
     put(
         "gid_map",
-        &format!("0 {} 1\n", rustix::process::getegid().as_raw()),
+        &format!(
+            "{} {} 1\n",
+            group.unwrap_or(0),
+            rustix::process::getegid().as_raw()
+        ),
     )
 }
 
@@ -325,7 +334,7 @@ fn attempt(directory: &Path, isolation: Isolation) -> Result<(), String> {
     };
     drop((go, failing));
     let mapped = if isolation == Isolation::UserNamespace {
-        map_ids(pid)
+        map_ids(pid, None, None)
     } else {
         Ok(())
     };

@@ -109,3 +109,30 @@ pub(super) fn die_with_parent() {
     // Only fails for an invalid signal.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
 }
+
+/// Makes a mount and everything mounted below it read-only, whatever flags it came with.
+pub(super) fn read_only(path: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the path is a C string and the attributes are a struct of the size given; both outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attributes,
+            std::mem::size_of_val(&attributes),
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
