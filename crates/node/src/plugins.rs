@@ -358,7 +358,8 @@ fn choose(info: &PluginInfo, endpoint: &Path, classic: bool) -> Result<Service, 
     })
 }
 
-/// Knows whether the plugin's process is there by a connection that says nothing: it breaks when the process ends.
+/// Knows whether the plugin's process is there by a connection without requests: it breaks when the process ends. The
+/// protocol's greeting is exchanged, because a gRPC server in Go does not stop before every connection has done that.
 async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
     let set = |connected: bool| {
         if plugin.connected.swap(connected, Ordering::Relaxed) != connected {
@@ -372,11 +373,11 @@ async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
     };
     let watch = async {
         loop {
-            match tokio::net::UnixStream::connect(&plugin.endpoint).await {
-                Ok(mut stream) => {
+            match greet(&plugin.endpoint).await {
+                Ok((idle, connection)) => {
                     set(true);
-                    let mut sink = tokio::io::sink();
-                    let _ = tokio::io::copy(&mut stream, &mut sink).await;
+                    let _ = connection.await;
+                    drop(idle);
                 }
                 Err(_) => {
                     set(false);
@@ -389,4 +390,17 @@ async fn monitor(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
         () = watch => {}
         () = plugin.gone.cancelled() => {}
     }
+}
+
+type Idle = hyper::client::conn::http2::SendRequest<String>;
+
+/// Opens a connection for no requests; the future ends when the connection does.
+async fn greet(
+    socket: &Path,
+) -> Result<(Idle, impl Future<Output = hyper::Result<()>>), Box<dyn std::error::Error + Send + Sync>>
+{
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let stream = tokio::net::UnixStream::connect(socket).await?;
+    let io = TokioIo::new(stream);
+    Ok(hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?)
 }

@@ -84,6 +84,9 @@ pub trait Runtime: Send + Sync + 'static {
     /// # Errors
     /// The container is gone, or this runtime has no processes.
     fn exec(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec>;
+
+    /// Connects to the streams of a running container, in frames: the channel as one byte, the length as four, data.
+    fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>>;
 }
 
 /// A shared runtime.

@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::error::Error;
 use crate::pods::Node;
 
+mod attach;
 mod exec;
 mod logs;
 mod portforward;
@@ -126,7 +127,7 @@ async fn route(node: Arc<Node>, request: Request<Incoming>) -> Result<Response<B
         }
         (&Method::GET | &Method::POST, ["attach", namespace, pod, container])
         | (&Method::GET | &Method::POST, ["attach", namespace, pod, _, container]) => {
-            exec::attach(&node, namespace, pod, container, &query, request)
+            attach::serve(&node, namespace, pod, container, &query, request)
         }
         (&Method::GET | &Method::POST, ["portForward", namespace, pod])
         | (&Method::GET | &Method::POST, ["portForward", namespace, pod, _]) => {

@@ -18,6 +18,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+mod attach;
 mod exec;
 mod init;
 mod log;

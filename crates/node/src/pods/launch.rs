@@ -106,6 +106,7 @@ pub(super) async fn container_spec(
         .concat(),
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
         user,
         group,
         groups,

@@ -302,6 +302,18 @@ impl Runtime for Process {
         }
     }
 
+    fn attach(&self, id: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>> {
+        use std::os::fd::AsRawFd;
+        let directory = self.directory.join(id);
+        async move {
+            // By its directory: the path may be longer than the path of a socket can be.
+            let directory = std::fs::File::open(directory)?;
+            let path = format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), spec::ATTACH);
+            tokio::net::UnixStream::connect(path).await
+        }
+        .boxed()
+    }
+
     fn exec(&self, id: &str, args: Vec<String>, stdin: bool, tty: bool) -> std::io::Result<Exec> {
         let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "container not running");
         let container = self.containers.lock().get(id).cloned().ok_or_else(gone)?;

@@ -93,6 +93,12 @@ impl Runtime for Simulated {
         self.containers.lock().remove(id);
     }
 
+    fn attach(&self, _: &str) -> BoxFuture<'static, std::io::Result<tokio::net::UnixStream>> {
+        let text = "simulated containers have no processes";
+        let error = std::io::Error::new(std::io::ErrorKind::Unsupported, text);
+        std::future::ready(Err(error)).boxed()
+    }
+
     fn exec(&self, _: &str, _: Vec<String>, _: bool, _: bool) -> std::io::Result<Exec> {
         Err(std::io::Error::new(
             std::io::ErrorKind::Unsupported,

@@ -1,9 +1,8 @@
-//! `kubectl exec` and `kubectl attach`.
+//! `kubectl exec`.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use futures::StreamExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use rustix::termios::Winsize;
@@ -12,15 +11,21 @@ use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::ChildStdin;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
-use super::streams::{self, Client, Wanted, channel};
-use super::{Body, Query, Refusal, logs};
-use crate::pods::{Node, log_path};
+use super::streams::{self, Client, Message, Wanted, channel};
+use super::{Body, Query, Refusal};
+use crate::pods::Node;
 use crate::runtime::Exec;
 
 /// Output that waits for the client; the program waits too when it is full.
-const BACKLOG: usize = 16;
+pub(super) const BACKLOG: usize = 16;
+/// How long a terminal must be silent after its program has ended.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// How a program ended.
+type End = Option<Result<std::process::ExitStatus, String>>;
 
 pub(super) fn exec(
     node: &Arc<Node>,
@@ -50,63 +55,13 @@ pub(super) fn exec(
     })
 }
 
-/// Shows the output from now on. Input is not passed on: containers of this node read from `/dev/null`.
-pub(super) fn attach(
-    node: &Arc<Node>,
+/// The id of a running container.
+pub(super) fn running(
+    node: &Node,
     namespace: &str,
     pod: &str,
     container: &str,
-    query: &Query,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, Refusal> {
-    running(node, namespace, pod, container)?;
-    let missing = || {
-        Refusal::not_found(format!(
-            "pod \"{pod}\" not found in namespace \"{namespace}\""
-        ))
-    };
-    let (object, entry) = node.find(namespace, pod).ok_or_else(missing)?;
-    let state = entry
-        .containers
-        .lock()
-        .get(container)
-        .cloned()
-        .unwrap_or_default();
-    let path = log_path(&node.config.root_dir, &object, container, state.restarts);
-    let exit = state.running().map(|running| running.exit.clone());
-    let wanted = Wanted::parse(query)?;
-    let outputs = [
-        (channel::STDOUT, wanted.stdout, "stdout"),
-        (channel::STDERR, wanted.stderr, "stderr"),
-    ];
-    let outputs = outputs.into_iter().filter(|(_, wanted, _)| *wanted);
-    streams::upgrade(request, wanted, move |mut client| async move {
-        let streams = outputs.map(|(channel, _, stream)| {
-            let query = Query::parse(&format!("follow=1&tailLines=0&stream={stream}"));
-            let options = logs::Options::parse(&query, jiff::Timestamp::now()).unwrap_or_default();
-            let chunks = logs::read(path.clone(), options, exit.clone());
-            Box::pin(
-                chunks
-                    .filter_map(|chunk| std::future::ready(chunk.ok()))
-                    .map(move |chunk| (channel, chunk)),
-            )
-        });
-        let mut streams = futures::stream::select_all(streams);
-        loop {
-            tokio::select! {
-                chunk = streams.next() => match chunk {
-                    Some((channel, chunk)) => if client.send(channel, &chunk).await.is_err() { return },
-                    None => break,
-                },
-                message = client.receive() => if message.is_none() { return },
-            }
-        }
-        client.finish(&success()).await;
-    })
-}
-
-/// The id of a running container.
-fn running(node: &Node, namespace: &str, pod: &str, container: &str) -> Result<String, Refusal> {
+) -> Result<String, Refusal> {
     let missing = || {
         Refusal::not_found(format!(
             "pod \"{pod}\" not found in namespace \"{namespace}\""
@@ -134,87 +89,43 @@ async fn run(client: &mut Client, exec: Exec) -> Option<Value> {
         mut child,
         terminal,
     } = exec;
-    let (sender, mut output) = mpsc::channel::<(u8, Vec<u8>)>(BACKLOG);
-    // Input has a task of its own: a program that waits for its output to be read may not read at all.
-    let (typed, input) = mpsc::channel::<Vec<u8>>(BACKLOG);
-    let mut copies = tokio::task::JoinSet::new();
-    let mut screen = None;
+    let (sender, output) = mpsc::channel::<Message>(BACKLOG);
+    let (typed, input) = mpsc::channel::<Message>(BACKLOG);
+    // Dropped with the session: the helper and with it the program end when the client goes.
+    let mut copies = JoinSet::new();
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (ended, mut end) = watch::channel(None);
+    copies.spawn(async move {
+        let status = child.wait().await;
+        ended.send_replace(Some(status.map_err(|error| error.to_string())));
+    });
     match terminal {
         Some(fd) => match Terminal::new(fd) {
             Ok(terminal) => {
                 let terminal = Arc::new(terminal);
-                screen = Some(Arc::clone(&terminal));
                 let keyboard = Arc::clone(&terminal);
-                copies.spawn(async move { terminal.copy(sender).await });
+                let end = end.clone();
+                copies.spawn(async move { terminal.copy(sender, end).await });
                 copies.spawn(async move { keyboard.type_in(input).await });
             }
             Err(error) => return Some(failure("InternalError", &error.to_string(), Value::Null)),
         },
         None => {
-            if let Some(out) = child.stdout.take() {
+            if let Some(out) = stdout {
                 copies.spawn(copy(out, channel::STDOUT, sender.clone()));
             }
-            if let Some(err) = child.stderr.take() {
+            if let Some(err) = stderr {
                 copies.spawn(copy(err, channel::STDERR, sender));
             }
-            if let Some(stdin) = child.stdin.take() {
-                copies.spawn(feed(stdin, input));
-            }
+            copies.spawn(feed(stdin, input));
         }
     }
-    let mut typed = Some(typed);
-    let mut waiting: Option<Vec<u8>> = None;
-    let mut done = None;
-    loop {
-        let keyboard = typed.clone();
-        let room = async {
-            match keyboard {
-                Some(keyboard) => keyboard.reserve_owned().await.ok(),
-                None => None,
-            }
-        };
-        tokio::select! {
-            // All output comes before the status.
-            chunk = output.recv() => match chunk {
-                Some((channel, data)) => if client.send(channel, &data).await.is_err() { return None },
-                None => break,
-            },
-            status = child.wait(), if done.is_none() => {
-                done = Some(status);
-                // A terminal stays open on our side; its output has been read when nothing comes any more.
-                if screen.is_some() {
-                    while let Ok(Some((channel, data))) =
-                        tokio::time::timeout(std::time::Duration::from_millis(50), output.recv()).await
-                    {
-                        if client.send(channel, &data).await.is_err() { return None }
-                    }
-                    break;
-                }
-            }
-            permit = room, if waiting.is_some() => {
-                // Without a permit the program does not read any more, which does not end the session.
-                if let (Some(permit), Some(data)) = (permit, waiting.take()) {
-                    permit.send(data);
-                }
-            }
-            message = client.receive(), if waiting.is_none() => {
-                let (channel, data) = message?;
-                match channel {
-                    channel::STDIN => waiting = Some(data),
-                    channel::CLOSE if data.first() == Some(&channel::STDIN) => typed = None,
-                    channel::RESIZE => {
-                        if let (Some(terminal), Ok(size)) = (&screen, serde_json::from_slice::<Size>(&data)) {
-                            terminal.resize(&size);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
+    if !client.converse(output, typed).await {
+        return None;
     }
-    let status = match done {
-        Some(status) => status,
-        None => child.wait().await,
+    let status = match end.wait_for(Option::is_some).await {
+        Ok(status) => status.clone()?,
+        Err(_) => return None,
     };
     Some(match status {
         Ok(status) if status.success() => success(),
@@ -226,15 +137,15 @@ async fn run(client: &mut Client, exec: Exec) -> Option<Value> {
             );
             failure("NonZeroExitCode", &text, causes)
         }
-        Err(error) => failure("InternalError", &error.to_string(), Value::Null),
+        Err(error) => failure("InternalError", &error, Value::Null),
     })
 }
 
-fn success() -> Value {
+pub(super) fn success() -> Value {
     json!({"metadata": {}, "status": "Success"})
 }
 
-fn failure(reason: &str, message: &str, details: Value) -> Value {
+pub(super) fn failure(reason: &str, message: &str, details: Value) -> Value {
     let mut status =
         json!({"metadata": {}, "status": "Failure", "message": message, "reason": reason});
     if !details.is_null() {
@@ -244,15 +155,22 @@ fn failure(reason: &str, message: &str, details: Value) -> Value {
 }
 
 /// Writes what was typed until that ends or nobody reads it.
-async fn feed(mut stdin: ChildStdin, mut input: mpsc::Receiver<Vec<u8>>) {
-    while let Some(data) = input.recv().await {
-        if stdin.write_all(&data).await.is_err() {
-            return;
+async fn feed(mut stdin: Option<ChildStdin>, mut input: mpsc::Receiver<Message>) {
+    while let Some((channel, data)) = input.recv().await {
+        match (channel, &mut stdin) {
+            (channel::STDIN, Some(pipe)) => {
+                // A program that does not read any more does not end the session.
+                if pipe.write_all(&data).await.is_err() {
+                    stdin = None;
+                }
+            }
+            (channel::CLOSE, _) => stdin = None,
+            _ => {}
         }
     }
 }
 
-async fn copy(mut from: impl AsyncRead + Unpin, channel: u8, sender: mpsc::Sender<(u8, Vec<u8>)>) {
+async fn copy(mut from: impl AsyncRead + Unpin, channel: u8, sender: mpsc::Sender<Message>) {
     let mut buffer = vec![0; 32 * 1024];
     while let Ok(n) = from.read(&mut buffer).await {
         if n == 0 || sender.send((channel, buffer[..n].to_vec())).await.is_err() {
@@ -273,21 +191,27 @@ impl Terminal {
         ))
     }
 
-    async fn copy(&self, sender: mpsc::Sender<(u8, Vec<u8>)>) {
+    async fn copy(&self, sender: mpsc::Sender<Message>, mut end: watch::Receiver<End>) {
         let mut buffer = vec![0; 16 * 1024];
+        let mut over = false;
         loop {
-            let Ok(mut ready) = self.0.readable().await else {
-                return;
+            // A process in the background may keep the terminal open: when the program has ended, its output has
+            // been read as soon as nothing comes any more.
+            let ready = tokio::select! {
+                ready = self.0.readable() => ready,
+                _ = end.wait_for(Option::is_some), if !over => {
+                    over = true;
+                    continue;
+                }
+                () = tokio::time::sleep(LAST_WORDS), if over => return,
             };
+            let Ok(mut ready) = ready else { return };
             match ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut buffer[..])?)) {
                 // EIO: the last program with the terminal has ended.
                 Ok(Ok(0) | Err(_)) => return,
                 Ok(Ok(n)) => {
-                    if sender
-                        .send((channel::STDOUT, buffer[..n].to_vec()))
-                        .await
-                        .is_err()
-                    {
+                    let data = buffer[..n].to_vec();
+                    if sender.send((channel::STDOUT, data)).await.is_err() {
                         return;
                     }
                 }
@@ -296,10 +220,16 @@ impl Terminal {
         }
     }
 
-    async fn type_in(&self, mut input: mpsc::Receiver<Vec<u8>>) {
-        while let Some(data) = input.recv().await {
-            if self.write(&data).await.is_err() {
-                return;
+    async fn type_in(&self, mut input: mpsc::Receiver<Message>) {
+        while let Some((channel, data)) = input.recv().await {
+            match channel {
+                channel::STDIN if self.write(&data).await.is_err() => return,
+                channel::RESIZE => {
+                    if let Ok(size) = serde_json::from_slice::<Size>(&data) {
+                        self.resize(&size);
+                    }
+                }
+                _ => {}
             }
         }
     }

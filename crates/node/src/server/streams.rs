@@ -4,6 +4,7 @@ use http::header::UPGRADE;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use serde_json::Value;
+use tokio::sync::mpsc;
 
 use super::query::Query;
 use super::{Body, Refusal, spdy, websocket};
@@ -18,6 +19,9 @@ pub(super) mod channel {
     /// Since v5: the next byte is the channel that has ended.
     pub(crate) const CLOSE: u8 = 255;
 }
+
+/// Data and its channel.
+pub(super) type Message = (u8, Vec<u8>);
 
 /// Versions over SPDY, best first: v4 reports the result as a Status, those before it as text; v3 brought terminal
 /// sizes.
@@ -140,6 +144,37 @@ impl Client {
         match self {
             Client::Socket(socket) => socket.receive().await,
             Client::Spdy { session, .. } => session.receive().await,
+        }
+    }
+
+    /// Passes data between the client and a program until the output ends; false if the client is gone before.
+    ///
+    /// Input does not hold up output: a program that waits for its output to be read may not read at all. While it does
+    /// not, the client is not listened to.
+    pub(super) async fn converse(
+        &mut self,
+        mut output: mpsc::Receiver<Message>,
+        input: mpsc::Sender<Message>,
+    ) -> bool {
+        let mut waiting: Option<Message> = None;
+        loop {
+            tokio::select! {
+                chunk = output.recv() => match chunk {
+                    Some((channel, data)) => if self.send(channel, &data).await.is_err() { return false },
+                    None => return true,
+                },
+                permit = input.reserve(), if waiting.is_some() => {
+                    // Without a permit nobody reads any more, which does not end the session.
+                    if let (Ok(permit), Some(message)) = (permit, waiting.take()) {
+                        permit.send(message);
+                    }
+                }
+                message = self.receive(), if waiting.is_none() => match message {
+                    Some((channel::CLOSE, data)) if data != [channel::STDIN] => {}
+                    Some(message) => waiting = Some(message),
+                    None => return false,
+                },
+            }
         }
     }
 

@@ -31,6 +31,11 @@ impl Lines {
         }
     }
 
+    /// The stream's number, as a program knows it.
+    pub(super) fn channel(&self) -> u8 {
+        if self.stream == "stderr" { 2 } else { 1 }
+    }
+
     /// Writes all complete lines.
     pub(super) fn push(&mut self, log: &mut File, bytes: &[u8]) -> io::Result<()> {
         let now = Timestamp::now();

@@ -29,6 +29,9 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Keep standard input open for attach.
     pub stdin: bool,
+    /// The first client's end is the end of the input.
+    #[serde(default)]
+    pub stdin_once: bool,
     /// User; that of the agent when absent.
     pub user: Option<u32>,
     /// Group.
@@ -135,6 +138,8 @@ pub const STATE: &str = "state.json";
 pub const EXIT: &str = "exit.json";
 /// Socket for attach.
 pub const ATTACH: &str = "attach.sock";
+/// Longest data of a frame on that socket.
+pub const MAX_FRAME: u32 = 64 * 1024;
 
 /// Reads one of the files.
 ///

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
 
+use super::attach::Attached;
 use super::log::Lines;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
 use super::sys::{self, Fork};
@@ -66,6 +67,7 @@ struct Container {
     log: File,
     /// Output with the lines in the making; a terminal has one stream only.
     streams: Vec<(OwnedFd, Lines)>,
+    attached: Attached,
 }
 
 /// A pair of pipe ends that no other program inherits.
@@ -95,13 +97,20 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
 
     let (go, going) = pipe()?;
     let (failure, failing) = pipe()?;
-    let (stdio, streams) = stdio(&spec)?;
+    let Stdio {
+        fds: stdio,
+        input,
+        streams,
+    } = stdio(&spec)?;
+    let mut attached = Attached::new(directory);
+    if let Some(input) = input {
+        attached = attached.with_input(input, spec.tty, spec.stdin_once);
+    }
     let pid = match sys::fork(flags(spec.isolation)) {
         Ok(Fork::Child) => {
             drop(going);
             drop(failure);
-            drop(streams);
-            drop(log);
+            drop((streams, attached, log));
             let setup = init::Setup {
                 spec: &spec,
                 directory,
@@ -138,7 +147,13 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
         started: Timestamp::now(),
     };
     spec::write(&directory.join(spec::STATE), &state)?;
-    Ok((Container { pid, log, streams }, state))
+    let container = Container {
+        pid,
+        log,
+        streams,
+        attached,
+    };
+    Ok((container, state))
 }
 
 /// Maps the agent's user and group to those of the container, root if it names none. Mapping a single id needs no
@@ -168,24 +183,40 @@ fn map_ids(pid: Pid, user: Option<u32>, group: Option<u32>) -> Result<(), String
     )
 }
 
-/// Descriptors for the program (input, output, errors) and the shim's ends of the outputs.
-type Stdio = ([OwnedFd; 3], Vec<(OwnedFd, Lines)>);
+/// Descriptors for the program, and the shim's ends of them.
+struct Stdio {
+    /// Input, output, errors.
+    fds: [OwnedFd; 3],
+    /// Where input is written, if there is any.
+    input: Option<OwnedFd>,
+    /// Where outputs are read.
+    streams: Vec<(OwnedFd, Lines)>,
+}
 
 fn stdio(spec: &ContainerSpec) -> Result<Stdio, String> {
     let null = |error: std::io::Error| format!("/dev/null: {error}");
     if spec.tty {
         let (master, slave) = terminal()?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|error| error.to_string());
-        let fds = [copy(&slave)?, copy(&slave)?, slave];
-        return Ok((fds, vec![(master, Lines::new("stdout"))]));
+        return Ok(Stdio {
+            input: spec.stdin.then(|| copy(&master)).transpose()?,
+            fds: [copy(&slave)?, copy(&slave)?, slave],
+            streams: vec![(master, Lines::new("stdout"))],
+        });
     }
-    let input = OwnedFd::from(File::open("/dev/null").map_err(null)?);
+    let (reader, input) = if spec.stdin {
+        let (reader, writer) = pipe()?;
+        (reader, Some(writer))
+    } else {
+        (OwnedFd::from(File::open("/dev/null").map_err(null)?), None)
+    };
     let (out, output) = pipe()?;
     let (err, errors) = pipe()?;
-    Ok((
-        [input, output, errors],
-        vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],
-    ))
+    Ok(Stdio {
+        fds: [reader, output, errors],
+        input,
+        streams: vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],
+    })
 }
 
 /// A new pseudo-terminal: master and slave.
@@ -217,16 +248,19 @@ impl Container {
                 .map(|(fd, _)| PollFd::new(fd, PollFlags::IN))
                 .collect();
             watched.push(PollFd::new(&ended, PollFlags::IN));
+            self.attached.watch(&mut watched);
             if poll(&mut watched, None).is_err() {
                 continue;
             }
             let events: Vec<PollFlags> = watched.iter().map(PollFd::revents).collect();
-            let over = !events[events.len() - 1].is_empty();
+            let over = !events[self.streams.len()].is_empty();
+            self.attached.work(&events[self.streams.len() + 1..]);
             let mut at = 0;
             self.streams.retain_mut(|(fd, lines)| {
                 let ready = !events[at].is_empty();
                 at += 1;
-                !ready || copy(fd.as_fd(), lines, &mut self.log, &mut buffer)
+                let attached = &mut self.attached;
+                !ready || copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer)
             });
             if over {
                 break;
@@ -234,7 +268,8 @@ impl Container {
         }
         // Output that was written before the end; a process that escaped may hold the pipe open for ever.
         for (fd, lines) in &mut self.streams {
-            while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, &mut buffer) {}
+            let attached = &mut self.attached;
+            while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer) {}
             let _ = lines.finish(&mut self.log);
         }
         self.wait()
@@ -270,10 +305,17 @@ fn readable(fd: &OwnedFd) -> bool {
 }
 
 /// Copies what there is; false at the end of the stream (for a terminal that is an error, EIO).
-fn copy(fd: BorrowedFd<'_>, lines: &mut Lines, log: &mut File, buffer: &mut [u8]) -> bool {
+fn copy(
+    fd: BorrowedFd<'_>,
+    lines: &mut Lines,
+    log: &mut File,
+    attached: &mut Attached,
+    buffer: &mut [u8],
+) -> bool {
     match rustix::io::read(fd, &mut *buffer) {
         Ok(0) => {}
         Ok(n) => {
+            attached.show(lines.channel(), &buffer[..n]);
             if let Err(error) = lines.push(log, &buffer[..n]) {
                 // The container goes on; a full disk must not stop it.
                 eprintln!("log: {error}");

@@ -1,0 +1,85 @@
+//! `kubectl attach`: the streams of a container's own program, from now on.
+
+use std::sync::Arc;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::exec::{BACKLOG, failure, running, success};
+use super::streams::{self, Message, Wanted, channel};
+use super::{Body, Query, Refusal};
+use crate::pods::Node;
+use crate::shim::spec::MAX_FRAME;
+
+pub(super) fn serve(
+    node: &Arc<Node>,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+    query: &Query,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Refusal> {
+    let id = running(node, namespace, pod, container)?;
+    let wanted = Wanted::parse(query)?;
+    let node = Arc::clone(node);
+    streams::upgrade(request, wanted, move |mut client| async move {
+        let stream = match node.runtime.attach(&id).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let result = failure("InternalError", &error.to_string(), Value::Null);
+                return client.finish(&result).await;
+            }
+        };
+        let (reader, writer) = UnixStream::into_split(stream);
+        let (sender, output) = mpsc::channel(BACKLOG);
+        let (typed, input) = mpsc::channel(BACKLOG);
+        let mut copies = JoinSet::new();
+        copies.spawn(copy(reader, wanted, sender));
+        copies.spawn(type_in(writer, input));
+        if client.converse(output, typed).await {
+            client.finish(&success()).await;
+        }
+    })
+}
+
+/// Reads what the helper tells: channel, length, data.
+async fn copy(mut reader: OwnedReadHalf, wanted: Wanted, sender: mpsc::Sender<Message>) {
+    while let (Ok(channel), Ok(length)) = (reader.read_u8().await, reader.read_u32().await) {
+        if length > MAX_FRAME {
+            return;
+        }
+        let mut data = vec![0; length as usize];
+        if reader.read_exact(&mut data).await.is_err() {
+            return;
+        }
+        let shown = match channel {
+            channel::STDOUT => wanted.stdout,
+            channel::STDERR => wanted.stderr,
+            _ => false,
+        };
+        if shown && sender.send((channel, data)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Tells the helper what was typed, in the same form.
+async fn type_in(mut writer: OwnedWriteHalf, mut input: mpsc::Receiver<Message>) {
+    while let Some((channel, data)) = input.recv().await {
+        for piece in data.chunks(MAX_FRAME as usize) {
+            let mut frame = Vec::with_capacity(piece.len() + 5);
+            frame.push(channel);
+            frame.extend_from_slice(&(piece.len() as u32).to_be_bytes());
+            frame.extend_from_slice(piece);
+            if writer.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    }
+}
