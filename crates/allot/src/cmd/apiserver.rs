@@ -190,7 +190,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     std::fs::write(pki.join("admin.crt"), &admin.certificate)?;
     write_private(&pki.join("admin.key"), &admin.key)?;
     let kubelet = authority.client("kube-apiserver-kubelet-client", &[MASTERS])?;
-    let token = format!("{:032x}", uuid_like());
+    let token = administrator_token(&pki)?;
     let mut config = config(args)?;
     let mut administrator = User::new("admin", [MASTERS]);
     administrator.uid = "admin".to_owned();
@@ -227,10 +227,6 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
 }
 
 /// 128 random bits.
-fn uuid_like() -> u128 {
-    rand::random()
-}
-
 fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
     if let Some(dir) = &args.data_dir {
         return Ok(dir.clone());
@@ -328,6 +324,21 @@ fn serving_identity(authority: &Authority, address: IpAddr) -> anyhow::Result<Id
         addresses.push(address);
     }
     Ok(authority.server("kube-apiserver", &names.map(str::to_owned), &addresses)?)
+}
+
+/// The token of the kubeconfig, kept so that clients that have read it go on over a restart.
+fn administrator_token(pki: &Path) -> anyhow::Result<String> {
+    let path = pki.join("admin.token");
+    if path.exists() {
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("can not read {}", path.display()))?;
+        if !text.trim().is_empty() {
+            return Ok(text.trim().to_owned());
+        }
+    }
+    let token = format!("{:032x}", rand::random::<u128>());
+    write_private(&path, &token)?;
+    Ok(token)
 }
 
 /// The key of service account tokens, kept so that tokens survive a restart.
