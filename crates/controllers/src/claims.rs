@@ -3,8 +3,9 @@
 //! Behaviour is that of upstream's resourceclaim-controller (1.36). The scheduler allocates and
 //! reserves; this controller creates the claims that pods need, drops reservations of consumers
 //! that are gone, deallocates when the last one is gone, and deletes generated claims of pods that
-//! are done.
+//! are done. Where the server has the kinds of before 1.31, [`classic`] does the same for those.
 
+mod classic;
 mod metrics;
 mod plan;
 
@@ -28,9 +29,10 @@ use crate::kit::informer::{Change, Informer, Key, key, key_of, split_key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
+use crate::registry::{Served, Task};
 
-use plan::{ClaimStep, Consumer};
+use classic::Classic;
+use plan::Consumer;
 
 /// The finalizer that protects an allocated claim.
 pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -43,6 +45,8 @@ pub(crate) const EXTENDED_RESOURCE_CLAIM: &str = "resource.kubernetes.io/extende
 const REMEMBERED_PODS: usize = 500;
 
 const BY_CLAIM: &str = "claim";
+/// As [`BY_CLAIM`], by the names that claims have up to 1.27.
+const BY_EARLY_CLAIM: &str = "early-claim";
 const BY_TEMPLATE: &str = "template";
 const BY_OWNER: &str = "owner";
 
@@ -80,19 +84,29 @@ struct Claims {
     pods: Informer<Pod>,
     claims: Informer<ResourceClaim>,
     templates: Informer<Template>,
+    classic: Option<Classic>,
     deleted: Mutex<Deleted>,
     metrics: metrics::ClaimMetrics,
     queue: Queue<Work>,
 }
 
 /// Sets the controller up.
-pub(crate) fn build(context: &Context) -> Task {
+pub(crate) fn build(context: &Context, served: &Served) -> Task {
+    // Without the kinds their caches stay empty.
+    let newer = served.has("resource.k8s.io/v1", "resourceclaims");
     let controller = Arc::new(Claims {
         client: context.client.clone(),
         events: context.events.component("resource_claim"),
         pods: context.informer::<Pod>(),
-        claims: context.informer::<ResourceClaim>(),
-        templates: context.informer::<Template>(),
+        claims: match newer {
+            true => context.informer::<ResourceClaim>(),
+            false => Informer::new(),
+        },
+        templates: match newer {
+            true => context.informer::<Template>(),
+            false => Informer::new(),
+        },
+        classic: served.classic().map(|v| Classic::new(context, v)),
         deleted: Mutex::default(),
         metrics: metrics::ClaimMetrics::register(&context.metrics),
         queue: context.queue("resource_claim"),
@@ -150,13 +164,37 @@ impl Claims {
         });
         let this = Arc::downgrade(self);
         self.templates.on(move |change| {
-            let Some(this) = this.upgrade() else { return };
-            if !change.is_delete() {
-                for pod in this.pods.by_index(BY_TEMPLATE, &key_of(&**change.object())) {
-                    this.pod_changed(&pod, false);
-                }
+            if let Some(this) = this.upgrade()
+                && !change.is_delete()
+            {
+                this.template_changed(&key_of(&**change.object()));
             }
         });
+        let Some(classic) = &self.classic else { return };
+        if classic.is_early() {
+            self.pods
+                .index(BY_EARLY_CLAIM, classic::deterministic_claims);
+        }
+        let this = Arc::downgrade(self);
+        classic.watches().on(move |change| {
+            if let Some(this) = this.upgrade() {
+                this.users_changed(&key_of(&**change.object()), change.is_delete());
+            }
+        });
+        let this = Arc::downgrade(self);
+        classic.templates.on(move |change| {
+            if let Some(this) = this.upgrade()
+                && !change.is_delete()
+            {
+                this.template_changed(&key_of(&**change.object()));
+            }
+        });
+    }
+
+    fn template_changed(&self, template: &str) {
+        for pod in self.pods.by_index(BY_TEMPLATE, template) {
+            self.pod_changed(&pod, false);
+        }
     }
 
     fn pod_changed(&self, pod: &Pod, deleted: bool) {
@@ -167,23 +205,53 @@ impl Claims {
             self.deleted.lock().add(meta::uid(pod));
         }
         if deleted || plan::is_done(pod) {
-            for claim in claims_of_pod(pod) {
+            let early = self.classic.as_ref().filter(|c| c.is_early());
+            let early = early.map_or_else(Vec::new, |_| classic::deterministic_claims(pod));
+            for claim in claims_of_pod(pod).into_iter().chain(early) {
                 self.queue.add(Work::Claim(claim));
             }
-        } else if plan::needs_work(pod, |name| self.claims.find(meta::namespace(pod), name)) {
+        } else if self.needs_work(pod) {
             self.queue.add(Work::Pod(key_of(pod)));
         }
     }
 
     fn claim_changed(&self, change: &Change<ResourceClaim>) {
-        let claim = change.object();
+        if classic::is_classic(&**change.object()) {
+            return;
+        }
         self.metrics.count(change);
-        if !change.is_delete() {
-            self.queue.add(Work::Claim(key_of(&**claim)));
+        self.users_changed(&key_of(&**change.object()), change.is_delete());
+    }
+
+    /// A claim changed: look at it, and at the pods that use it.
+    fn users_changed(&self, claim: &str, deleted: bool) {
+        if !deleted {
+            self.queue.add(Work::Claim(claim.to_owned()));
         }
-        for pod in self.pods.by_index(BY_CLAIM, &key_of(&**claim)) {
-            self.pod_changed(&pod, false);
+        for index in [BY_CLAIM, BY_EARLY_CLAIM] {
+            for pod in self.pods.by_index(index, claim) {
+                self.pod_changed(&pod, false);
+            }
         }
+    }
+
+    /// A claim that is not a classic one.
+    fn newer_claim(&self, namespace: &str, name: &str) -> Option<Arc<ResourceClaim>> {
+        let found = self.claims.find(namespace, name);
+        found.filter(|claim| !classic::is_classic(&**claim))
+    }
+
+    /// Whether there is something to do for a pod that still needs its claims.
+    fn needs_work(&self, pod: &Pod) -> bool {
+        let find = |name: &str| self.newer_claim(meta::namespace(pod), name);
+        !meta::deleting(pod)
+            && plan::pod_claims(pod).any(|pod_claim| {
+                let classic = self.classic.as_ref();
+                match classic.and_then(|c| Some((c, c.claim_of(pod, pod_claim)?))) {
+                    Some((classic, claim)) => classic.needs_work(pod, pod_claim, &claim),
+                    None => plan::entry_needs_work(pod, pod_claim, find),
+                }
+            })
     }
 
     async fn sync(&self, work: Work) -> Result<Next, Error> {
@@ -238,8 +306,21 @@ impl Claims {
         template: &str,
     ) -> Result<Option<String>, Error> {
         let namespace = meta::namespace(pod);
+        if let Some(classic) = &self.classic
+            && let Some(found) = classic.template(namespace, template)
+        {
+            return classic.claim_for(pod, pod_claim, &found).await;
+        }
+        if let Some(classic) = &self.classic
+            && classic
+                .claim_of(pod, pod_claim)
+                .is_some_and(|c| classic::is_for_pod(&c, pod))
+        {
+            // Its template is gone; the claim is there.
+            return Ok(None);
+        }
         if let Some(name) = plan::claim_name(pod, pod_claim)
-            && let Some(claim) = self.claims.find(namespace, name)
+            && let Some(claim) = self.newer_claim(namespace, name)
         {
             if plan::is_for_pod(&claim, pod) {
                 return Ok(None);
@@ -254,7 +335,8 @@ impl Claims {
         if let Some(claim) = plan::generated_claim(&owned, namespace, &pod_claim.name) {
             return Ok(Some(meta::name(&**claim).to_owned()));
         }
-        let Some(found) = self.templates.find(namespace, template) else {
+        let found = self.templates.find(namespace, template);
+        let Some(found) = found.filter(|t| !classic::is_classic(&**t)) else {
             return Err(Error::Invalid(format!(
                 "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
             )));
@@ -302,9 +384,19 @@ impl Claims {
                 .iter()
                 .find(|(n, _)| *n == pod_claim.name)
                 .map(|(_, c)| c.as_str());
+            if let Some(classic) = &self.classic {
+                let claim = new.and_then(|name| classic.find(namespace, name));
+                if let Some(claim) = claim.or_else(|| classic.claim_of(pod, pod_claim)) {
+                    if classic.preschedule(pod, pod_claim, &claim).await? {
+                        continue;
+                    }
+                    // The rest follows when the claim is allocated.
+                    return Ok(());
+                }
+            }
             let Some(claim) = new
                 .or_else(|| plan::claim_name(pod, pod_claim))
-                .and_then(|name| self.claims.find(namespace, name))
+                .and_then(|name| self.newer_claim(namespace, name))
             else {
                 continue;
             };
@@ -335,6 +427,7 @@ impl Claims {
         &self,
         namespace: &str,
         consumer: &ResourceClaimConsumerReference,
+        early: bool,
     ) -> Result<bool, Error> {
         if !plan::is_pod(consumer) {
             return Ok(true);
@@ -343,6 +436,8 @@ impl Claims {
         let gone = self.deleted.lock().uids.contains(&consumer.uid);
         match plan::consumer(consumer, cached.as_deref(), gone) {
             Consumer::Needs => Ok(true),
+            // Up to 1.27 pods keep their claims until they are deleted.
+            Consumer::Gone if early && !gone => Ok(true),
             Consumer::Gone => Ok(false),
             Consumer::AskServer => {
                 let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
@@ -353,25 +448,25 @@ impl Claims {
     }
 
     async fn sync_claim(&self, key: &str) -> Result<(), Error> {
-        let Some(mut claim) = self.claims.get(key) else {
+        let (namespace, name) = split_key(key);
+        if let Some(classic) = &self.classic
+            && let Some(claim) = classic.find(namespace, name)
+        {
+            return self.sync_classic(classic, claim, namespace, name).await;
+        }
+        let Some(mut claim) = self.newer_claim(namespace, name) else {
             return Ok(());
         };
-        let (namespace, name) = split_key(key);
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
         let mut needed = Vec::new();
         for consumer in plan::reserved_for(&claim) {
-            if self.is_needed(namespace, consumer).await? {
+            if self.is_needed(namespace, consumer, false).await? {
                 needed.push(consumer.clone());
             }
         }
         for step in plan::release(&claim, &needed) {
-            let (part, body) = match step {
-                ClaimStep::Status(status) => (Part::Status, json!({"status": status})),
-                ClaimStep::RemoveFinalizer(rest) => {
-                    (Part::Main, json!({"metadata": {"finalizers": rest}}))
-                }
-            };
-            let body = with_precondition(body, &claim);
+            let (part, body) = step.body();
+            let body = with_precondition(body, &*claim);
             match api::patch(&claims, name, part, &body).await {
                 Ok(new) => {
                     self.claims.assume(new.clone());
@@ -381,22 +476,65 @@ impl Claims {
                 Err(error) => return Err(error),
             }
         }
-        if needed.is_empty()
-            && let Some(owner) = meta::controller_of(&claim.metadata)
-            && owner.api_version == "v1"
-            && owner.kind == "Pod"
-            && !meta::deleting(&*claim)
-            && let Some(pod) = self.pods.find(namespace, &owner.name)
-            && (meta::uid(&*pod) != owner.uid || plan::is_done(&pod))
-        {
+        if needed.is_empty() && self.is_left_over(&*claim) {
+            api::delete(&claims, name, meta::uid(&*claim), Delete::default()).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a claim was generated for a pod that is done or was replaced.
+    fn is_left_over<K: kube::Resource>(&self, claim: &K) -> bool {
+        meta::controller_of(claim.meta()).is_some_and(|owner| {
+            let pod = self.pods.find(meta::namespace(claim), &owner.name);
+            owner.api_version == "v1"
+                && owner.kind == "Pod"
+                && !meta::deleting(claim)
+                && pod.is_some_and(|p| meta::uid(&*p) != owner.uid || plan::is_done(&p))
+        })
+    }
+
+    async fn sync_classic(
+        &self,
+        classic: &Classic,
+        mut claim: Arc<classic::Claim>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), Error> {
+        let early = classic.is_early();
+        let claims = classic.api(namespace);
+        let mut needed = Vec::new();
+        for consumer in &claim.status.reserved_for {
+            let reference = ResourceClaimConsumerReference {
+                api_group: Some(consumer.api_group.clone()),
+                resource: consumer.resource.clone(),
+                name: consumer.name.clone(),
+                uid: consumer.uid.clone(),
+            };
+            if self.is_needed(namespace, &reference, early).await? {
+                needed.push(consumer.uid.clone());
+            }
+        }
+        for step in classic::release(&claim, &needed, early) {
+            let (part, body) = step.body();
+            let body = with_precondition(body, &*claim);
+            match api::patch(&claims, name, part, &body).await {
+                Ok(new) => {
+                    classic.claims.assume(new.clone());
+                    claim = Arc::new(new);
+                }
+                Err(error) if error.is_not_found() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        if needed.is_empty() && !early && self.is_left_over(&*claim) {
             api::delete(&claims, name, meta::uid(&*claim), Delete::default()).await?;
         }
         Ok(())
     }
 }
 
-fn with_precondition(mut body: Value, claim: &ResourceClaim) -> Value {
+fn with_precondition<K: kube::Resource>(mut body: Value, claim: &K) -> Value {
     body["metadata"]["uid"] = json!(meta::uid(claim));
-    body["metadata"]["resourceVersion"] = json!(claim.metadata.resource_version);
+    body["metadata"]["resourceVersion"] = json!(claim.meta().resource_version);
     body
 }

@@ -9,4 +9,5 @@ pub mod meta;
 pub mod metrics;
 pub mod nodes;
 pub mod queue;
+pub mod versioned;
 pub mod whole;

@@ -23,15 +23,31 @@ pub(crate) type Task = BoxFuture<'static, ()>;
 pub(crate) struct Served {
     /// `group/version/resource` of everything that was asked for.
     resources: BTreeSet<String>,
+    /// The release that the server is, or behaves like; known where it matters.
+    minor: u32,
 }
 
+/// How a server serves claims of before 1.31.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClassicVersion {
+    /// `v1alpha1` or `v1alpha2`.
+    pub(crate) version: &'static str,
+    /// Generated claims are named after pod and entry, without a suffix (up to 1.27).
+    pub(crate) deterministic_names: bool,
+}
+
+/// The last release that names generated claims after pod and entry alone.
+const LAST_DETERMINISTIC: u32 = 27;
+
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 8] = [
+const ASKED: [&str; 10] = [
     "coordination.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
     "resource.k8s.io/v1beta2",
     "resource.k8s.io/v1alpha3",
+    "resource.k8s.io/v1alpha2",
+    "resource.k8s.io/v1alpha1",
     "apps/v1",
     "batch/v1",
     "policy/v1",
@@ -42,6 +58,17 @@ impl Served {
     pub(crate) fn has(&self, group_version: &str, resource: &str) -> bool {
         self.resources
             .contains(&format!("{group_version}/{resource}"))
+    }
+
+    /// How claims of before 1.31 are served, if they are.
+    pub(crate) fn classic(&self) -> Option<ClassicVersion> {
+        let version = ["v1alpha2", "v1alpha1"]
+            .into_iter()
+            .find(|v| self.has(&format!("resource.k8s.io/{v}"), "resourceclasses"))?;
+        Some(ClassicVersion {
+            version,
+            deterministic_names: self.minor <= LAST_DETERMINISTIC,
+        })
     }
 
     /// The best served version of DeviceTaintRule.
@@ -83,7 +110,25 @@ pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Res
             }
         }
     }
+    if served.classic().is_some() {
+        served.minor = minor(client).await?;
+    }
     Ok(served)
+}
+
+/// The release that the server is, or that it behaves like.
+async fn minor(client: &Client) -> Result<u32, Error> {
+    let request = http::Request::get("/version")
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    let version: serde_json::Value = client.request(request).await?;
+    let number = |field: &str| {
+        let text = version[field].as_str()?;
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        digits.parse().ok()
+    };
+    let minor = number("emulationMinor").or_else(|| number("minor"));
+    Ok(minor.unwrap_or(u32::MAX))
 }
 
 impl Served {
@@ -125,6 +170,7 @@ fn task(
 ) -> Option<Task> {
     // Without the kind there is nothing to do, and its informer would never be ready.
     let needed = match controller {
+        C::ResourceClaim if served.classic().is_some() => ("", ""),
         C::ResourceClaim => ("resource.k8s.io/v1", "resourceclaims"),
         C::DeviceTaintEviction => ("resource.k8s.io/v1", "resourceslices"),
         C::ResourcePoolStatusRequest => ("resource.k8s.io/v1alpha3", "resourcepoolstatusrequests"),
@@ -148,7 +194,7 @@ fn task(
         return None;
     }
     Some(match controller {
-        C::ResourceClaim => crate::claims::build(context),
+        C::ResourceClaim => crate::claims::build(context, served),
         C::DeviceTaintEviction => crate::taints::build(context, served),
         C::ResourcePoolStatusRequest => crate::pool_status::build(context),
         C::Deployment => crate::deployment::build(context),

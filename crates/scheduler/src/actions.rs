@@ -42,6 +42,8 @@ pub struct BindJob {
     pub node: Arc<str>,
     /// Claims to write first.
     pub claims: Vec<ClaimTask>,
+    /// Classic claims to write first.
+    pub classic: Vec<crate::classic::ClaimTask>,
     /// A claim to create first.
     pub special: Option<SpecialTask>,
     /// Report when the claims are written instead of going on: binding conditions have to come true first.
@@ -108,6 +110,8 @@ pub enum Action {
         /// The claim.
         claim: Arc<ResourceClaim>,
     },
+    /// Something about classic kinds.
+    Classic(crate::classic::Action),
     /// Tell that devices of a pod are being made ready.
     WaitsForConditions {
         /// The pod.

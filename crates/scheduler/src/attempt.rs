@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::cache::Snapshot;
+use crate::classic::PodClaims;
 use crate::config::Profile;
 use crate::dra::{DraContext, NodeDevices, PodDevices};
 use crate::node::NodeInfo;
@@ -42,6 +43,7 @@ pub struct Attempt<'a> {
     spread: Option<Spread>,
     interpod: Option<InterPodAffinity>,
     devices: Option<PodDevices>,
+    classic: Option<PodClaims>,
 }
 
 /// Where the pod goes.
@@ -51,6 +53,8 @@ pub struct Placement {
     pub node: usize,
     /// What it gets there.
     pub devices: NodeDevices,
+    /// All nodes where it fits; for pods whose claims drivers have to allocate first.
+    pub feasible: Vec<usize>,
 }
 
 /// Why the pod goes nowhere.
@@ -93,6 +97,10 @@ impl<'a> Attempt<'a> {
         } else {
             None
         };
+        let classic = match dra.classic {
+            Some(classic) if on(Plugin::DynamicResources) => PodClaims::prepare(pod, classic)?,
+            _ => None,
+        };
         Ok(Self {
             pod,
             snapshot,
@@ -102,7 +110,18 @@ impl<'a> Attempt<'a> {
             spread,
             interpod,
             devices,
+            classic,
         })
+    }
+
+    /// The classic claims of the pod, if it has any.
+    pub fn classic(&self) -> Option<&PodClaims> {
+        self.classic.as_ref()
+    }
+
+    /// Whether drivers have to allocate claims before the pod can be placed.
+    fn negotiates(&self) -> bool {
+        self.classic.as_ref().is_some_and(PodClaims::is_pending)
     }
 
     /// The claims of the pod, if it has any.
@@ -142,6 +161,9 @@ impl<'a> Attempt<'a> {
         }
         if let Some(interpod) = interpod {
             interpod.filter(pod, node, self.snapshot)?;
+        }
+        if let (Some(claims), Some(classic)) = (&self.classic, self.dra.classic) {
+            claims.filter(node, classic)?;
         }
         Ok(())
     }
@@ -222,7 +244,11 @@ impl<'a> Attempt<'a> {
             if self.filter(node, nominated).is_ok()
                 && let Ok(devices) = self.allocate(node)
             {
-                return Ok(Placement { node: at, devices });
+                return Ok(Placement {
+                    node: at,
+                    devices,
+                    feasible: vec![at],
+                });
             }
         }
         while !rest.is_empty() {
@@ -346,7 +372,8 @@ impl<'a> Attempt<'a> {
                 .devices
                 .as_ref()
                 .is_some_and(|d| d.has_preferences(&self.dra));
-        if !devices_count {
+        let negotiates = self.negotiates();
+        if !devices_count && !(negotiates && self.devices.is_some()) {
             let scores = if feasible.len() > 1 {
                 self.scores(feasible)
             } else {
@@ -354,10 +381,20 @@ impl<'a> Attempt<'a> {
             };
             let mut ranked: Vec<usize> = (0..feasible.len()).collect();
             ranked.sort_by_key(|i| std::cmp::Reverse(scores[*i]));
+            if negotiates {
+                let best = feasible[*ranked.first()?];
+                return Some(self.negotiable(feasible.to_vec(), best, NodeDevices::default()));
+            }
             for at in ranked {
                 let node = feasible[at];
                 match self.allocate(&self.snapshot.nodes[node]) {
-                    Ok(devices) => return Some(Placement { node, devices }),
+                    Ok(devices) => {
+                        return Some(Placement {
+                            node,
+                            devices,
+                            feasible: Vec::new(),
+                        });
+                    }
                     Err(rejection) => rejections[node] = Some(rejection),
                 }
             }
@@ -378,19 +415,39 @@ impl<'a> Attempt<'a> {
             return None;
         }
         let mut scores = self.scores(&fitting);
-        let plugin = self.devices.as_ref()?;
-        let mut own: Vec<i64> = found.iter().map(|d| plugin.score(d)).collect();
-        normalize(&mut own, false);
-        let weight = self.profile.weight(Plugin::DynamicResources);
-        scores
-            .iter_mut()
-            .zip(own)
-            .for_each(|(s, o)| *s += o * weight);
+        if devices_count && let Some(plugin) = &self.devices {
+            let mut own: Vec<i64> = found.iter().map(|d| plugin.score(d)).collect();
+            normalize(&mut own, false);
+            let weight = self.profile.weight(Plugin::DynamicResources);
+            scores
+                .iter_mut()
+                .zip(own)
+                .for_each(|(s, o)| *s += o * weight);
+        }
         let best = (0..fitting.len()).max_by_key(|i| (scores[*i], std::cmp::Reverse(*i)))?;
+        if negotiates {
+            let node = fitting[best];
+            return Some(self.negotiable(fitting, node, found.swap_remove(best)));
+        }
         Some(Placement {
             node: fitting[best],
             devices: found.swap_remove(best),
+            feasible: Vec::new(),
         })
+    }
+
+    /// The outcome for a pod whose claims drivers have to allocate first: all nodes that fit, and of these the one that
+    /// the drivers were told before, if it is still there.
+    fn negotiable(&self, feasible: Vec<usize>, best: usize, devices: NodeDevices) -> Placement {
+        let told = self
+            .classic
+            .as_ref()
+            .and_then(|c| c.selected_among(&self.snapshot.nodes, &feasible));
+        Placement {
+            node: told.unwrap_or(best),
+            devices,
+            feasible,
+        }
     }
 
     /// Weighted scores of nodes by all plugins but DynamicResources.

@@ -14,6 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::actions::Action;
 use crate::cache::Cache;
+use crate::classic::Classic;
 use crate::config::{Config, Profile};
 use crate::dra::DraContext;
 use crate::dra::claims::Claims;
@@ -29,6 +30,7 @@ use crate::solver::Solver;
 use crate::taint_rules::DeviceTaintRule;
 
 mod binding;
+mod classic;
 mod devices;
 mod nodes;
 mod pods;
@@ -68,6 +70,8 @@ pub enum Input {
     ClaimChanged(Arc<ResourceClaim>),
     /// All claims of a pod are written; its binding waits for conditions.
     ClaimsReady(Uid),
+    /// Something about classic kinds.
+    Classic(Box<crate::classic::Input>),
     /// The binding of a pod is over.
     Bound {
         /// The pod.
@@ -95,6 +99,8 @@ struct Binding {
     in_flight: Vec<Uid>,
     /// Claims that it needs.
     claims: Vec<Key>,
+    /// Classic claims that it needs.
+    classic: Vec<(Key, Uid)>,
     /// The special claim, once it was created.
     special: Option<Arc<ResourceClaim>>,
     /// Claims are written, conditions have to come true until then.
@@ -112,6 +118,7 @@ pub struct Core {
     cache: Cache,
     claims: Claims,
     classes: Classes,
+    classic: Option<Box<Classic>>,
     solver: Solver,
     pods: FxHashMap<Key, Arc<PodInfo>>,
     slices: FxHashSet<String>,
@@ -132,6 +139,7 @@ impl Core {
             cache: Cache::default(),
             claims: Claims::new(allot_allocator::Cluster::new(features)),
             classes: Classes::default(),
+            classic: None,
             solver: Solver::new(features),
             pods: FxHashMap::default(),
             slices: FxHashSet::default(),
@@ -163,6 +171,7 @@ impl Core {
                 claim,
             } => self.claim_written(&pod, &in_flight, claim, time),
             Input::ClaimChanged(claim) => self.claim_changed(claim, time),
+            Input::Classic(input) => self.classic_input(*input, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
         }
@@ -236,7 +245,7 @@ impl Core {
             return Some(Plugin::SchedulingGates);
         }
         if profile.filters.contains(Plugin::DynamicResources)
-            && crate::dra::pre_enqueue(pod, &self.claims).is_err()
+            && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
         {
             return Some(Plugin::DynamicResources);
         }
@@ -274,6 +283,7 @@ impl Core {
                 && on(Feature::DRAResourceClaimDeviceStatus),
             extended_resources: on(Feature::DRAExtendedResource),
             prioritized_list: on(Feature::DRAPrioritizedList),
+            classic: self.classic.as_deref(),
             now: time.wall,
         }
     }

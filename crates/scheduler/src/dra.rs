@@ -12,12 +12,17 @@ pub mod resolve;
 
 pub use prepare::{Deallocation, DraContext, NodeDevices, PodDevices, SpecialOnNode};
 
+use crate::classic::Classic;
 use crate::plugins::Plugin;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
 
 /// Holds a pod back until all its claims exist, belong to it and are not going away.
-pub fn pre_enqueue(pod: &PodInfo, claims: &claims::Claims) -> Result<(), Rejection> {
+pub fn pre_enqueue(
+    pod: &PodInfo,
+    claims: &claims::Claims,
+    classic: Option<&Classic>,
+) -> Result<(), Rejection> {
     if pod
         .spec()
         .resource_claims
@@ -26,11 +31,7 @@ pub fn pre_enqueue(pod: &PodInfo, claims: &claims::Claims) -> Result<(), Rejecti
     {
         return Ok(());
     }
-    match resolve::all(pod, |key| claims.get(key)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Rejection::unresolvable(
-            Plugin::DynamicResources,
-            error.to_string(),
-        )),
-    }
+    let newer = resolve::all(pod, classic, |key| claims.get(key)).map(|_| ());
+    let resolved = newer.and_then(|()| classic.map_or(Ok(()), |c| c.resolve(pod).map(|_| ())));
+    resolved.map_err(|error| Rejection::unresolvable(Plugin::DynamicResources, error.to_string()))
 }

@@ -24,6 +24,7 @@
 pub mod actions;
 pub mod attempt;
 pub mod cache;
+pub mod classic;
 pub mod config;
 pub mod core;
 pub mod dra;

@@ -69,6 +69,8 @@ pub struct QueuedPod {
     pub rejected_by: PluginSet,
     /// The last attempt failed for a reason that has nothing to do with fitting: never tried before its time.
     pub errored: bool,
+    /// The last attempt asked somebody for something: tried again as soon as the answer is there.
+    pub pending: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +159,7 @@ impl Queue {
             since: now,
             rejected_by: PluginSet::default(),
             errored: false,
+            pending: false,
         };
         self.insert(pod, gate.map_or(Place::Active, Place::Gated));
     }
@@ -174,6 +177,16 @@ impl Queue {
         pod.since = now;
         pod.rejected_by = rejected_by;
         pod.errored = false;
+        pod.pending = false;
+        self.insert(pod, Place::Waiting);
+    }
+
+    /// Puts a popped pod back until somebody else has done something for it; that is no failure.
+    pub fn put_back_pending(&mut self, mut pod: QueuedPod, waits_for: PluginSet, now: Now) {
+        pod.since = now;
+        pod.rejected_by = waits_for;
+        pod.errored = false;
+        pod.pending = true;
         self.insert(pod, Place::Waiting);
     }
 
@@ -182,6 +195,7 @@ impl Queue {
         pod.failures += 1;
         pod.since = now;
         pod.errored = true;
+        pod.pending = false;
         let until = now + self.backoff_rule.after(pod.failures);
         self.insert(pod, Place::Backoff { until });
     }
@@ -198,7 +212,7 @@ impl Queue {
             (Place::Gated(_), None) => Place::Active,
             (Place::Waiting, None) => {
                 let until = entry.pod.since + self.backoff_rule.after(entry.pod.failures);
-                if until > now {
+                if until > now && !entry.pod.pending {
                     Place::Backoff { until }
                 } else {
                     Place::Active

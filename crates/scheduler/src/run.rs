@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use allot_model::features::Feature;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
@@ -13,6 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::classic::discovery::{self, Found};
+use crate::classic::{self, Served};
 use crate::config::Config;
 use crate::core::{Core, Input, Time};
 use crate::metrics::Metrics;
@@ -55,6 +58,9 @@ pub async fn run_with_metrics(
     if config.profiles.is_empty() {
         return Err(Error::NoProfile);
     }
+    let Some(found) = discover(&client, &shutdown).await else {
+        return Ok(());
+    };
     let rules = match config.features.enabled(Feature::DRADeviceTaintRules) {
         true => taint_rule_resource(&client).await?,
         false => None,
@@ -67,7 +73,7 @@ pub async fn run_with_metrics(
         tasks: tasks.clone(),
         shutdown: shutdown.clone(),
     };
-    let pending = watches.start(rules);
+    let pending = watches.start(&found, rules);
     let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
     tasks.spawn(writing);
     let timestamps = config.features.enabled(Feature::DRADeviceBindingConditions)
@@ -82,8 +88,9 @@ pub async fn run_with_metrics(
         timestamps,
         metrics.clone(),
         shutdown.clone(),
-    );
-    let core = Core::new(config, metrics.clone());
+    )
+    .with_classic(found.classic.clone());
+    let core = Core::new(config, metrics.clone()).with_classic(found.classic);
     Loop {
         core,
         metrics,
@@ -98,6 +105,28 @@ pub async fn run_with_metrics(
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+/// Asks the server which kinds it has until it answers; `None` when told to stop.
+async fn discover(client: &Client, shutdown: &CancellationToken) -> Option<Found> {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let found = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return None,
+            found = discovery::discover(client) => found,
+        };
+        match found {
+            Ok(found) => return Some(found),
+            Err(error) => tracing::warn!(%error, ?pause, "cannot discover the API"),
+        }
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
 }
 
 /// The newest version in which the server has DeviceTaintRules.
@@ -139,25 +168,89 @@ struct Watches {
 
 impl Watches {
     /// Starts all watches. Says how many lists have to arrive before the first pod is tried.
-    fn start(&self, rules: Option<ApiResource>) -> usize {
-        self.all(Input::Node, None);
+    fn start(&self, found: &Found, rules: Option<ApiResource>) -> usize {
         // Pods that ran to their end hold nothing and are never scheduled.
-        self.all(
-            Input::Pod,
-            Some("status.phase!=Succeeded,status.phase!=Failed"),
-        );
-        self.all(Input::Claim, None);
-        self.all(Input::Slice, None);
-        self.all(Input::Class, None);
+        let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
+        let mut count = 4;
+        self.all(Input::Node, None);
         self.all(Input::Budget, None);
         self.all(Input::Namespace, None);
-        let Some(resource) = rules else { return 7 };
+        match &found.classic {
+            Some(classic) => {
+                self.pods_with_source(unfinished);
+                count += self.classic(classic);
+            }
+            None => self.all(Input::Pod, unfinished),
+        }
+        if found.v1 {
+            self.all(Input::Claim, None);
+            self.all(Input::Slice, None);
+            self.all(Input::Class, None);
+            count += 3;
+        }
+        let Some(resource) = rules else { return count };
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         self.watch(api, None, |o: Observed<DynamicObject>| {
             o.filter_map(|object| DeviceTaintRule::read(&object))
                 .map(Input::TaintRule)
         });
-        8
+        count + 1
+    }
+
+    /// Pods of a server that may have the claims of a pod in their older form.
+    fn pods_with_source(&self, fields: Option<&str>) {
+        let resource = ApiResource::erase::<Pod>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        self.watch(api, fields, |o: Observed<DynamicObject>| {
+            o.filter_map(|object| {
+                let mut value = serde_json::to_value(object).ok()?;
+                allot_model::migrate::pod::flatten_claims(&mut value);
+                serde_json::from_value(value).ok()
+            })
+            .map(Input::Pod)
+        });
+    }
+
+    /// The classic kinds. Says how many there are.
+    fn classic(&self, served: &Served) -> usize {
+        use classic::Input as C;
+        let mut count = 2;
+        self.dynamic(
+            served.resource("ResourceClass", "resourceclasses"),
+            C::Class,
+        );
+        self.dynamic(served.scheduling(), C::Scheduling);
+        if served.structured {
+            self.dynamic(served.resource("ResourceSlice", "resourceslices"), C::Slice);
+            let parameters = served.resource("ResourceClaimParameters", "resourceclaimparameters");
+            self.dynamic(parameters, C::ClaimParameters);
+            let parameters = served.resource("ResourceClassParameters", "resourceclassparameters");
+            self.dynamic(parameters, C::ClassParameters);
+            count += 3;
+        }
+        if served.alone {
+            // Otherwise the watch of the newer claims shows these too.
+            self.dynamic(served.claims(), C::Claim);
+            count += 1;
+        }
+        count
+    }
+
+    fn dynamic<T>(&self, resource: ApiResource, input: fn(Observed<T>) -> classic::Input)
+    where
+        T: DeserializeOwned + 'static,
+    {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        self.watch(api, None, move |o: Observed<DynamicObject>| {
+            o.filter_map(|object| {
+                let (kind, name) = (object.types.clone(), object.metadata.name.clone());
+                serde_json::to_value(object)
+                    .and_then(serde_json::from_value)
+                    .inspect_err(|error| tracing::warn!(?kind, ?name, %error, "cannot read"))
+                    .ok()
+            })
+            .map(|o| Input::Classic(Box::new(input(o))))
+        });
     }
 
     fn all<K>(&self, input: fn(Observed<K>) -> Input, fields: Option<&str>)
@@ -293,6 +386,15 @@ fn is_list(input: &Input) -> bool {
         Input::TaintRule(o) => listed(o),
         Input::Budget(o) => listed(o),
         Input::Namespace(o) => listed(o),
+        Input::Classic(input) => match &**input {
+            classic::Input::Claim(o) => listed(o),
+            classic::Input::Class(o) => listed(o),
+            classic::Input::Scheduling(o) => listed(o),
+            classic::Input::Slice(o) => listed(o),
+            classic::Input::ClaimParameters(o) => listed(o),
+            classic::Input::ClassParameters(o) => listed(o),
+            _ => false,
+        },
         _ => false,
     }
 }

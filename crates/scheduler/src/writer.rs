@@ -20,16 +20,19 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::actions::{Action, BindJob};
+use crate::classic::Served;
 use crate::core::{BindError, Input};
 use crate::dra::claims::uid_of;
 use crate::metrics::Metrics;
 use crate::pod::{Key, PodInfo, Uid};
 
 mod claims;
+mod classic;
 mod events;
 mod rejections;
 
 use claims::ClaimWriter;
+use classic::ClassicWriter;
 pub use events::{Note, Recorder};
 use rejections::Rejections;
 
@@ -42,6 +45,8 @@ pub struct Writer {
     client: Client,
     inputs: UnboundedSender<Input>,
     claims: Arc<ClaimWriter>,
+    classic: Option<Arc<ClassicWriter>>,
+    metrics: Metrics,
     rejections: Rejections,
     recorder: Recorder,
     permits: Arc<Semaphore>,
@@ -94,7 +99,13 @@ impl Writer {
         shutdown: CancellationToken,
     ) -> Self {
         Self {
-            claims: Arc::new(ClaimWriter::new(client.clone(), timestamps, metrics)),
+            claims: Arc::new(ClaimWriter::new(
+                client.clone(),
+                timestamps,
+                metrics.clone(),
+            )),
+            classic: None,
+            metrics,
             rejections: Rejections::new(client.clone()),
             permits: Arc::new(Semaphore::new(parallel.max(1))),
             client,
@@ -102,6 +113,14 @@ impl Writer {
             recorder,
             shutdown,
         }
+    }
+
+    /// The server has classic kinds.
+    #[must_use]
+    pub fn with_classic(mut self, served: Option<Served>) -> Self {
+        let writer = |served| Arc::new(ClassicWriter::new(self.client.clone(), served));
+        self.classic = served.map(writer);
+        self
     }
 
     /// Starts carrying a decision out.
@@ -142,6 +161,7 @@ impl Writer {
                 Err(error) if code(&error) == 404 => {}
                 Err(error) => tracing::warn!(claim = claim_name(&claim), %error, "cannot take reservation back"),
             }),
+            Action::Classic(action) => self.start_classic(action),
             Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
         }
     }
@@ -212,8 +232,9 @@ impl Writer {
                     message: format!("update pod status: {}", text(&e)),
                 })
         };
-        let (existing, special) = futures::join!(existing, special);
-        existing.into_iter().chain([special]).collect()
+        let classic = self.write_classic(job);
+        let (existing, special, classic) = futures::join!(existing, special, classic);
+        existing.into_iter().chain([special, classic]).collect()
     }
 
     async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {

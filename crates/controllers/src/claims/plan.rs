@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReferen
 use serde_json::{Map, Value, json};
 
 use super::{FINALIZER, POD_CLAIM_NAME};
+use crate::kit::api::Part;
 use crate::kit::meta;
 
 #[cfg(test)]
@@ -86,19 +87,18 @@ pub(super) fn pod_reference(pod: &Pod) -> ResourceClaimConsumerReference {
     }
 }
 
-/// Whether the controller has something to do for a pod that still needs its claims.
-pub(super) fn needs_work(pod: &Pod, claim: impl Fn(&str) -> Option<Arc<ResourceClaim>>) -> bool {
-    if meta::deleting(pod) {
-        return false;
-    }
+/// Whether the controller has something to do about an entry of a pod that still needs its claims.
+pub(super) fn entry_needs_work(
+    pod: &Pod,
+    pod_claim: &PodResourceClaim,
+    claim: impl Fn(&str) -> Option<Arc<ResourceClaim>>,
+) -> bool {
     let bound = !meta::node_name(pod).is_empty();
-    pod_claims(pod).any(|pod_claim| {
-        let generated = pod_claim.resource_claim_template_name.is_some();
-        let Some(found) = claim_name(pod, pod_claim).and_then(&claim) else {
-            return generated;
-        };
-        (generated && !is_for_pod(&found, pod)) || (bound && wants_reservation(&found, pod))
-    })
+    let generated = pod_claim.resource_claim_template_name.is_some();
+    let Some(found) = claim_name(pod, pod_claim).and_then(claim) else {
+        return generated;
+    };
+    (generated && !is_for_pod(&found, pod)) || (bound && wants_reservation(&found, pod))
 }
 
 /// The claim among a pod's own that was generated for that entry.
@@ -216,6 +216,16 @@ pub(super) enum ClaimStep {
     Status(Value),
     /// The finalizers that remain.
     RemoveFinalizer(Vec<String>),
+}
+
+impl ClaimStep {
+    /// Where to write it, and the patch.
+    pub(super) fn body(&self) -> (Part, Value) {
+        match self {
+            Self::Status(status) => (Part::Status, json!({"status": status})),
+            Self::RemoveFinalizer(rest) => (Part::Main, json!({"metadata": {"finalizers": rest}})),
+        }
+    }
 }
 
 /// The writes that release a claim, given who still needs it. Each is done on the result of the

@@ -192,6 +192,7 @@ impl Core {
         };
         let taken = time.now.saturating_sub(binding.started);
         let profile = scheduler_name(&binding.queued.info.pod).to_owned();
+        let bound = outcome.is_ok();
         match outcome {
             Ok(()) => {
                 self.metrics.attempt(&profile, Outcome::Scheduled, taken);
@@ -201,6 +202,7 @@ impl Core {
                     let change = self.claims.settle(uid, pod, true);
                     self.after(&change, time);
                 }
+                self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
             }
             Err(error) => {
                 tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
@@ -212,6 +214,7 @@ impl Core {
                     self.after(&change, time);
                 }
                 self.unreserve(pod, &binding);
+                self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
                     &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
                     time,

@@ -32,6 +32,9 @@ pub(super) fn allocator_features(features: &Features) -> AllocatorFeatures {
 
 impl Core {
     pub(super) fn observe_claims(&mut self, observed: Observed<ResourceClaim>, time: Time) {
+        let Some(observed) = self.split_claims(observed, time) else {
+            return;
+        };
         match observed {
             Observed::Applied(claim) => {
                 let change = self.claims.see(Arc::new(*claim));

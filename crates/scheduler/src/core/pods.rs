@@ -29,7 +29,8 @@ impl Core {
         }
     }
 
-    fn set_pod(&mut self, pod: Pod, time: Time) {
+    fn set_pod(&mut self, mut pod: Pod, time: Time) {
+        self.complete(&mut pod);
         let new = Arc::new(PodInfo::new(Arc::new(pod)));
         let old = self.pods.get(&new.key).cloned();
         if old.as_ref().is_some_and(|o| o.uid != new.uid) {
@@ -98,6 +99,9 @@ impl Core {
         };
         self.queue.remove(&pod.uid);
         self.nominated.remove(&pod.uid);
+        if let Some(classic) = &mut self.classic {
+            classic.negotiations.forget(key);
+        }
         let was_placed = self.cache.node_of(&pod.uid).is_some();
         self.cache.remove_pod(&pod.uid);
         if was_placed {

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, Nominate, Rejected, SpecialTask};
 use crate::attempt::{Attempt, Placement, Unplaced};
+use crate::classic::pod::{NOT_AVAILABLE, Negotiation};
+use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{allocation_of, uid_of};
 use crate::dra::{Deallocation, conditions, resolve};
 use crate::message;
 use crate::metrics::Outcome;
+use crate::node::NodeInfo;
 use crate::plugins::{Plugin, PluginSet};
-use crate::pod::{PodInfo, Uid, scheduler_name};
+use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 use crate::preemption;
 use crate::queue::QueuedPod;
 use crate::status::Code;
@@ -19,6 +22,7 @@ use crate::status::Code;
 /// What an attempt decided, before anything is changed.
 enum Decision {
     Place(Placed),
+    Negotiate(Negotiation),
     Reject(Box<Refusal>),
     Fail(String),
 }
@@ -28,6 +32,9 @@ struct Placed {
     node: Arc<str>,
     claims: Vec<ClaimTask>,
     joins: Vec<ClaimTask>,
+    classic: Vec<classic::ClaimTask>,
+    /// All classic claims of the pod.
+    classic_claims: Vec<(Key, Uid)>,
 }
 
 struct Refusal {
@@ -59,8 +66,9 @@ impl Core {
             return true;
         };
         let _span = tracing::debug_span!("schedule", pod = %queued.info.key).entered();
-        match self.decide(&queued.info, &profile, time) {
+        match self.decide(&queued, &profile, time) {
             Decision::Place(placed) => self.reserve(queued, placed, time),
+            Decision::Negotiate(negotiation) => self.negotiate(queued, &profile, negotiation, time),
             Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
             Decision::Fail(message) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
@@ -72,7 +80,8 @@ impl Core {
         true
     }
 
-    fn decide(&mut self, pod: &Arc<PodInfo>, profile: &Profile, time: Time) -> Decision {
+    fn decide(&mut self, queued: &QueuedPod, profile: &Profile, time: Time) -> Decision {
+        let pod = &queued.info;
         let total = self.cache.snapshot().nodes.len();
         if total == 0 {
             // Any node may help.
@@ -115,19 +124,42 @@ impl Core {
         };
         match attempt.place(start, &nominated) {
             Ok(placement) => {
-                let node = self.cache.snapshot().nodes[placement.node].name.clone();
+                let nodes = &attempt.snapshot.nodes;
+                let node = nodes[placement.node].name.clone();
+                if let Some(claims) = attempt.classic().filter(|c| c.is_pending()) {
+                    let names: Vec<&str> = placement
+                        .feasible
+                        .iter()
+                        .map(|i| &*nodes[*i].name)
+                        .collect();
+                    let devices = &placement.devices;
+                    let others = !devices.allocations.is_empty() || devices.special.is_some();
+                    return Decision::Negotiate(claims.negotiate(&pod.uid, &names, &node, others));
+                }
+                let mut classic = Vec::new();
+                if let (Some(claims), Some(known)) = (attempt.classic(), attempt.dra.classic) {
+                    match claims.tasks(&pod.uid, &node, known) {
+                        Ok(tasks) => classic = tasks,
+                        Err(rejection) => return Decision::Fail(rejection.message()),
+                    }
+                }
+                let classic_claims = attempt.classic().map(PodClaims::keys);
                 let (claims, joins) = claim_tasks(&attempt, pod, &placement);
                 Decision::Place(Placed {
                     placement,
                     node,
                     claims,
                     joins,
+                    classic,
+                    classic_claims: classic_claims.unwrap_or_default(),
                 })
             }
             Err(unplaced) => match unplaced.error() {
                 Some(error) => Decision::Fail(error.message()),
                 None => {
-                    Decision::Reject(Box::new(self.refusal(&attempt, &unplaced, profile, start)))
+                    let refusal =
+                        self.refusal(&attempt, &unplaced, profile, start, queued.attempts);
+                    Decision::Reject(Box::new(refusal))
                 }
             },
         }
@@ -140,6 +172,7 @@ impl Core {
         unplaced: &Unplaced,
         profile: &Profile,
         start: usize,
+        tries: u32,
     ) -> Refusal {
         let nodes = &attempt.snapshot.nodes;
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
@@ -158,15 +191,26 @@ impl Core {
             undo = attempt
                 .devices()
                 .and_then(|d| d.deallocation(attempt.pod, nodes));
-            after.push(match (&undo, attempt.devices()) {
-                (Some(Deallocation::Deallocate(_)), _) => {
+            if let (None, Some(classic)) = (&undo, attempt.classic()) {
+                let elsewhere = unplaced.nodes.iter().zip(nodes).filter(|(r, _)| {
+                    r.as_ref()
+                        .is_some_and(|r| r.reasons.iter().any(|t| t == NOT_AVAILABLE))
+                });
+                let elsewhere: Vec<&NodeInfo> = elsewhere.map(|(_, node)| &**node).collect();
+                undo = classic
+                    .deallocation(&attempt.pod.uid, &elsewhere, tries)
+                    .map(|(claim, publish)| Deallocation::Classic(claim, publish));
+            }
+            let has_claims = attempt.devices().is_some() || attempt.classic().is_some();
+            after.push(match (&undo, has_claims) {
+                (Some(Deallocation::Deallocate(_) | Deallocation::Classic(..)), _) => {
                     "deallocation of ResourceClaim completed".to_owned()
                 }
                 (Some(Deallocation::Delete(_)), _) => {
                     "deletion of ResourceClaim completed".to_owned()
                 }
-                (None, Some(_)) => "still not schedulable".to_owned(),
-                (None, None) => "no new claims to deallocate".to_owned(),
+                (None, true) => "still not schedulable".to_owned(),
+                (None, false) => "no new claims to deallocate".to_owned(),
             });
         }
         if profile.post_filters.contains(Plugin::DefaultPreemption) && undo.is_none() {
@@ -222,6 +266,8 @@ impl Core {
             node,
             mut claims,
             joins,
+            classic,
+            classic_claims,
         } = placed;
         let pod = queued.info.clone();
         let mut in_flight = Vec::new();
@@ -233,6 +279,7 @@ impl Core {
             }
         }
         claims.extend(joins);
+        self.promise_classic(&pod, &classic);
         let special = placement.devices.special.map(|special| {
             let uid = Uid::from(uid_of(&special.claim));
             let key = crate::dra::claims::key_of(&special.claim);
@@ -251,6 +298,7 @@ impl Core {
             .resource_claims
             .iter()
             .flatten()
+            .filter(|c| !self.classic.as_ref().is_some_and(|k| k.owns(&pod, c)))
             .filter_map(|c| resolve::name(&pod, c).ok().flatten())
             .collect();
         let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
@@ -270,6 +318,7 @@ impl Core {
                 node: node.clone(),
                 in_flight,
                 claims: needed,
+                classic: classic_claims,
                 special: None,
                 waits_until: None,
                 waiting: false,
@@ -280,6 +329,7 @@ impl Core {
             pod,
             node,
             claims,
+            classic,
             special,
             wait,
         })));
@@ -304,6 +354,9 @@ impl Core {
         match undo {
             Some(Deallocation::Deallocate(claim)) => self.actions.push(Action::Deallocate(claim)),
             Some(Deallocation::Delete(claim)) => self.actions.push(Action::DeleteSpecial(claim)),
+            Some(Deallocation::Classic(claim, publish)) => {
+                self.deallocate_classic(&pod, claim, publish);
+            }
             None => {}
         }
         match &nominate {

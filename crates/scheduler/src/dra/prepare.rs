@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_model::classic::objects;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use super::claims::{Claims, allocation_of, uid_of};
 use super::classes::Classes;
 use super::{conditions, extended, resolve};
+use crate::classic::Classic;
 use crate::node::NodeInfo;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
@@ -41,6 +43,8 @@ pub struct DraContext<'a> {
     pub extended_resources: bool,
     /// Whether requests may be lists of alternatives.
     pub prioritized_list: bool,
+    /// Classic claims, where the server has them.
+    pub classic: Option<&'a Classic>,
     /// Wall-clock time of the attempt.
     pub now: Timestamp,
 }
@@ -104,6 +108,8 @@ pub enum Deallocation {
     Deallocate(Arc<ResourceClaim>),
     /// Delete a special claim that is left over.
     Delete(Arc<ResourceClaim>),
+    /// Have the allocation of a classic claim taken back, after something was published.
+    Classic(Arc<objects::ResourceClaim>, Option<objects::SchedulingSpec>),
 }
 
 /// The claims of a pod, prepared for judging nodes.
@@ -117,7 +123,7 @@ pub struct PodDevices {
 impl PodDevices {
     /// Looks up and checks the claims of a pod; `None` when it has none.
     pub fn prepare(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Result<Option<Self>, Rejection> {
-        let resolved = resolve::all(pod, |key| cx.claims.get(key))
+        let resolved = resolve::all(pod, cx.classic, |key| cx.claims.get(key))
             .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
         let special = Special::new(pod, cx);
         if resolved.is_empty() && special.is_none() {

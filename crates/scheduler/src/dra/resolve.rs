@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::claims::uid_of;
+use crate::classic::Classic;
 use crate::pod::{Key, PodInfo};
 
 /// Why a claim of a pod has no usable object; the texts are upstream's.
@@ -83,13 +84,17 @@ pub struct Resolved {
     pub claim: std::sync::Arc<ResourceClaim>,
 }
 
-/// All claims of a pod, each object once; the first problem ends it.
+/// All claims of a pod but the classic ones, each object once; the first problem ends it.
 pub fn all<'a>(
     pod: &PodInfo,
+    classic: Option<&Classic>,
     find: impl Fn(&Key) -> Option<&'a std::sync::Arc<ResourceClaim>>,
 ) -> Result<Vec<Resolved>, ResolveError> {
     let mut out: Vec<Resolved> = Vec::new();
     for entry in pod.spec().resource_claims.iter().flatten() {
+        if classic.is_some_and(|c| c.owns(pod, entry)) {
+            continue;
+        }
         let Some(key) = name(pod, entry)? else {
             continue;
         };

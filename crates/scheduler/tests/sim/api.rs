@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Collections by path, and the kind of what is in them.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 14] = [
     ("nodes", "Node"),
     ("pods", "Pod"),
     ("resourceclaims", "ResourceClaim"),
@@ -27,9 +27,32 @@ const KINDS: [(&str, &str); 7] = [
     ("deviceclasses", "DeviceClass"),
     ("poddisruptionbudgets", "PodDisruptionBudget"),
     ("namespaces", "Namespace"),
+    ("resourceclasses", "ResourceClass"),
+    ("resourceclaimtemplates", "ResourceClaimTemplate"),
+    ("podschedulings", "PodScheduling"),
+    ("podschedulingcontexts", "PodSchedulingContext"),
+    ("resourceclaimparameters", "ResourceClaimParameters"),
+    ("resourceclassparameters", "ResourceClassParameters"),
+    ("events", "Event"),
 ];
 
-type Id = (String, String);
+/// What there is: objects by collection and name.
+pub type Objects = BTreeMap<Id, Value>;
+
+/// What has to hold after every write; says what does not.
+type Invariants = fn(&Objects) -> Option<String>;
+
+/// A release with the kinds of before 1.31.
+#[derive(Debug, Clone, Copy)]
+pub struct Classic {
+    /// `v1alpha1` or `v1alpha2`.
+    pub version: &'static str,
+    /// The minor version.
+    pub minor: u32,
+}
+
+/// Collection, and namespace and name.
+pub type Id = (String, String);
 type Answer = UnsyncBoxBody<Bytes, std::io::Error>;
 
 struct Watch {
@@ -39,7 +62,9 @@ struct Watch {
 
 /// The state of the API.
 pub struct State {
-    objects: BTreeMap<Id, Value>,
+    objects: Objects,
+    classic: Option<Classic>,
+    invariants: Invariants,
     log: VecDeque<(u64, String, String)>,
     version: u64,
     watches: Vec<Watch>,
@@ -69,6 +94,8 @@ impl Api {
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             objects: BTreeMap::new(),
+            classic: None,
+            invariants: devices_are_held_once,
             log: VecDeque::new(),
             version: 100,
             watches: Vec::new(),
@@ -77,6 +104,16 @@ impl Api {
             trace: Vec::new(),
             broken: None,
         })))
+    }
+
+    /// As an old release, with other invariants.
+    pub fn classic(self, classic: Classic, invariants: Invariants) -> Self {
+        {
+            let mut state = self.0.lock();
+            state.classic = Some(classic);
+            state.invariants = invariants;
+        }
+        self
     }
 
     /// A client for it.
@@ -108,7 +145,9 @@ impl Api {
             return failure(StatusCode::INTERNAL_SERVER_ERROR, "injected before");
         }
         let path: Vec<&str> = parts.uri.path().trim_matches('/').split('/').collect();
-        let response = if watching {
+        let response = if let Some(answer) = self.discover(&path) {
+            answer
+        } else if watching {
             self.watch(&path, &query)
         } else {
             self.write(&parts.method, &path, &parts.headers, &body)
@@ -209,7 +248,24 @@ impl Api {
                 answer(&json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
             }
             (&Method::POST, None, _) if collection == "events" => answer(&body),
-            (&Method::POST, None, _) => answer(&self.create(collection, body)),
+            (&Method::POST, None, _) => {
+                let mut body = body;
+                if !namespace.is_empty() {
+                    body["metadata"]["namespace"] = namespace.into();
+                }
+                if body["metadata"]["name"].is_null() {
+                    let prefix = body["metadata"]["generateName"]
+                        .as_str()
+                        .unwrap_or_default();
+                    body["metadata"]["name"] =
+                        format!("{prefix}{:05}", self.0.lock().version).into();
+                }
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                if self.get(collection, namespace, name).is_some() {
+                    return failure(StatusCode::CONFLICT, "already exists");
+                }
+                answer(&self.create(collection, body))
+            }
             (&Method::PATCH, Some(name), sub) => {
                 let Some(old) = self.get(collection, namespace, name) else {
                     return failure(StatusCode::NOT_FOUND, "not found");
@@ -229,14 +285,102 @@ impl Api {
                 if sub.is_empty() {
                     new["status"] = old["status"].clone();
                 }
+                if let Some(errors) = self.refusal(collection, sub, &new, &old) {
+                    return failure(StatusCode::UNPROCESSABLE_ENTITY, &errors);
+                }
                 answer(&self.put(id(name), new))
             }
             (&Method::DELETE, Some(name), _) => {
+                let Some(object) = self.get(collection, namespace, name) else {
+                    return failure(StatusCode::NOT_FOUND, "not found");
+                };
+                let wanted = &body["preconditions"]["uid"];
+                if !wanted.is_null() && *wanted != object["metadata"]["uid"] {
+                    return failure(StatusCode::CONFLICT, "another object");
+                }
                 self.delete(collection, namespace, name);
                 answer(&json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
             }
             _ => failure(StatusCode::METHOD_NOT_ALLOWED, "not part of the simulation"),
         }
+    }
+
+    fn discover(&self, path: &[&str]) -> Option<Response<Answer>> {
+        let classic = self.0.lock().classic;
+        let version = classic.map_or("v1", |c| c.version);
+        match path {
+            ["apis"] => {
+                let version = json!({"groupVersion": format!("resource.k8s.io/{version}"), "version": version});
+                let group = json!({"name": "resource.k8s.io", "versions": [version], "preferredVersion": version});
+                let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]});
+                Some(answer(&list))
+            }
+            ["version"] => Some(answer(
+                &json!({"major": "1", "minor": classic?.minor.to_string()}),
+            )),
+            ["apis", "resource.k8s.io", asked] if classic.is_some() && *asked == version => {
+                let mut names = vec![
+                    "resourceclasses",
+                    "resourceclaims",
+                    "resourceclaimtemplates",
+                ];
+                if classic?.minor >= 30 {
+                    names.extend([
+                        "resourceslices",
+                        "resourceclaimparameters",
+                        "resourceclassparameters",
+                    ]);
+                }
+                let resources: Vec<Value> = names
+                    .iter()
+                    .map(|n| json!({"name": n, "singularName": "", "namespaced": true, "kind": "K", "verbs": []}))
+                    .collect();
+                let version = format!("resource.k8s.io/{version}");
+                Some(answer(
+                    &json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}),
+                ))
+            }
+            ["apis", _, _] | ["api", _] => Some(failure(StatusCode::NOT_FOUND, "not served")),
+            _ => None,
+        }
+    }
+
+    /// What the real validation says against a change of a classic object.
+    fn refusal(&self, collection: &str, sub: &str, new: &Value, old: &Value) -> Option<String> {
+        use allot_model::classic::{Kind, status_update, update};
+        self.0.lock().classic?;
+        let kind = Kind::from_plural(collection)?;
+        let errors = match sub {
+            "status" => status_update(kind, new, old),
+            _ => update(kind, new, old),
+        };
+        let first = errors.first()?;
+        Some(first.to_string())
+    }
+
+    /// Changes an object at once if it is still as it was read; for those who are simulated without requests.
+    pub fn patch(
+        &self,
+        collection: &str,
+        sub: &str,
+        old: &Value,
+        patch: &Value,
+    ) -> Result<Value, String> {
+        let meta = &old["metadata"];
+        let (namespace, name) = (
+            meta["namespace"].as_str().unwrap_or_default(),
+            meta["name"].as_str().unwrap_or_default(),
+        );
+        let current = self.get(collection, namespace, name).ok_or("not found")?;
+        if current["metadata"]["resourceVersion"] != meta["resourceVersion"] {
+            return Err("the object has been modified".to_owned());
+        }
+        let mut new = current.clone();
+        merge(&mut new, patch, false);
+        if let Some(errors) = self.refusal(collection, sub, &new, &current) {
+            return Err(errors);
+        }
+        Ok(self.put((collection.to_owned(), format!("{namespace}/{name}")), new))
     }
 
     fn list(&self, collection: &str) -> Response<Answer> {
@@ -274,6 +418,11 @@ impl Api {
             .collect()
     }
 
+    /// The newest version.
+    pub fn version(&self) -> u64 {
+        self.0.lock().version
+    }
+
     /// Creates an object.
     pub fn create(&self, collection: &str, mut object: Value) -> Value {
         let serial = self.0.lock().version;
@@ -282,13 +431,17 @@ impl Api {
             .find(|(c, _)| *c == collection)
             .map_or("Unknown", |(_, k)| k);
         object["kind"] = kind.into();
-        object["apiVersion"] =
-            if collection.starts_with("resource") || collection == "deviceclasses" {
-                "resource.k8s.io/v1"
-            } else {
-                "v1"
-            }
-            .into();
+        let classic = self.0.lock().classic;
+        object["apiVersion"] = if let Some(classic) = classic.filter(|_| {
+            collection.starts_with("resource") || collection.starts_with("podscheduling")
+        }) {
+            format!("resource.k8s.io/{}", classic.version)
+        } else if collection.starts_with("resource") || collection == "deviceclasses" {
+            "resource.k8s.io/v1".to_owned()
+        } else {
+            "v1".to_owned()
+        }
+        .into();
         object["metadata"]["uid"] = format!("uid-{serial}").into();
         let namespace = object["metadata"]["namespace"]
             .as_str()
@@ -316,6 +469,14 @@ impl Api {
         }
         s.version += 1;
         object["metadata"]["resourceVersion"] = s.version.to_string().into();
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        if !object["metadata"]["deletionTimestamp"].is_null()
+            && finalizers.is_none_or(Vec::is_empty)
+        {
+            s.objects.remove(&id);
+            s.tell("DELETED", &id, &object);
+            return object;
+        }
         let what = if s.objects.contains_key(&id) {
             "MODIFIED"
         } else {
@@ -366,55 +527,56 @@ impl State {
         self.watches
             .retain(|w| w.collection != collection || w.sender.send(line.clone()).is_ok());
         self.log.push_back((self.version, collection, line));
-        self.check();
-    }
-
-    /// No device in two claims; every bound pod has its claim allocated and reserved.
-    fn check(&mut self) {
-        let mut held: BTreeMap<&str, &str> = BTreeMap::new();
-        let mut broken = None;
-        for ((collection, name), object) in &self.objects {
-            if collection == "resourceclaims" {
-                for device in devices_of(object) {
-                    if let Some(other) = held.insert(device, name) {
-                        broken = Some(format!("{device} is in {other} and in {name}"));
-                    }
-                }
-            }
-            let bound = collection == "pods" && object["spec"]["nodeName"].is_string();
-            for claim in object["spec"]["resourceClaims"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter(|_| bound)
-            {
-                let key = format!(
-                    "{}/{}",
-                    object["metadata"]["namespace"].as_str().unwrap_or_default(),
-                    claim["resourceClaimName"].as_str().unwrap_or_default()
-                );
-                let claim = self.objects.get(&("resourceclaims".to_owned(), key));
-                let reserved = claim.is_some_and(|c| {
-                    c["status"]["reservedFor"]
-                        .as_array()
-                        .into_iter()
-                        .flatten()
-                        .any(|r| r["uid"] == object["metadata"]["uid"])
-                });
-                let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-                let there = claim.is_some_and(|c| {
-                    devices_of(c).all(|d| d.starts_with(&format!("{node}-")))
-                        && devices_of(c).next().is_some()
-                });
-                if !reserved || !there {
-                    broken = Some(format!("pod {name} is bound without its claim: {claim:?}"));
-                }
-            }
-        }
+        let broken = (self.invariants)(&self.objects);
         if let Some(broken) = broken.filter(|_| self.broken.is_none()) {
             self.broken = Some(broken);
         }
     }
+}
+
+/// No device in two claims; every bound pod has its claim allocated and reserved.
+fn devices_are_held_once(objects: &Objects) -> Option<String> {
+    let mut held: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut broken = None;
+    for ((collection, name), object) in objects {
+        if collection == "resourceclaims" {
+            for device in devices_of(object) {
+                if let Some(other) = held.insert(device, name) {
+                    broken = Some(format!("{device} is in {other} and in {name}"));
+                }
+            }
+        }
+        let bound = collection == "pods" && object["spec"]["nodeName"].is_string();
+        for claim in object["spec"]["resourceClaims"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|_| bound)
+        {
+            let key = format!(
+                "{}/{}",
+                object["metadata"]["namespace"].as_str().unwrap_or_default(),
+                claim["resourceClaimName"].as_str().unwrap_or_default()
+            );
+            let claim = objects.get(&("resourceclaims".to_owned(), key));
+            let reserved = claim.is_some_and(|c| {
+                c["status"]["reservedFor"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .any(|r| r["uid"] == object["metadata"]["uid"])
+            });
+            let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+            let there = claim.is_some_and(|c| {
+                devices_of(c).all(|d| d.starts_with(&format!("{node}-")))
+                    && devices_of(c).next().is_some()
+            });
+            if !reserved || !there {
+                broken = Some(format!("pod {name} is bound without its claim: {claim:?}"));
+            }
+        }
+    }
+    broken
 }
 
 /// Devices that a claim holds.

@@ -114,8 +114,10 @@ fn selector(resources: &Value, path: &Path) -> ErrorList {
         expression if expression.len() > limits::CEL_EXPRESSION => {
             vec![Error::too_long(&path, limits::CEL_EXPRESSION)]
         }
-        // Compiled where it is evaluated, in the environment of named resources.
-        _ => ErrorList::new(),
+        expression => match allot_cel::named_resources::compile(expression) {
+            Ok(_) => ErrorList::new(),
+            Err(error) => vec![Error::invalid(&path, expression, &error.to_string())],
+        },
     }
 }
 

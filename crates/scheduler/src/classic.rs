@@ -1,0 +1,250 @@
+//! Claims as they were before 1.31: allocated by drivers that the scheduler negotiates with, or by the scheduler of
+//! 1.30 from structured parameters.
+//!
+//! The negotiation goes through one object per pod (PodScheduling of 1.26, PodSchedulingContext since): the scheduler
+//! writes the nodes that fit, the drivers exclude some, the scheduler selects one, the drivers allocate. Until then
+//! the pod waits without a node; nothing of it blocks other pods. Every function here is pure and called by
+//! [`crate::core`]; where a server has none of the kinds, the state does not exist and costs nothing.
+//!
+//! Invariants: an exclusive claim is promised to one pod at a time, also while the reservation is being written
+//! ([`claims`]); an instance of structured resources is held by one claim
+//! ([`structured`]); what was asked to be
+//! published counts until a watch or an answer says otherwise ([`negotiations`]).
+
+pub mod claims;
+pub mod discovery;
+pub mod negotiations;
+pub mod pod;
+pub mod structured;
+
+use std::sync::Arc;
+
+use allot_model::classic::objects::{
+    Allocation, ClaimParameters, ClassParameters, PodScheduling, ResourceClaim, ResourceClass,
+    ResourceSlice, SchedulingSpec,
+};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
+use rustc_hash::FxHashMap;
+
+use crate::dra::resolve::{self, ResolveError};
+use crate::pod::{Key, PodInfo, Uid};
+use crate::reflector::Observed;
+
+pub use discovery::Served;
+pub use pod::PodClaims;
+
+/// Something that the scheduler has to know about classic kinds.
+#[derive(Debug)]
+pub enum Input {
+    /// Claims.
+    Claim(Observed<ResourceClaim>),
+    /// Classes.
+    Class(Observed<ResourceClass>),
+    /// Negotiations.
+    Scheduling(Observed<PodScheduling>),
+    /// Structured resources of nodes.
+    Slice(Observed<ResourceSlice>),
+    /// Structured parameters of claims.
+    ClaimParameters(Observed<ClaimParameters>),
+    /// Structured parameters of classes.
+    ClassParameters(Observed<ClassParameters>),
+    /// A claim was written for a pod that is being bound.
+    ClaimWritten {
+        /// For which pod.
+        pod: Uid,
+        /// The claim as the server answered.
+        claim: Arc<ResourceClaim>,
+    },
+    /// A claim was written outside of a binding.
+    ClaimChanged(Arc<ResourceClaim>),
+    /// A negotiation was written, or could not be.
+    Published {
+        /// For which pod.
+        pod: Arc<PodInfo>,
+        /// What the server answered.
+        outcome: Result<Arc<PodScheduling>, String>,
+    },
+}
+
+/// A claim that has to be written before its pod can be bound.
+#[derive(Debug, Clone)]
+pub struct ClaimTask {
+    /// Namespace and name.
+    pub key: Key,
+    /// Identity.
+    pub uid: Uid,
+    /// The newest known version; the first write is based on it.
+    pub claim: Arc<ResourceClaim>,
+    /// What the scheduler allocated (structured parameters), and for which driver.
+    pub allocation: Option<(String, Arc<Allocation>)>,
+}
+
+/// Something to write.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Tell the drivers what the scheduler wants.
+    Publish {
+        /// For which pod.
+        pod: Arc<PodInfo>,
+        /// What it wants.
+        spec: SchedulingSpec,
+        /// Identity of the negotiation, where it is known to exist.
+        known: Option<String>,
+    },
+    /// Have the allocation of a claim taken back that stands in a pod's way.
+    Deallocate {
+        /// The pod.
+        pod: Arc<PodInfo>,
+        /// The claim.
+        claim: Arc<ResourceClaim>,
+        /// What has to be published before, so that no driver allocates for a node that was given up.
+        publish: Option<SchedulingSpec>,
+        /// Identity of the negotiation, where it is known to exist.
+        known: Option<String>,
+    },
+    /// Delete the negotiation of a pod that was bound.
+    Forget(Arc<PodInfo>),
+    /// Take the reservation for a pod back after its binding failed.
+    Unreserve {
+        /// The pod.
+        pod: Uid,
+        /// The claim.
+        claim: Arc<ResourceClaim>,
+    },
+}
+
+/// What the scheduler knows of the classic kinds.
+#[derive(Debug)]
+pub struct Classic {
+    /// What the server has.
+    pub served: Served,
+    /// Claims.
+    pub claims: claims::Claims,
+    /// Negotiations.
+    pub negotiations: negotiations::Negotiations,
+    /// Structured resources and parameters.
+    pub structured: structured::Structured,
+    classes: FxHashMap<String, Arc<ResourceClass>>,
+}
+
+impl Classic {
+    /// Nothing is known yet.
+    pub fn new(served: Served) -> Self {
+        Self {
+            served,
+            claims: claims::Claims::default(),
+            negotiations: negotiations::Negotiations::default(),
+            structured: structured::Structured::default(),
+            classes: FxHashMap::default(),
+        }
+    }
+
+    /// A class.
+    pub fn class(&self, name: &str) -> Option<&Arc<ResourceClass>> {
+        self.classes.get(name)
+    }
+
+    /// Classes came, changed or went.
+    pub fn set_classes(&mut self, observed: Observed<ResourceClass>) {
+        let name = |c: &ResourceClass| c.metadata.name.clone().unwrap_or_default();
+        match observed {
+            Observed::Applied(class) => {
+                self.classes.insert(name(&class), Arc::new(*class));
+            }
+            Observed::Deleted(class) => {
+                self.classes.remove(&name(&class));
+            }
+            Observed::Listed { items, .. } => {
+                self.classes = items.into_iter().map(|c| (name(&c), Arc::new(c))).collect();
+            }
+        }
+    }
+
+    /// Adds to a pod what later releases record in it: the names of its generated claims, where they follow from its
+    /// own name (up to 1.27).
+    pub fn complete(&self, pod: &mut Pod) {
+        if !self.served.deterministic_names {
+            return;
+        }
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let entries = pod
+            .spec
+            .iter()
+            .flat_map(|s| s.resource_claims.iter().flatten());
+        let statuses: Vec<_> = entries
+            .filter(|e| e.resource_claim_name.is_none())
+            .map(|e| PodResourceClaimStatus {
+                name: e.name.clone(),
+                resource_claim_name: Some(format!("{name}-{}", e.name)),
+            })
+            .collect();
+        if !statuses.is_empty() {
+            pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
+        }
+    }
+
+    /// Whether an entry of a pod's claims is about a classic claim. Where both generations are served, a claim that
+    /// does not exist yet counts as a newer one: the answer is the same, it is missing.
+    pub fn owns(
+        &self,
+        pod: &PodInfo,
+        entry: &k8s_openapi::api::core::v1::PodResourceClaim,
+    ) -> bool {
+        if self.served.alone {
+            return true;
+        }
+        matches!(resolve::name(pod, entry), Ok(Some(key)) if self.claims.get(&key).is_some())
+    }
+
+    /// The classic claims of a pod with their names in the pod, each object once; the first problem ends it.
+    ///
+    /// # Errors
+    /// When a claim is missing, goes away, or belongs to another pod.
+    pub fn resolve(
+        &self,
+        pod: &PodInfo,
+    ) -> Result<Vec<(String, Key, Arc<ResourceClaim>)>, ResolveError> {
+        let mut out: Vec<(String, Key, Arc<ResourceClaim>)> = Vec::new();
+        for entry in pod.spec().resource_claims.iter().flatten() {
+            if !self.owns(pod, entry) {
+                continue;
+            }
+            let Some(key) = resolve::name(pod, entry)? else {
+                continue;
+            };
+            let claim = self
+                .claims
+                .get(&key)
+                .ok_or_else(|| ResolveError::NotFound(key.name.to_string()))?;
+            if claim.metadata.deletion_timestamp.is_some() {
+                return Err(ResolveError::Deleting(key.name.to_string()));
+            }
+            if entry.resource_claim_name.is_none() && !is_owner(&pod.uid, claim) {
+                return Err(ResolveError::NotOwner(key.to_string(), pod.key.to_string()));
+            }
+            if !out.iter().any(|(_, k, _)| *k == key) {
+                out.push((entry.name.clone(), key, claim.clone()));
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// Whether the claim was generated for the pod with this identity.
+fn is_owner(pod: &str, claim: &ResourceClaim) -> bool {
+    let owners = claim.metadata.owner_references.iter().flatten();
+    owners
+        .into_iter()
+        .any(|o| o.controller == Some(true) && o.uid == pod)
+}
+
+/// Namespace and name out of an object's metadata.
+pub(crate) fn key_of(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Key {
+    Key::new(
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Classic claims that the scheduler knows: what a watch saw, what a write returned, what is being written.
+
+use std::sync::Arc;
+
+use allot_model::classic::objects::{Allocation, ResourceClaim};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{ClaimTask, key_of};
+use crate::pod::{Key, Uid};
+use crate::version::is_newer;
+
+/// Consumers that a claim can have at most.
+pub const RESERVED_FOR: usize = 32;
+
+#[derive(Debug, Default)]
+struct Entry {
+    seen: Option<Arc<ResourceClaim>>,
+    assumed: Option<Arc<ResourceClaim>>,
+}
+
+impl Entry {
+    fn effective(&self) -> Option<&Arc<ResourceClaim>> {
+        self.assumed.as_ref().or(self.seen.as_ref())
+    }
+}
+
+/// Pods whose reservation is being written, and what is allocated with it.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    pods: FxHashSet<Uid>,
+    /// What the scheduler allocated, and the driver of its class.
+    allocation: Option<(String, Arc<Allocation>)>,
+}
+
+impl InFlight {
+    /// Whether an allocation is being written.
+    pub fn allocates(&self) -> bool {
+        self.allocation.is_some()
+    }
+}
+
+/// What happened to a claim, for deciding which pods to try again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The claim, if pods that use it may go on.
+    pub progressed: Option<Key>,
+    /// Structured resources may be free now.
+    pub freed: bool,
+}
+
+/// All classic claims. See the module.
+#[derive(Debug, Default)]
+pub struct Claims {
+    entries: FxHashMap<Key, Entry>,
+    in_flight: FxHashMap<Uid, InFlight>,
+}
+
+/// The identity of a claim.
+pub fn uid_of(claim: &ResourceClaim) -> &str {
+    claim.metadata.uid.as_deref().unwrap_or_default()
+}
+
+fn version_of(claim: &ResourceClaim) -> &str {
+    claim
+        .metadata
+        .resource_version
+        .as_deref()
+        .unwrap_or_default()
+}
+
+impl Claims {
+    /// The newest known version of a claim.
+    pub fn get(&self, key: &Key) -> Option<&Arc<ResourceClaim>> {
+        self.entries.get(key)?.effective()
+    }
+
+    /// The newest known version of every claim.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        self.entries.values().filter_map(Entry::effective)
+    }
+
+    /// Names of all claims.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.entries.keys()
+    }
+
+    /// What is being written for a claim.
+    pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
+        self.in_flight.get(uid)
+    }
+
+    /// Allocations that are being written, with the driver of each claim's class.
+    pub fn allocations_in_flight(&self) -> impl Iterator<Item = (&str, &Allocation)> {
+        let allocations = self
+            .in_flight
+            .values()
+            .filter_map(|i| i.allocation.as_ref());
+        allocations.map(|(driver, allocation)| (driver.as_str(), &**allocation))
+    }
+
+    /// Whether the claim can be promised to one more pod.
+    pub fn can_be_reserved(&self, claim: &ResourceClaim, pod: &str) -> bool {
+        let writing = self.in_flight.get(uid_of(claim));
+        let promised = |uid: &str| writing.is_some_and(|w| w.pods.contains(uid));
+        if claim.is_reserved_for(pod) || promised(pod) {
+            return true;
+        }
+        let written = &claim.status.reserved_for;
+        let unwritten = writing.map_or(0, |w| {
+            w.pods.iter().filter(|p| !claim.is_reserved_for(p)).count()
+        });
+        let users = written.len() + unwritten;
+        let shareable = claim
+            .status
+            .allocation
+            .as_ref()
+            .is_some_and(|a| a.shareable);
+        users == 0 || (shareable && users < RESERVED_FOR)
+    }
+
+    /// A watch showed a claim.
+    pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
+        let key = key_of(&claim.metadata);
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry
+            .seen
+            .as_ref()
+            .is_some_and(|s| is_newer(version_of(s), version_of(&claim)))
+        {
+            return Change::default();
+        }
+        let before = entry.effective().cloned();
+        // An answer about an object that was replaced meanwhile is older than what replaced it.
+        if entry.assumed.as_ref().is_some_and(|a| {
+            uid_of(a) != uid_of(&claim) || !is_newer(version_of(a), version_of(&claim))
+        }) {
+            entry.assumed = None;
+        }
+        entry.seen = Some(claim);
+        let after = entry.effective().cloned();
+        change(key, before.as_deref(), after.as_deref())
+    }
+
+    /// A write of ours returned a claim: believe it until a watch is as new. Claims that are gone stay gone.
+    pub fn assume(&mut self, claim: Arc<ResourceClaim>) -> Change {
+        let key = key_of(&claim.metadata);
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return Change::default();
+        };
+        let before = entry.effective().cloned();
+        if before.as_ref().is_some_and(|b| {
+            uid_of(b) != uid_of(&claim) || !is_newer(version_of(&claim), version_of(b))
+        }) {
+            return Change::default();
+        }
+        entry.assumed = Some(claim.clone());
+        change(key, before.as_deref(), Some(&claim))
+    }
+
+    /// A watch showed a claim gone, or a new list lacks it.
+    pub fn disappear(&mut self, key: &Key) -> Change {
+        match self.entries.remove(key) {
+            Some(entry) => change(key.clone(), entry.effective().map(|c| &**c), None),
+            None => Change::default(),
+        }
+    }
+
+    /// An attempt decided to reserve a claim for a pod, perhaps after allocating it.
+    pub fn promise(&mut self, task: &ClaimTask, pod: &Uid) {
+        let entry = self.in_flight.entry(task.uid.clone()).or_default();
+        entry.pods.insert(pod.clone());
+        if task.allocation.is_some() {
+            entry.allocation.clone_from(&task.allocation);
+        }
+    }
+
+    /// The write for a pod is over. If it went well, the claim was [assumed](Claims::assume) before, so that what was
+    /// allocated is always in use.
+    pub fn settle(&mut self, key: &Key, uid: &str, pod: &str, written: bool) -> Change {
+        let Some(entry) = self.in_flight.get_mut(uid) else {
+            return Change::default();
+        };
+        entry.pods.remove(pod);
+        if !entry.pods.is_empty() {
+            return Change::default();
+        }
+        let allocated = self.in_flight.remove(uid).is_some_and(|e| e.allocates());
+        let freed = allocated && !written;
+        Change {
+            progressed: Some(key.clone()),
+            freed,
+        }
+    }
+}
+
+/// What a new version of a claim means: a change of its metadata alone brings nobody back.
+fn change(key: Key, before: Option<&ResourceClaim>, after: Option<&ResourceClaim>) -> Change {
+    let structured = |c: Option<&ResourceClaim>| {
+        c.is_some_and(|c| c.status.allocation.is_some() && c.is_structured())
+    };
+    let freed = structured(before) && !after.is_some_and(|a| a.status.allocation.is_some());
+    let progressed = match (before, after) {
+        (Some(before), Some(after)) => {
+            before.status != after.status
+                || before.metadata.uid != after.metadata.uid
+                || before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
+                || before.metadata.owner_references != after.metadata.owner_references
+        }
+        _ => true,
+    };
+    Change {
+        progressed: progressed.then_some(key),
+        freed,
+    }
+}

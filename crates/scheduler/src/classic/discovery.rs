@@ -1,0 +1,106 @@
+//! Which of the kinds of `resource.k8s.io` the server has.
+
+use kube::Client;
+use kube::core::ApiResource;
+
+/// Group of all kinds here.
+const GROUP: &str = "resource.k8s.io";
+/// The last release that gives generated claims a name which follows from that of the pod.
+const LAST_DETERMINISTIC: u32 = 27;
+
+/// What a server has of the classic kinds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// `v1alpha1` or `v1alpha2`.
+    pub version: &'static str,
+    /// Structured parameters (1.30).
+    pub structured: bool,
+    /// Generated claims are named after pod and entry, without a suffix (up to 1.27).
+    pub deterministic_names: bool,
+    /// There are no newer kinds beside them.
+    pub alone: bool,
+}
+
+impl Served {
+    /// How the server calls the negotiations.
+    pub fn scheduling(&self) -> ApiResource {
+        match self.version {
+            "v1alpha1" => self.resource("PodScheduling", "podschedulings"),
+            _ => self.resource("PodSchedulingContext", "podschedulingcontexts"),
+        }
+    }
+
+    /// Claims.
+    pub fn claims(&self) -> ApiResource {
+        self.resource("ResourceClaim", "resourceclaims")
+    }
+
+    /// A kind in the version that is served.
+    pub fn resource(&self, kind: &str, plural: &str) -> ApiResource {
+        ApiResource {
+            group: GROUP.to_owned(),
+            version: self.version.to_owned(),
+            api_version: format!("{GROUP}/{}", self.version),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        }
+    }
+}
+
+/// What a server has of the whole group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The kinds since 1.34.
+    pub v1: bool,
+    /// The kinds up to 1.30.
+    pub classic: Option<Served>,
+}
+
+/// Asks the server.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
+    let groups = client.list_api_groups().await?;
+    let Some(group) = groups.groups.into_iter().find(|g| g.name == GROUP) else {
+        return Ok(Found::default());
+    };
+    let served = |version: &str| group.versions.iter().any(|v| v.version == version);
+    let v1 = served("v1");
+    let Some(version) = ["v1alpha2", "v1alpha1"].into_iter().find(|v| served(v)) else {
+        return Ok(Found { v1, classic: None });
+    };
+    let list = client
+        .list_api_group_resources(&format!("{GROUP}/{version}"))
+        .await?;
+    let has = |name: &str| list.resources.iter().any(|r| r.name == name);
+    if !has("resourceclasses") {
+        return Ok(Found { v1, classic: None });
+    }
+    Ok(Found {
+        v1,
+        classic: Some(Served {
+            version,
+            structured: has("resourceclaimparameters"),
+            deterministic_names: minor(client).await? <= LAST_DETERMINISTIC,
+            alone: !v1,
+        }),
+    })
+}
+
+/// The release that the server is, or that it behaves like.
+async fn minor(client: &Client) -> Result<u32, kube::Error> {
+    let request = http::Request::get("/version")
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    let version: serde_json::Value = client.request(request).await?;
+    let number = |field: &str| {
+        let text = version[field].as_str()?;
+        text.trim_end_matches(|c: char| !c.is_ascii_digit())
+            .parse()
+            .ok()
+    };
+    Ok(number("emulationMinor")
+        .or_else(|| number("minor"))
+        .unwrap_or(u32::MAX))
+}

@@ -1,0 +1,203 @@
+//! What was said in each negotiation: what the scheduler wants, what the drivers answered.
+
+use std::sync::Arc;
+
+use allot_model::classic::objects::{PodScheduling, SchedulingSpec};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::key_of;
+use crate::pod::{Key, PodInfo};
+use crate::reflector::Observed;
+use crate::version::is_newer;
+
+#[derive(Debug, Default)]
+struct Entry {
+    known: Option<Arc<PodScheduling>>,
+    /// Asked to be published, neither seen nor answered yet.
+    wanted: Option<SchedulingSpec>,
+    /// Version of a deletion that was seen while something was being published: answers up to it are about an object
+    /// that is gone.
+    gone: Option<String>,
+}
+
+/// Negotiations by the name of their pod.
+#[derive(Debug, Default)]
+pub struct Negotiations {
+    entries: FxHashMap<Key, Entry>,
+}
+
+/// Why a pod may be tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Nothing that matters.
+    None,
+    /// A driver answered.
+    Answer,
+    /// The negotiation has to begin anew.
+    Lost,
+}
+
+/// The negotiation belongs to another pod of the same name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("PodSchedulingContext object with UID {uid} is not owned by Pod {pod}")]
+pub struct NotOwned {
+    uid: String,
+    pod: String,
+}
+
+/// Whether a negotiation is that of the pod with this identity.
+pub fn is_owned_by(scheduling: &PodScheduling, pod: &str) -> bool {
+    let mut owners = scheduling.metadata.owner_references.iter().flatten();
+    owners.any(|o| o.controller == Some(true) && o.uid == pod)
+}
+
+fn version_of(scheduling: &PodScheduling) -> &str {
+    scheduling
+        .metadata
+        .resource_version
+        .as_deref()
+        .unwrap_or_default()
+}
+
+impl Negotiations {
+    /// What is known about the negotiation of a pod.
+    ///
+    /// # Errors
+    /// When there is one of another pod of the same name.
+    pub fn of(&self, pod: &PodInfo) -> Result<Option<&Arc<PodScheduling>>, NotOwned> {
+        let known = self.entries.get(&pod.key).and_then(|e| e.known.as_ref());
+        match known {
+            Some(other) if !is_owned_by(other, &pod.uid) => Err(NotOwned {
+                uid: other.metadata.uid.clone().unwrap_or_default(),
+                pod: pod.key.to_string(),
+            }),
+            known => Ok(known),
+        }
+    }
+
+    /// Whether anything was published or asked to be for a pod.
+    pub fn exists(&self, key: &Key) -> bool {
+        let entry = self.entries.get(key);
+        entry.is_some_and(|e| e.known.is_some() || e.wanted.is_some())
+    }
+
+    /// Identity of what is known to exist.
+    pub fn uid(&self, key: &Key) -> Option<String> {
+        self.entries.get(key)?.known.as_ref()?.metadata.uid.clone()
+    }
+
+    /// What the drivers are told at present, or will be.
+    pub fn spec(&self, key: &Key) -> SchedulingSpec {
+        let Some(entry) = self.entries.get(key) else {
+            return SchedulingSpec::default();
+        };
+        let published = || entry.known.as_ref().map(|k| k.spec.clone());
+        entry.wanted.clone().or_else(published).unwrap_or_default()
+    }
+
+    /// Something is going to be published.
+    pub fn want(&mut self, key: &Key, spec: SchedulingSpec) {
+        self.entries.entry(key.clone()).or_default().wanted = Some(spec);
+    }
+
+    /// What was asked to be published could not be.
+    pub fn failed(&mut self, key: &Key) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.wanted = None;
+        }
+    }
+
+    /// The pod is bound or gone: its negotiation does not matter any more.
+    pub fn forget(&mut self, key: &Key) {
+        self.entries.remove(key);
+    }
+
+    /// What was asked to be published was.
+    pub fn published(&mut self, scheduling: Arc<PodScheduling>) -> News {
+        let key = key_of(&scheduling.metadata);
+        if self.exists(&key) {
+            self.see(scheduling)
+        } else {
+            News::None
+        }
+    }
+
+    fn see(&mut self, scheduling: Arc<PodScheduling>) -> News {
+        let entry = self
+            .entries
+            .entry(key_of(&scheduling.metadata))
+            .or_default();
+        let known = entry.known.as_deref().map(version_of);
+        let newest = [known, entry.gone.as_deref()];
+        if newest
+            .into_iter()
+            .flatten()
+            .any(|v| !is_newer(version_of(&scheduling), v))
+        {
+            return News::None;
+        }
+        if entry.wanted.as_ref() == Some(&scheduling.spec) {
+            entry.wanted = None;
+        }
+        let before = entry.known.replace(scheduling.clone());
+        let answers = |s: &PodScheduling| s.status.clone();
+        if before.as_deref().map(answers).unwrap_or_default() == scheduling.status {
+            News::None
+        } else {
+            News::Answer
+        }
+    }
+
+    fn disappear(&mut self, scheduling: &PodScheduling) -> News {
+        let key = key_of(&scheduling.metadata);
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return News::Lost;
+        };
+        if entry
+            .known
+            .as_ref()
+            .is_some_and(|k| is_newer(version_of(k), version_of(scheduling)))
+        {
+            return News::None;
+        }
+        let publishing = entry.wanted.is_some();
+        *entry = Entry {
+            gone: Some(version_of(scheduling).to_owned()),
+            ..Entry::default()
+        };
+        if !publishing {
+            self.entries.remove(&key);
+        }
+        News::Lost
+    }
+
+    /// As a watch tells it; says what that means for which pods.
+    pub fn observe(&mut self, observed: Observed<PodScheduling>) -> Vec<(Key, News)> {
+        match observed {
+            Observed::Applied(scheduling) => {
+                let key = key_of(&scheduling.metadata);
+                vec![(key, self.see(Arc::new(*scheduling)))]
+            }
+            Observed::Deleted(scheduling) => {
+                let key = key_of(&scheduling.metadata);
+                vec![(key, self.disappear(&scheduling))]
+            }
+            Observed::Listed { items, .. } => {
+                let listed: FxHashSet<Key> = items.iter().map(|i| key_of(&i.metadata)).collect();
+                let mut news = Vec::new();
+                self.entries.retain(|key, entry| {
+                    if entry.known.is_some() && !listed.contains(key) {
+                        entry.known = None;
+                        news.push((key.clone(), News::Lost));
+                    }
+                    entry.known.is_some() || entry.wanted.is_some()
+                });
+                for item in items {
+                    let key = key_of(&item.metadata);
+                    news.push((key, self.see(Arc::new(item))));
+                }
+                news
+            }
+        }
+    }
+}

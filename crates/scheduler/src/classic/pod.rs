@@ -1,0 +1,363 @@
+//! One attempt's view of a pod's classic claims: the extension points of the plugin, without any effect.
+
+use std::sync::Arc;
+
+use allot_model::classic::objects::{
+    Allocation, AllocationMode, ResourceClaim, SchedulingSpec, SchedulingStatus,
+};
+use k8s_openapi::api::core::v1::NodeSelector;
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+
+use super::claims::uid_of;
+use super::structured::{Problem, Used};
+use super::{ClaimTask, Classic};
+use crate::node::NodeInfo;
+use crate::plugins::Plugin;
+use crate::pod::{Key, PodInfo, Uid};
+use crate::selectors::Nodes;
+use crate::status::Rejection;
+
+const PLUGIN: Plugin = Plugin::DynamicResources;
+/// The reason for which a claim may have to be deallocated.
+pub const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
+/// What a pod waits for after something was published.
+pub const WAITING: &str = "waiting for resource driver";
+/// What a pod waits for when there is nothing to publish.
+pub const WAITING_FOR_INFORMATION: &str = "waiting for resource driver to provide information";
+/// Nodes that can be negotiated about at a time.
+const POTENTIAL_NODES: usize = 128;
+const EXCLUDED: &str = "excluded by resource class node filter";
+const UNSUITABLE: &str = "resourceclaim cannot be allocated for the node (unsuitable)";
+
+/// What the scheduler allocated, and the driver of the claim's class.
+type Allocated = (String, Arc<Allocation>);
+
+#[derive(Debug)]
+struct PodClaim {
+    key: Key,
+    claim: Arc<ResourceClaim>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Usable on these nodes.
+    Allocated(Option<Nodes>),
+    /// Its driver is to allocate it.
+    Negotiated {
+        /// Where the class can be used.
+        suitable: Option<Nodes>,
+        /// Where the driver can not allocate, if it has answered.
+        unsuitable: Option<Vec<String>>,
+    },
+    /// The scheduler is to allocate it.
+    Structured {
+        /// Where the class can be used.
+        suitable: Option<Nodes>,
+        problem: Problem,
+    },
+}
+
+/// What comes of an attempt for a pod with claims that drivers have to allocate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Negotiation {
+    /// What to tell the drivers, if that is new.
+    pub publish: Option<SchedulingSpec>,
+    /// What the pod waits for.
+    pub message: &'static str,
+}
+
+/// The classic claims of a pod, prepared for judging nodes.
+#[derive(Debug)]
+pub struct PodClaims {
+    claims: Vec<PodClaim>,
+    spec: SchedulingSpec,
+    /// Instances in use; only counted for pods that need some.
+    used: Option<Used>,
+}
+
+fn compile(selector: Option<&NodeSelector>) -> Option<Nodes> {
+    selector.map(Nodes::new)
+}
+
+impl PodClaims {
+    /// Looks up and checks the claims of a pod; `None` when it has none (PreFilter).
+    ///
+    /// # Errors
+    /// When the pod can not go anywhere at present.
+    pub fn prepare(pod: &PodInfo, cx: &Classic) -> Result<Option<Self>, Rejection> {
+        if pod
+            .spec()
+            .resource_claims
+            .as_ref()
+            .is_none_or(Vec::is_empty)
+        {
+            return Ok(None);
+        }
+        let resolved = cx
+            .resolve(pod)
+            .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
+        if resolved.is_empty() {
+            return Ok(None);
+        }
+        let negotiation = cx
+            .negotiations
+            .of(pod)
+            .map_err(|e| Rejection::error(PLUGIN, e.to_string()))?;
+        let answers = negotiation.map(|n| &n.status);
+        let mut claims = Vec::with_capacity(resolved.len());
+        for (entry, key, claim) in resolved {
+            let state = State::of(pod, &entry, &claim, answers, cx)?;
+            claims.push(PodClaim { key, claim, state });
+        }
+        let is_structured = |c: &PodClaim| matches!(c.state, State::Structured { .. });
+        let structured = claims.iter().any(is_structured);
+        Ok(Some(Self {
+            used: structured.then(|| Used::of(&cx.claims)),
+            claims,
+            spec: cx.negotiations.spec(&pod.key),
+        }))
+    }
+
+    /// Whether drivers have to allocate claims before the pod can be placed.
+    pub fn is_pending(&self) -> bool {
+        self.pending().next().is_some()
+    }
+
+    fn pending(&self) -> impl Iterator<Item = &Option<Vec<String>>> {
+        self.claims.iter().filter_map(|c| match &c.state {
+            State::Negotiated { unsuitable, .. } => Some(unsuitable),
+            State::Allocated(_) | State::Structured { .. } => None,
+        })
+    }
+
+    /// Judges a node.
+    ///
+    /// # Errors
+    /// When a claim can not be used or allocated there.
+    pub fn filter(&self, node: &NodeInfo, cx: &Classic) -> Result<(), Rejection> {
+        let outside = |nodes: &Option<Nodes>| {
+            nodes
+                .as_ref()
+                .is_some_and(|n| !n.matches(&node.name, node.labels()))
+        };
+        let reject = |reason: &'static str| Err(Rejection::unresolvable(PLUGIN, reason));
+        for claim in &self.claims {
+            match &claim.state {
+                State::Allocated(nodes) if outside(nodes) => return reject(NOT_AVAILABLE),
+                State::Structured { suitable, .. } if outside(suitable) => return reject(EXCLUDED),
+                State::Allocated(_) | State::Structured { .. } => {}
+                State::Negotiated {
+                    suitable,
+                    unsuitable,
+                } => {
+                    if outside(suitable) {
+                        return reject(EXCLUDED);
+                    }
+                    if unsuitable
+                        .as_ref()
+                        .is_some_and(|u| u.iter().any(|n| **n == *node.name))
+                    {
+                        return reject(UNSUITABLE);
+                    }
+                }
+            }
+        }
+        self.allocate(&node.name, cx).map(|_| ())
+    }
+
+    /// Allocates on a node what the scheduler has to; by position of the claim.
+    fn allocate(&self, node: &str, cx: &Classic) -> Result<Vec<(usize, Allocated)>, Rejection> {
+        let Some(used) = &self.used else {
+            return Ok(Vec::new());
+        };
+        let (mut allocations, mut taken) = (Vec::new(), Vec::new());
+        for (at, claim) in self.claims.iter().enumerate() {
+            let State::Structured { problem, .. } = &claim.state else {
+                continue;
+            };
+            match problem.allocate(node, &cx.structured, used, &mut taken) {
+                Ok(Some(found)) => {
+                    allocations.push((at, (problem.driver.clone(), Arc::new(found))));
+                }
+                Ok(None) => return Err(Rejection::unresolvable(PLUGIN, UNSUITABLE)),
+                Err(error) => {
+                    let text = format!("checking structured parameters failed: {error}");
+                    return Err(Rejection::unresolvable(PLUGIN, text));
+                }
+            }
+        }
+        Ok(allocations)
+    }
+
+    /// The node that the drivers were told, if it is among these: changing one's mind costs a round.
+    pub fn selected_among(&self, nodes: &[Arc<NodeInfo>], feasible: &[usize]) -> Option<usize> {
+        feasible
+            .iter()
+            .copied()
+            .find(|i| *nodes[*i].name == *self.spec.selected_node)
+    }
+
+    /// What to tell the drivers when these nodes fit, of which one is the best (PreScore and Reserve). `others` says
+    /// whether the pod has claims that the scheduler will allocate.
+    pub fn negotiate(&self, pod: &Uid, feasible: &[&str], best: &str, others: bool) -> Negotiation {
+        let mut spec = self.spec.clone();
+        let potential = potential_nodes(pod, feasible, best);
+        if potential.iter().any(|n| !spec.potential_nodes.contains(n)) {
+            spec.potential_nodes = potential;
+        }
+        let pending = self.pending().count();
+        let answered = self.pending().filter(|u| u.is_some()).count();
+        let alone = pending == 1 && !others && self.used.is_none();
+        if answered == pending || alone {
+            best.clone_into(&mut spec.selected_node);
+        }
+        if spec == self.spec {
+            return Negotiation {
+                publish: None,
+                message: WAITING_FOR_INFORMATION,
+            };
+        }
+        Negotiation {
+            publish: Some(spec),
+            message: WAITING,
+        }
+    }
+
+    /// A claim that stands in the pod's way and nobody else uses, where a node was rejected because of one
+    /// (PostFilter); with what has to be published before it is deallocated. `attempt` makes the choice vary.
+    pub fn deallocation(
+        &self,
+        pod: &Uid,
+        rejected: &[&NodeInfo],
+        attempt: u32,
+    ) -> Option<(Arc<ResourceClaim>, Option<SchedulingSpec>)> {
+        let in_the_way = |c: &&PodClaim| {
+            let State::Allocated(Some(nodes)) = &c.state else {
+                return false;
+            };
+            let users = &c.claim.status.reserved_for;
+            // An immediate claim stays where its driver put it.
+            let movable = c.claim.spec.allocation_mode == AllocationMode::WaitForFirstConsumer;
+            movable
+                && users.iter().all(|u| *u.uid == **pod)
+                && rejected.iter().any(|n| !nodes.matches(&n.name, n.labels()))
+        };
+        let candidates: Vec<&PodClaim> = self.claims.iter().filter(in_the_way).collect();
+        let at = (attempt as usize).checked_rem(candidates.len())?;
+        let publish = (!self.spec.selected_node.is_empty()).then(|| SchedulingSpec {
+            selected_node: String::new(),
+            ..self.spec.clone()
+        });
+        Some((candidates[at].claim.clone(), publish))
+    }
+
+    /// What has to be written before the pod can be bound to a node (Reserve).
+    ///
+    /// # Errors
+    /// When the node does not fit after all.
+    pub fn tasks(&self, pod: &Uid, node: &str, cx: &Classic) -> Result<Vec<ClaimTask>, Rejection> {
+        let mut allocations = self.allocate(node, cx)?;
+        let mut tasks = Vec::new();
+        for (at, c) in self.claims.iter().enumerate() {
+            let fresh = allocations.iter().position(|(of, _)| *of == at);
+            let allocation = fresh.map(|i| allocations.swap_remove(i).1);
+            if allocation.is_some() || !c.claim.is_reserved_for(pod) {
+                tasks.push(ClaimTask {
+                    key: c.key.clone(),
+                    uid: uid_of(&c.claim).into(),
+                    claim: c.claim.clone(),
+                    allocation,
+                });
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// Namespace, name and identity of every claim.
+    pub fn keys(&self) -> Vec<(Key, Uid)> {
+        self.claims
+            .iter()
+            .map(|c| (c.key.clone(), uid_of(&c.claim).into()))
+            .collect()
+    }
+
+    /// Whether a change of the drivers' answers matters while the pod waits for an allocation: not as long as claims
+    /// lack an answer, nor while the selected node is still possible.
+    pub fn answers_matter(&self) -> bool {
+        let selected = &self.spec.selected_node;
+        if !selected.is_empty() {
+            return self.pending().flatten().any(|u| u.contains(selected));
+        }
+        self.pending().all(Option::is_some)
+    }
+}
+
+impl State {
+    fn of(
+        pod: &PodInfo,
+        entry: &str,
+        claim: &ResourceClaim,
+        answers: Option<&SchedulingStatus>,
+        cx: &Classic,
+    ) -> Result<Self, Rejection> {
+        let reject = |text: &'static str| Err(Rejection::unschedulable(PLUGIN, text));
+        if claim.status.deallocation_requested {
+            return reject("resourceclaim must be reallocated");
+        }
+        if let Some(allocation) = &claim.status.allocation {
+            if !cx.claims.can_be_reserved(claim, &pod.uid) {
+                return reject("resourceclaim in use");
+            }
+            return Ok(Self::Allocated(compile(
+                allocation.available_on_nodes.as_ref(),
+            )));
+        }
+        let name = &claim.spec.resource_class_name;
+        let Some(class) = cx.class(name) else {
+            let text = format!("resource class {name} does not exist");
+            return Err(Rejection::unresolvable(PLUGIN, text));
+        };
+        if class.structured_parameters == Some(true) {
+            let writing = cx.claims.in_flight(uid_of(claim));
+            if writing.is_some_and(super::claims::InFlight::allocates) {
+                let key = super::key_of(&claim.metadata);
+                let text = format!("resource claim {key} is in the process of being allocated");
+                return Err(Rejection::unschedulable(PLUGIN, text));
+            }
+            let problem = cx.structured.problem(claim, class);
+            return Ok(Self::Structured {
+                suitable: compile(class.suitable_nodes.as_ref()),
+                problem: problem.map_err(|text| Rejection::unresolvable(PLUGIN, text))?,
+            });
+        }
+        if claim.spec.allocation_mode == AllocationMode::Immediate {
+            return Err(Rejection::unresolvable(
+                PLUGIN,
+                "unallocated immediate resourceclaim",
+            ));
+        }
+        let answer = answers.and_then(|a| a.resource_claims.iter().find(|c| c.name == entry));
+        Ok(Self::Negotiated {
+            suitable: compile(class.suitable_nodes.as_ref()),
+            unsuitable: answer.map(|a| a.unsuitable_nodes.clone()),
+        })
+    }
+}
+
+/// The nodes to negotiate about, sorted. Of too many a choice that differs from pod to pod, but not from attempt to
+/// attempt; the best one is always in it.
+fn potential_nodes(pod: &Uid, feasible: &[&str], best: &str) -> Vec<String> {
+    let mut nodes: Vec<&str> = feasible.to_vec();
+    if nodes.len() > POTENTIAL_NODES {
+        nodes.sort_by_cached_key(|node| {
+            let mut hasher = FxHasher::default();
+            (pod, node).hash(&mut hasher);
+            (**node != *best, hasher.finish())
+        });
+        nodes.truncate(POTENTIAL_NODES);
+    }
+    nodes.sort_unstable();
+    nodes.into_iter().map(str::to_owned).collect()
+}

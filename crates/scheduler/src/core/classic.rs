@@ -1,0 +1,298 @@
+//! Classic claims, classes and negotiations.
+
+use std::sync::Arc;
+
+use allot_model::classic::objects::{ResourceClaim, SchedulingSpec};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1;
+use rustc_hash::FxHashSet;
+
+use super::{Core, Time};
+use crate::actions::{Action, Nominate, Rejected};
+use crate::classic::claims::Change;
+use crate::classic::negotiations::News;
+use crate::classic::pod::Negotiation;
+use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
+use crate::config::Profile;
+use crate::hints::ClusterEvent;
+use crate::metrics::Outcome;
+use crate::plugins::Plugin;
+use crate::pod::{Key, PodInfo, Uid};
+use crate::queue::QueuedPod;
+use crate::reflector::Observed;
+
+impl Core {
+    /// The server has classic kinds.
+    #[must_use]
+    pub fn with_classic(mut self, served: Option<Served>) -> Self {
+        self.classic = served.map(|served| Box::new(Classic::new(served)));
+        self
+    }
+
+    /// Adds to a pod what follows from the release that the server is.
+    pub(super) fn complete(&self, pod: &mut Pod) {
+        if let Some(classic) = &self.classic {
+            classic.complete(pod);
+        }
+    }
+
+    pub(super) fn classic_input(&mut self, input: Input, time: Time) {
+        let Some(classic) = &mut self.classic else {
+            return;
+        };
+        match input {
+            Input::Claim(observed) => self.observe_classic_claims(observed, time),
+            Input::Class(observed) => {
+                classic.set_classes(observed);
+                self.requeue(&ClusterEvent::ClassChanged, time);
+            }
+            Input::Slice(observed) => {
+                classic.structured.set_slices(observed);
+                self.requeue(&ClusterEvent::DevicesChanged, time);
+            }
+            Input::ClaimParameters(observed) => {
+                classic.structured.set_claim_parameters(observed);
+                self.requeue(&ClusterEvent::DevicesChanged, time);
+            }
+            Input::ClassParameters(observed) => {
+                classic.structured.set_class_parameters(observed);
+                self.requeue(&ClusterEvent::DevicesChanged, time);
+            }
+            Input::Scheduling(observed) => {
+                for (pod, news) in classic.negotiations.observe(observed) {
+                    self.answered(&pod, news, time);
+                }
+            }
+            Input::ClaimWritten { pod, claim } => {
+                let key = key_of(&claim.metadata);
+                let uid = claim.metadata.uid.clone().unwrap_or_default();
+                let assumed = classic.claims.assume(claim);
+                let settled = classic.claims.settle(&key, &uid, &pod, true);
+                self.after_classic(&assumed, time);
+                self.after_classic(&settled, time);
+            }
+            Input::ClaimChanged(claim) => {
+                let change = classic.claims.assume(claim);
+                self.after_classic(&change, time);
+            }
+            Input::Published { pod, outcome } => match outcome {
+                Ok(scheduling) => {
+                    let news = classic.negotiations.published(scheduling);
+                    self.answered(&pod.key, news, time);
+                }
+                Err(message) => {
+                    classic.negotiations.failed(&pod.key);
+                    if let Some(queued) = self.queue.remove(&pod.uid) {
+                        self.fail(queued, message, time);
+                    }
+                }
+            },
+        }
+    }
+
+    fn observe_classic_claims(&mut self, observed: Observed<ResourceClaim>, time: Time) {
+        match observed {
+            Observed::Applied(claim) => self.see_classic(*claim, time),
+            Observed::Deleted(claim) => self.forget_classic(&key_of(&claim.metadata), time),
+            Observed::Listed { items, .. } => {
+                let present: FxHashSet<Key> = items.iter().map(|c| key_of(&c.metadata)).collect();
+                let known = self.classic.iter().flat_map(|c| c.claims.keys());
+                let gone: Vec<Key> = known.filter(|k| !present.contains(*k)).cloned().collect();
+                gone.iter().for_each(|key| self.forget_classic(key, time));
+                items
+                    .into_iter()
+                    .for_each(|claim| self.see_classic(claim, time));
+            }
+        }
+    }
+
+    fn see_classic(&mut self, claim: ResourceClaim, time: Time) {
+        if let Some(classic) = &mut self.classic {
+            let change = classic.claims.see(Arc::new(claim));
+            self.after_classic(&change, time);
+        }
+    }
+
+    fn forget_classic(&mut self, key: &Key, time: Time) {
+        if let Some(classic) = &mut self.classic {
+            let change = classic.claims.disappear(key);
+            self.after_classic(&change, time);
+        }
+    }
+
+    /// Takes the classic claims out of what a watch of newer ones shows: where both generations are served, it shows
+    /// both.
+    pub(super) fn split_claims(
+        &mut self,
+        observed: Observed<v1::ResourceClaim>,
+        time: Time,
+    ) -> Option<Observed<v1::ResourceClaim>> {
+        if self.classic.is_none() {
+            return Some(observed);
+        }
+        let original = |claim: &v1::ResourceClaim| ResourceClaim::from_v1(&claim.metadata);
+        match observed {
+            Observed::Applied(claim) => match original(&claim) {
+                Some(classic) => self.see_classic(classic, time),
+                None => return Some(Observed::Applied(claim)),
+            },
+            Observed::Deleted(claim) => match original(&claim) {
+                Some(classic) => self.forget_classic(&key_of(&classic.metadata), time),
+                None => return Some(Observed::Deleted(claim)),
+            },
+            Observed::Listed { items, version } => {
+                let (mut newer, mut classic) = (Vec::new(), Vec::new());
+                for claim in items {
+                    match original(&claim) {
+                        Some(original) => classic.push(original),
+                        None => newer.push(claim),
+                    }
+                }
+                let version_of_both = version.clone();
+                let listed = Observed::Listed {
+                    items: classic,
+                    version,
+                };
+                self.observe_classic_claims(listed, time);
+                return Some(Observed::Listed {
+                    items: newer,
+                    version: version_of_both,
+                });
+            }
+        }
+        None
+    }
+
+    /// Brings back the pods that a change of a claim concerns.
+    fn after_classic(&mut self, change: &Change, time: Time) {
+        if let Some(key) = &change.progressed {
+            for pod in self.queue.users_of_claim(key) {
+                let gate = self.gate(&pod);
+                self.queue.activate(&pod.uid, gate, time.now);
+            }
+        }
+        if change.freed {
+            self.requeue(&ClusterEvent::DevicesFreed, time);
+        }
+    }
+
+    /// Drivers answered in the negotiation of a pod: bring it back if that matters to it.
+    fn answered(&mut self, key: &Key, news: News, time: Time) {
+        if news == News::None {
+            return;
+        }
+        let (Some(classic), Some(pod)) = (&self.classic, self.pods.get(key).cloned()) else {
+            return;
+        };
+        let Some(queued) = self.queue.get(&pod.uid) else {
+            return;
+        };
+        // Only a pod that waits for its drivers knows what it waits for.
+        let matters = news == News::Lost
+            || !queued.pending
+            || !matches!(PodClaims::prepare(&pod, classic), Ok(Some(claims)) if !claims.answers_matter());
+        if matters {
+            let gate = self.gate(&pod);
+            self.queue.activate(&pod.uid, gate, time.now);
+        }
+    }
+
+    /// Tells the drivers what the scheduler wants and puts the pod aside until they have answered.
+    pub(super) fn negotiate(
+        &mut self,
+        queued: QueuedPod,
+        profile: &Profile,
+        negotiation: Negotiation,
+        time: Time,
+    ) {
+        let pod = queued.info.clone();
+        self.metrics.attempt(
+            &profile.name,
+            Outcome::Unschedulable,
+            std::time::Duration::ZERO,
+        );
+        if let (Some(spec), Some(classic)) = (negotiation.publish, &mut self.classic) {
+            tracing::debug!(pod = %pod.key, node = spec.selected_node, "negotiates");
+            classic.negotiations.want(&pod.key, spec.clone());
+            let (pod, known) = (pod.clone(), classic.negotiations.uid(&pod.key));
+            self.actions.push(Action::Classic(classic::Action::Publish {
+                pod,
+                spec,
+                known,
+            }));
+        }
+        // Upstream counts the one node that the pod would go to.
+        let message = format!("0/1 nodes are available: 1 {}.", negotiation.message);
+        self.actions.push(Action::Reject(Box::new(Rejected {
+            pod,
+            reason: "Unschedulable",
+            message,
+            nominate: Nominate::Keep,
+        })));
+        let by = [Plugin::DynamicResources].into_iter().collect();
+        self.queue.put_back_pending(queued, by, time.now);
+    }
+
+    /// Classic claims are going to be reserved for a pod.
+    pub(super) fn promise_classic(&mut self, pod: &PodInfo, tasks: &[classic::ClaimTask]) {
+        let Some(classic) = &mut self.classic else {
+            return;
+        };
+        for task in tasks {
+            classic.claims.promise(task, &pod.uid);
+        }
+    }
+
+    /// Has the allocation of a claim taken back that stands in the way of a pod.
+    pub(super) fn deallocate_classic(
+        &mut self,
+        pod: &Arc<PodInfo>,
+        claim: Arc<ResourceClaim>,
+        publish: Option<SchedulingSpec>,
+    ) {
+        let Some(classic) = &mut self.classic else {
+            return;
+        };
+        if let Some(spec) = &publish {
+            classic.negotiations.want(&pod.key, spec.clone());
+        }
+        let known = classic.negotiations.uid(&pod.key);
+        self.actions
+            .push(Action::Classic(classic::Action::Deallocate {
+                pod: pod.clone(),
+                claim,
+                publish,
+                known,
+            }));
+    }
+
+    /// The binding of a pod is over: nothing of it is in flight any more.
+    pub(super) fn settle_classic(
+        &mut self,
+        pod: &Arc<PodInfo>,
+        claims: &[(Key, Uid)],
+        bound: bool,
+        time: Time,
+    ) {
+        for (key, uid) in claims {
+            let Some(classic) = &mut self.classic else {
+                return;
+            };
+            let change = classic.claims.settle(key, uid, &pod.uid, bound);
+            let claim = classic.claims.get(key).cloned();
+            if let Some(claim) = claim.filter(|c| !bound && c.is_reserved_for(&pod.uid)) {
+                let pod = pod.uid.clone();
+                self.actions
+                    .push(Action::Classic(classic::Action::Unreserve { pod, claim }));
+            }
+            self.after_classic(&change, time);
+        }
+        if let Some(classic) = self.classic.as_mut().filter(|_| bound)
+            && classic.negotiations.exists(&pod.key)
+        {
+            classic.negotiations.forget(&pod.key);
+            self.actions
+                .push(Action::Classic(classic::Action::Forget(pod.clone())));
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! Writes of classic claims and negotiations.
+
+use std::collections::VecDeque;
+
+use allot_model::classic::DELETE_PROTECTION;
+use allot_model::classic::objects::{PodScheduling, ResourceClaim as Claim, SchedulingSpec};
+use kube::core::ApiResource;
+use kube::core::DynamicObject;
+
+use super::*;
+use crate::classic::claims::uid_of;
+use crate::classic::negotiations::is_owned_by;
+use crate::classic::{self, ClaimTask, Served};
+use crate::version::is_newer;
+
+/// One claim's turn, with what the last writer of ours left.
+type Turn = Arc<tokio::sync::Mutex<Option<Arc<Claim>>>>;
+
+/// One write of those for a pod that go one after the other.
+enum Order {
+    Publish(SchedulingSpec, Option<String>),
+    Deallocate(Arc<Claim>),
+    Forget,
+}
+
+pub(super) struct ClassicWriter {
+    client: Client,
+    served: Served,
+    turns: Mutex<FxHashMap<Uid, Turn>>,
+    /// Writes per pod; the entry exists as long as somebody works on them.
+    orders: Mutex<FxHashMap<Uid, VecDeque<Order>>>,
+}
+
+fn typed<T: serde::de::DeserializeOwned>(object: DynamicObject) -> Result<T, kube::Error> {
+    let mut value = object.data;
+    value["metadata"] = serde_json::to_value(object.metadata).map_err(kube::Error::SerdeError)?;
+    serde_json::from_value(value).map_err(kube::Error::SerdeError)
+}
+
+impl ClassicWriter {
+    pub(super) fn new(client: Client, served: Served) -> Self {
+        Self {
+            client,
+            served,
+            turns: Mutex::default(),
+            orders: Mutex::default(),
+        }
+    }
+
+    fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+
+    fn turn(&self, uid: &Uid) -> Turn {
+        let mut turns = self.turns.lock();
+        if turns.len() > 1024 {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        turns.entry(uid.clone()).or_default().clone()
+    }
+
+    /// Puts writes for a pod in line. Says whether somebody has to begin working on them.
+    fn order(&self, pod: &Uid, orders: impl IntoIterator<Item = Order>) -> bool {
+        let mut all = self.orders.lock();
+        let idle = !all.contains_key(pod);
+        let line = all.entry(pod.clone()).or_default();
+        for order in orders {
+            // Only the newest wish counts.
+            if matches!(
+                (&order, line.back()),
+                (Order::Publish(..), Some(Order::Publish(..)))
+            ) {
+                line.pop_back();
+            }
+            line.push_back(order);
+        }
+        idle
+    }
+
+    fn next_order(&self, pod: &Uid) -> Option<Order> {
+        let mut all = self.orders.lock();
+        let next = all.get_mut(pod)?.pop_front();
+        if next.is_none() {
+            all.remove(pod);
+        }
+        next
+    }
+
+    /// Publishes what the scheduler wants: in one write, unless somebody else created or deleted the negotiation.
+    async fn publish(
+        &self,
+        pod: &PodInfo,
+        spec: &SchedulingSpec,
+        known: Option<String>,
+    ) -> Result<PodScheduling, String> {
+        let resource = self.served.scheduling();
+        let api = self.api(&pod.key.namespace, &resource);
+        let name = &*pod.key.name;
+        let selected = Some(&spec.selected_node).filter(|n| !n.is_empty());
+        let wanted = json!({"selectedNode": selected, "potentialNodes": spec.potential_nodes});
+        let mut pause = Pause::new();
+        let mut existing = known;
+        loop {
+            let result = match &existing {
+                Some(uid) => {
+                    let patch = json!({"metadata": {"uid": uid}, "spec": wanted});
+                    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+                        .await
+                }
+                None => {
+                    let owner = json!({
+                        "apiVersion": "v1", "kind": "Pod", "name": name, "uid": &*pod.uid,
+                        "controller": true, "blockOwnerDeletion": true,
+                    });
+                    let mut new = DynamicObject::new(name, &resource);
+                    new.metadata.owner_references = serde_json::from_value(json!([owner])).ok();
+                    new.data = json!({"spec": spec});
+                    api.create(&PostParams::default(), &new).await
+                }
+            };
+            match result {
+                Ok(object) => return typed(object).map_err(|e| text(&e)),
+                // Lost the race or the answer: what is there now decides.
+                Err(error) if !answered(&error) || matches!(code(&error), 404 | 409 | 429) => {
+                    if existing.is_none() && code(&error) == 404 {
+                        return Err(text(&error));
+                    }
+                    pause.wait().await;
+                }
+                Err(error) => return Err(text(&error)),
+            }
+            existing = loop {
+                match api.get_opt(name).await {
+                    Ok(found) => break self.own(pod, found)?,
+                    Err(_) => pause.wait().await,
+                }
+            };
+        }
+    }
+
+    /// Identity of the negotiation that was found, if it is that of the pod.
+    fn own(&self, pod: &PodInfo, found: Option<DynamicObject>) -> Result<Option<String>, String> {
+        let Some(found) = found else { return Ok(None) };
+        let found: PodScheduling = typed(found).map_err(|e| text(&e))?;
+        let uid = found.metadata.uid.clone().unwrap_or_default();
+        if is_owned_by(&found, &pod.uid) {
+            return Ok(Some(uid));
+        }
+        Err(format!(
+            "{} object with UID {uid} is not owned by Pod {}",
+            self.served.scheduling().kind,
+            pod.key
+        ))
+    }
+
+    /// Deletes the negotiation of a pod; what is left over is the garbage collector's.
+    async fn forget(&self, pod: &PodInfo) {
+        let api = self.api(&pod.key.namespace, &self.served.scheduling());
+        match api.delete(&pod.key.name, &DeleteParams::default()).await {
+            Err(error) if code(&error) != 404 => {
+                tracing::debug!(pod = %pod.key, error = text(&error), "cannot delete the negotiation");
+            }
+            _ => {}
+        }
+    }
+
+    /// Has the allocation of a claim taken back: by its driver, or at once where the scheduler made it. `None` when it
+    /// changed meanwhile.
+    async fn deallocate(&self, claim: &Claim) -> Result<Option<Claim>, kube::Error> {
+        let status = if claim.is_structured() {
+            json!({"reservedFor": null, "allocation": null, "driverName": null})
+        } else {
+            json!({"reservedFor": null, "deallocationRequested": true})
+        };
+        let key = classic::key_of(&claim.metadata);
+        match self.patch_status(&key, claim, status).await {
+            Ok(claim) => Ok(Some(claim)),
+            Err(error) if matches!(code(&error), 404 | 409) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn patch_status(
+        &self,
+        key: &Key,
+        claim: &Claim,
+        status: serde_json::Value,
+    ) -> Result<Claim, kube::Error> {
+        let metadata =
+            json!({"uid": uid_of(claim), "resourceVersion": claim.metadata.resource_version});
+        let patch = json!({"metadata": metadata, "status": status});
+        let object = self
+            .api(&key.namespace, &self.served.claims())
+            .patch_subresource(
+                "status",
+                &key.name,
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await?;
+        typed(object)
+    }
+
+    /// Takes the reservation for a pod back.
+    pub(super) async fn unreserve(
+        &self,
+        claim: &Claim,
+        pod: &Uid,
+    ) -> Result<Option<Claim>, kube::Error> {
+        let key = classic::key_of(&claim.metadata);
+        let turn = self.turn(&Uid::from(uid_of(claim)));
+        let mut last = turn.lock().await;
+        let mut pause = Pause::new();
+        loop {
+            let Some(current) = self.read(&key).await? else {
+                return Ok(None);
+            };
+            if uid_of(&current) != uid_of(claim) || !current.is_reserved_for(pod) {
+                return Ok(None);
+            }
+            let rest: Vec<_> = current
+                .status
+                .reserved_for
+                .iter()
+                .filter(|c| *c.uid != **pod)
+                .collect();
+            let rest = if rest.is_empty() {
+                json!(null)
+            } else {
+                json!(rest)
+            };
+            match self
+                .patch_status(&key, &current, json!({"reservedFor": rest}))
+                .await
+            {
+                Ok(claim) => {
+                    *last = Some(Arc::new(claim.clone()));
+                    return Ok(Some(claim));
+                }
+                Err(error) if !answered(&error) || matches!(code(&error), 409 | 429) => {
+                    pause.wait().await
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn read(&self, key: &Key) -> Result<Option<Claim>, kube::Error> {
+        let api = self.api(&key.namespace, &self.served.claims());
+        api.get_opt(&key.name).await?.map(typed).transpose()
+    }
+
+    /// Writes the reservation of a claim for a pod, and before it the allocation that the scheduler made.
+    pub(super) async fn reserve(
+        &self,
+        task: &ClaimTask,
+        pod: &PodInfo,
+        metrics: &Metrics,
+    ) -> Result<Arc<Claim>, BindError> {
+        let turn = self.turn(&task.uid);
+        let mut last = turn.lock().await;
+        let version = |c: &Claim| c.metadata.resource_version.clone().unwrap_or_default();
+        let mut claim = task.claim.clone();
+        if let Some(left) = last
+            .as_ref()
+            .filter(|l| is_newer(&version(l), &version(&claim)))
+        {
+            claim = left.clone();
+        }
+        let mut pause = Pause::new();
+        loop {
+            let error = match self.step(task, pod, &claim).await? {
+                None => {
+                    *last = Some(claim.clone());
+                    return Ok(claim);
+                }
+                Some(Ok(next)) => {
+                    claim = Arc::new(next);
+                    continue;
+                }
+                Some(Err(error)) => error,
+            };
+            if answered(&error) && !matches!(code(&error), 404 | 409 | 429) {
+                return Err(BindError {
+                    message: format!("reserve claim {}: {}", task.key, text(&error)),
+                });
+            }
+            if code(&error) == 409 {
+                metrics.conflict();
+            }
+            if !answered(&error) || code(&error) == 429 {
+                pause.wait().await;
+            }
+            claim = loop {
+                match self.read(&task.key).await {
+                    Ok(Some(claim)) => break Arc::new(claim),
+                    Ok(None) => return Err(elsewhere(&task.key, "deleted")),
+                    Err(_) => pause.wait().await,
+                }
+            };
+        }
+    }
+
+    /// The next write that is needed, carried out; `None` when nothing is left to do.
+    async fn step(
+        &self,
+        task: &ClaimTask,
+        pod: &PodInfo,
+        claim: &Claim,
+    ) -> Result<Option<Result<Claim, kube::Error>>, BindError> {
+        if claim.metadata.deletion_timestamp.is_some() || uid_of(claim) != &*task.uid {
+            return Err(elsewhere(&task.key, "deleted"));
+        }
+        let mut status = serde_json::Map::new();
+        match (&claim.status.allocation, &task.allocation) {
+            (Some(there), Some((_, ours))) if there != &**ours => {
+                return Err(elsewhere(&task.key, "allocated"));
+            }
+            (Some(_), _) => {}
+            (None, None) => return Err(elsewhere(&task.key, "deallocated")),
+            (None, Some((driver, ours))) => {
+                let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+                if !finalizers.iter().any(|f| f == DELETE_PROTECTION) {
+                    let finalizers: Vec<String> = finalizers
+                        .into_iter()
+                        .chain([DELETE_PROTECTION.to_owned()])
+                        .collect();
+                    let patch = json!({"metadata": {
+                        "uid": &*task.uid,
+                        "resourceVersion": claim.metadata.resource_version,
+                        "finalizers": finalizers,
+                    }});
+                    let wrote = self
+                        .api(&task.key.namespace, &self.served.claims())
+                        .patch(
+                            &task.key.name,
+                            &PatchParams::default(),
+                            &Patch::Merge(&patch),
+                        )
+                        .await;
+                    return Ok(Some(wrote.and_then(typed)));
+                }
+                status.insert("driverName".to_owned(), json!(driver));
+                status.insert("allocation".to_owned(), json!(**ours));
+            }
+        }
+        if claim.is_reserved_for(&pod.uid) {
+            return Ok(None);
+        }
+        if claim.status.deallocation_requested {
+            return Err(elsewhere(&task.key, "deallocated"));
+        }
+        let mut reserved = json!(claim.status.reserved_for);
+        if let Some(list) = reserved.as_array_mut() {
+            list.push(json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid}));
+        }
+        status.insert("reservedFor".to_owned(), reserved);
+        Ok(Some(
+            self.patch_status(&task.key, claim, status.into()).await,
+        ))
+    }
+}
+
+fn elsewhere(key: &Key, what: &str) -> BindError {
+    BindError {
+        message: format!("claim {key} got {what} elsewhere in the meantime"),
+    }
+}
+
+impl Writer {
+    /// Carries a decision about classic kinds out.
+    pub(super) fn start_classic(&self, action: classic::Action) {
+        let Some(classic) = self.classic.clone() else {
+            return;
+        };
+        let (pod, orders) = match action {
+            classic::Action::Publish { pod, spec, known } => {
+                (pod, vec![Order::Publish(spec, known)])
+            }
+            classic::Action::Deallocate {
+                pod,
+                claim,
+                publish,
+                known,
+            } => {
+                let publish = publish.map(|spec| Order::Publish(spec, known));
+                let orders = publish.into_iter().chain([Order::Deallocate(claim)]);
+                (pod, orders.collect())
+            }
+            classic::Action::Forget(pod) => (pod, vec![Order::Forget]),
+            classic::Action::Unreserve { pod, claim } => {
+                return self.clone().spawn(async move |w| {
+                    match classic.unreserve(&claim, &pod).await {
+                        Ok(Some(claim)) => w.report_claim(claim),
+                        Ok(None) => {}
+                        Err(error) => {
+                            tracing::warn!(error = text(&error), "cannot take reservation back");
+                        }
+                    }
+                });
+            }
+        };
+        if classic.order(&pod.uid, orders) {
+            self.clone().spawn(async move |w| {
+                while let Some(order) = classic.next_order(&pod.uid) {
+                    w.carry_out(&classic, &pod, order).await;
+                }
+            });
+        }
+    }
+
+    async fn carry_out(&self, classic: &ClassicWriter, pod: &Arc<PodInfo>, order: Order) {
+        match order {
+            Order::Publish(spec, known) => {
+                let outcome = classic.publish(pod, &spec, known).await.map(Arc::new);
+                self.report(Input::Classic(Box::new(classic::Input::Published {
+                    pod: pod.clone(),
+                    outcome,
+                })));
+            }
+            Order::Deallocate(claim) => match classic.deallocate(&claim).await {
+                Ok(Some(claim)) => self.report_claim(claim),
+                Ok(None) => {}
+                Err(error) => tracing::warn!(error = text(&error), "cannot deallocate"),
+            },
+            Order::Forget => classic.forget(pod).await,
+        }
+    }
+
+    fn report_claim(&self, claim: Claim) {
+        let changed = classic::Input::ClaimChanged(Arc::new(claim));
+        self.report(Input::Classic(Box::new(changed)));
+    }
+
+    /// Writes the classic claims of a pod; all are tried to the end.
+    pub(super) async fn write_classic(&self, job: &BindJob) -> Result<(), BindError> {
+        let Some(classic) = self.classic.as_ref().filter(|_| !job.classic.is_empty()) else {
+            return Ok(());
+        };
+        let pod = &job.pod;
+        let written = futures::future::join_all(job.classic.iter().map(async |task| {
+            let claim = classic.reserve(task, pod, &self.metrics).await?;
+            let pod = pod.uid.clone();
+            let written = classic::Input::ClaimWritten { pod, claim };
+            self.report(Input::Classic(Box::new(written)));
+            Ok(())
+        }))
+        .await;
+        written.into_iter().collect()
+    }
+}

@@ -1,0 +1,558 @@
+//! What happens around the scheduler in a cluster of an old release.
+
+use std::time::Duration;
+
+use allot_scheduler::Config;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::api::{Api, Classic, Objects};
+use super::drivers::{Driver, claim_of};
+
+const NODES: usize = 3;
+const NAMESPACE: &str = "sim";
+const RELEASES: [Classic; 4] = [
+    Classic {
+        version: "v1alpha1",
+        minor: 26,
+    },
+    Classic {
+        version: "v1alpha2",
+        minor: 27,
+    },
+    Classic {
+        version: "v1alpha2",
+        minor: 29,
+    },
+    Classic {
+        version: "v1alpha2",
+        minor: 30,
+    },
+];
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Instances of structured resources that a claim holds.
+fn instances(claim: &Value) -> Vec<String> {
+    let handles = list(&claim["status"]["allocation"]["resourceHandles"]);
+    let mut out = Vec::new();
+    for handle in &handles {
+        let data = &handle["structuredData"];
+        for result in list(&data["results"]) {
+            out.push(format!(
+                "{}/{}",
+                data["nodeName"], result["namedResources"]["name"]
+            ));
+        }
+    }
+    out
+}
+
+/// Exclusive claims have one user, instances one claim, and every bound pod its claims on its node.
+fn invariants(objects: &Objects) -> Option<String> {
+    let mut held: Vec<String> = Vec::new();
+    for ((collection, name), object) in objects {
+        if collection == "resourceclaims" {
+            let users = list(&object["status"]["reservedFor"]).len();
+            if users > 1 && object["status"]["allocation"]["shareable"] != true {
+                return Some(format!("{name} is reserved {users} times"));
+            }
+            for instance in instances(object) {
+                if held.contains(&instance) {
+                    return Some(format!("{instance} is in {name} and in another claim"));
+                }
+                held.push(instance);
+            }
+        }
+        let done = matches!(text(&object["status"]["phase"]), "Succeeded" | "Failed");
+        if collection != "pods" || object["spec"]["nodeName"].is_null() || done {
+            continue;
+        }
+        let node = text(&object["spec"]["nodeName"]);
+        for entry in list(&object["spec"]["resourceClaims"]) {
+            let statuses = list(&object["status"]["resourceClaimStatuses"]);
+            let status = statuses.iter().find(|s| s["name"] == entry["name"]);
+            let claim = entry["resourceClaimName"]
+                .as_str()
+                .or_else(|| status.and_then(|s| s["resourceClaimName"].as_str()))
+                .map_or_else(
+                    || {
+                        format!(
+                            "{}-{}",
+                            text(&object["metadata"]["name"]),
+                            text(&entry["name"])
+                        )
+                    },
+                    str::to_owned,
+                );
+            let key = ("resourceclaims".to_owned(), format!("{NAMESPACE}/{claim}"));
+            let Some(claim) = objects.get(&key) else {
+                return Some(format!("{name} is bound without claim {}", key.1));
+            };
+            let reserved = list(&claim["status"]["reservedFor"])
+                .iter()
+                .any(|r| r["uid"] == object["metadata"]["uid"]);
+            let allocation = &claim["status"]["allocation"];
+            let there =
+                !allocation.is_null() && allocation.to_string().contains(&format!("\"{node}\""));
+            if !reserved || !there {
+                return Some(format!("{name} is bound to {node} with {claim}"));
+            }
+        }
+    }
+    None
+}
+
+/// One simulated cluster.
+pub struct World {
+    api: Api,
+    rng: StdRng,
+    release: Classic,
+    drivers: Vec<Driver>,
+    pods: usize,
+    /// Drivers that do not run at present.
+    down: Vec<bool>,
+}
+
+type Running = (CancellationToken, JoinHandle<()>);
+
+impl World {
+    /// Runs a seed; panics when an invariant is broken.
+    pub fn run(seed: u64) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let mut rng = StdRng::seed_from_u64(seed ^ 0xc1a5);
+            let release = RELEASES[rng.random_range(0..RELEASES.len())];
+            let api = Api::new(seed).classic(release, invariants);
+            let driver = |name, capacity, shareable, reserves| Driver {
+                name,
+                capacity,
+                refuses: Vec::new(),
+                shareable,
+                reserves,
+                held: Default::default(),
+            };
+            let drivers = vec![
+                driver("a.example.com", rng.random_range(1..4), false, rng.random()),
+                driver(
+                    "b.example.com",
+                    rng.random_range(1..4),
+                    rng.random(),
+                    rng.random(),
+                ),
+            ];
+            let mut world = World {
+                api,
+                rng,
+                release,
+                drivers,
+                pods: 0,
+                down: vec![false; 2],
+            };
+            world.live(seed).await;
+        });
+    }
+
+    async fn live(&mut self, seed: u64) {
+        self.fixtures();
+        let mut scheduler = self.scheduler();
+        let mut controller = self.controller();
+        self.api.0.lock().faults = self.rng.random_range(0..15);
+        for _ in 0..40 {
+            match self.rng.random_range(0..16) {
+                0..5 => self.create_pod(),
+                5 => (0..4).for_each(|_| self.create_pod()),
+                6..9 => self.delete_pod(),
+                9 => self.finish_pod(),
+                10 => self.delete_claim(),
+                11 => {
+                    kill(scheduler);
+                    scheduler = self.scheduler();
+                }
+                12 => {
+                    kill(controller);
+                    controller = self.controller();
+                }
+                13 => {
+                    let at = self.rng.random_range(0..2);
+                    self.down[at] = !self.down[at];
+                }
+                14 => self.refuse(),
+                _ => {}
+            }
+            let pause = self.rng.random_range(1..120);
+            for _ in 0..4 {
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                let steps = self.rng.random_range(0..5);
+                self.drive(steps);
+                self.collect();
+            }
+            self.check(seed);
+        }
+        // No more faults: everything has to settle.
+        self.api.0.lock().faults = 0;
+        self.down = vec![false; 2];
+        self.settle(seed).await;
+        self.check_placed(seed);
+        for pod in self.api.all("pods") {
+            self.api
+                .delete("pods", NAMESPACE, text(&pod["metadata"]["name"]));
+        }
+        self.settle(seed).await;
+        for claim in self.api.all("resourceclaims") {
+            let name = text(&claim["metadata"]["name"]);
+            assert!(
+                claim["metadata"]["ownerReferences"].is_null(),
+                "seed {seed}: {name} is left over: {claim}\n{}",
+                self.trace()
+            );
+            self.api.delete("resourceclaims", NAMESPACE, name);
+        }
+        self.settle(seed).await;
+        self.check_empty(seed);
+        kill(scheduler);
+        kill(controller);
+    }
+
+    /// Waits until nothing has changed for longer than any backoff lasts.
+    async fn settle(&mut self, seed: u64) {
+        let mut quiet = 0;
+        let mut version = 0;
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            self.drive(20);
+            self.collect();
+            self.check(seed);
+            let now = self.api.version();
+            quiet = if now == version { quiet + 1 } else { 0 };
+            version = now;
+            if quiet > 60 {
+                return;
+            }
+        }
+        panic!("seed {seed}: does not settle\n{}", self.trace());
+    }
+
+    fn scheduler(&self) -> Running {
+        let stop = CancellationToken::new();
+        let run = allot_scheduler::run(self.api.client(), Config::default(), stop.clone());
+        (
+            stop,
+            tokio::spawn(async move { run.await.expect("starts") }),
+        )
+    }
+
+    fn controller(&self) -> Running {
+        let stop = CancellationToken::new();
+        let mut config = allot_controllers::Config::embedded();
+        config.controllers = [allot_controllers::Controller::ResourceClaim].into();
+        let run = allot_controllers::run(self.api.client(), config, stop.clone());
+        (
+            stop,
+            tokio::spawn(async move { run.await.expect("starts") }),
+        )
+    }
+
+    fn schedulings(&self) -> &'static str {
+        match self.release.version {
+            "v1alpha1" => "podschedulings",
+            _ => "podschedulingcontexts",
+        }
+    }
+
+    fn fixtures(&self) {
+        self.api
+            .create("namespaces", json!({"metadata": {"name": NAMESPACE}}));
+        for class in ["a", "b"] {
+            let driver = format!("{class}.example.com");
+            self.api.create(
+                "resourceclasses",
+                json!({"metadata": {"name": class}, "driverName": driver}),
+            );
+        }
+        if self.release.minor >= 30 {
+            let class = json!({"metadata": {"name": "s"}, "driverName": "s.example.com", "structuredParameters": true});
+            self.api.create("resourceclasses", class);
+        }
+        for class in ["a", "b", "s"] {
+            let spec = json!({"spec": {"resourceClassName": class, "allocationMode": "WaitForFirstConsumer"}});
+            let meta = json!({"name": class, "namespace": NAMESPACE});
+            self.api.create(
+                "resourceclaimtemplates",
+                json!({"metadata": meta, "spec": spec}),
+            );
+        }
+        for n in 0..NODES {
+            let node = format!("n{n}");
+            let amounts = json!({"cpu": "4", "memory": "4Gi", "pods": "20"});
+            let labels = json!({"kubernetes.io/hostname": node});
+            self.api.create(
+                "nodes",
+                json!({"metadata": {"name": node, "labels": labels}, "spec": {}, "status": {"allocatable": amounts}}),
+            );
+            if self.release.minor >= 30 {
+                let named = json!({"instances": [{"name": "i0"}, {"name": "i1"}]});
+                let slice = json!({"metadata": {"name": format!("s-{node}")}, "nodeName": node, "driverName": "s.example.com", "namedResources": named});
+                self.api.create("resourceslices", slice);
+            }
+        }
+    }
+
+    fn create_pod(&mut self) {
+        let name = format!("p{}", self.pods);
+        self.pods += 1;
+        let structured = self.release.minor >= 30;
+        let kinds = if structured { 3 } else { 2 };
+        let mut entries = Vec::new();
+        for entry in 0..self.rng.random_range(1..3) {
+            let class = ["a", "b", "s"][self.rng.random_range(0..kinds)];
+            let entry = format!("e{entry}");
+            if self.rng.random_range(0..4) == 0 {
+                // A claim that others may use as well.
+                let claim = format!("c{}", self.rng.random_range(0..3));
+                if self.api.get("resourceclaims", NAMESPACE, &claim).is_none() {
+                    let spec = json!({"resourceClassName": class, "allocationMode": "WaitForFirstConsumer"});
+                    let meta = json!({"name": claim, "namespace": NAMESPACE});
+                    self.api
+                        .create("resourceclaims", json!({"metadata": meta, "spec": spec}));
+                }
+                entries.push(json!({"name": entry, "resourceClaimName": claim}));
+            } else {
+                entries.push(json!({"name": entry, "resourceClaimTemplateName": class}));
+            }
+        }
+        let spec = json!({
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}],
+            "resourceClaims": entries,
+        });
+        let meta = json!({"name": name, "namespace": NAMESPACE});
+        self.api.create(
+            "pods",
+            json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}),
+        );
+    }
+
+    fn any(&mut self, collection: &str) -> Option<Value> {
+        let all = self.api.all(collection);
+        let at = self.rng.random_range(0..all.len().max(1));
+        all.get(at).cloned()
+    }
+
+    fn delete_pod(&mut self) {
+        if let Some(pod) = self.any("pods") {
+            self.api
+                .delete("pods", NAMESPACE, text(&pod["metadata"]["name"]));
+        }
+    }
+
+    fn finish_pod(&mut self) {
+        if let Some(mut pod) = self
+            .any("pods")
+            .filter(|p| !p["spec"]["nodeName"].is_null())
+        {
+            pod["status"]["phase"] = "Succeeded".into();
+            let name = text(&pod["metadata"]["name"]).to_owned();
+            self.api
+                .put(("pods".to_owned(), format!("{NAMESPACE}/{name}")), pod);
+        }
+    }
+
+    /// Somebody deletes a claim: a generated one, or one that pods name. Claims of bound pods stay until these go.
+    fn delete_claim(&mut self) {
+        let in_use = |c: &Value| !list(&c["status"]["reservedFor"]).is_empty();
+        if let Some(claim) = self.any("resourceclaims").filter(|c| !in_use(c)) {
+            self.api.delete(
+                "resourceclaims",
+                NAMESPACE,
+                text(&claim["metadata"]["name"]),
+            );
+        }
+    }
+
+    /// A driver changes its mind about nodes; it may refuse all of them.
+    fn refuse(&mut self) {
+        let driver = self.rng.random_range(0..2);
+        self.drivers[driver].refuses = (0..NODES)
+            .filter(|_| self.rng.random_range(0..3) == 0)
+            .map(|n| format!("n{n}"))
+            .collect();
+    }
+
+    fn drive(&mut self, steps: usize) {
+        let schedulings = self.schedulings();
+        for _ in 0..steps {
+            let mut busy = false;
+            for (driver, _) in self
+                .drivers
+                .iter_mut()
+                .zip(&self.down)
+                .filter(|(_, down)| !**down)
+            {
+                busy |= driver.step(&self.api, schedulings, &mut self.rng);
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    /// The garbage collector.
+    fn collect(&self) {
+        let pods = self.api.all("pods");
+        for collection in ["resourceclaims", self.schedulings()] {
+            for object in self.api.all(collection) {
+                let owner = &object["metadata"]["ownerReferences"][0]["uid"];
+                let orphan =
+                    !owner.is_null() && pods.iter().all(|p| p["metadata"]["uid"] != *owner);
+                if orphan && object["metadata"]["deletionTimestamp"].is_null() {
+                    self.api
+                        .delete(collection, NAMESPACE, text(&object["metadata"]["name"]));
+                }
+            }
+        }
+    }
+
+    fn trace(&self) -> String {
+        let state =
+            |c: &str| -> String { self.api.all(c).iter().map(|o| format!("{o}\n")).collect() };
+        format!(
+            "{}\n{}\n{}\n{}",
+            self.api.0.lock().trace.join("\n"),
+            state("pods"),
+            state("resourceclaims"),
+            state(self.schedulings())
+        )
+    }
+
+    fn check(&self, seed: u64) {
+        let broken = self.api.0.lock().broken.clone();
+        if let Some(broken) = broken {
+            panic!("seed {seed}: {broken}\n{}", self.trace());
+        }
+    }
+
+    /// Nobody waits although there is a node for all of its claims.
+    fn check_placed(&self, seed: u64) {
+        for pod in self.api.all("pods") {
+            if !pod["spec"]["nodeName"].is_null() {
+                continue;
+            }
+            let node = (0..NODES)
+                .map(|n| format!("n{n}"))
+                .find(|n| self.fits(&pod, n));
+            assert!(
+                node.is_none(),
+                "seed {seed} ({:?}): {} waits although {node:?} has room; {:?}\n{}",
+                self.release,
+                pod["metadata"]["name"],
+                self.drivers
+                    .iter()
+                    .map(|d| (d.capacity, &d.refuses, &d.held))
+                    .collect::<Vec<_>>(),
+                self.trace()
+            );
+        }
+    }
+
+    /// Whether all claims of a pod could be allocated on a node, taking away those that only this pod uses.
+    fn fits(&self, pod: &Value, node: &str) -> bool {
+        let mut claims: Vec<Value> = Vec::new();
+        for entry in list(&pod["spec"]["resourceClaims"]) {
+            let Some(claim) = claim_of(&self.api, pod, &entry) else {
+                return false;
+            };
+            if !claims.contains(&claim) {
+                claims.push(claim);
+            }
+        }
+        let own: Vec<&str> = claims.iter().map(|c| text(&c["metadata"]["uid"])).collect();
+        let mut wanted = [0; 2];
+        let mut structured = 0;
+        for claim in &claims {
+            let users = list(&claim["status"]["reservedFor"]);
+            let others = users.iter().any(|u| u["uid"] != pod["metadata"]["uid"]);
+            let allocation = &claim["status"]["allocation"];
+            if !claim["metadata"]["deletionTimestamp"].is_null()
+                || (others && allocation["shareable"] != true)
+                || (others && !allocation.to_string().contains(&format!("\"{node}\"")))
+            {
+                return false;
+            }
+            match text(&claim["spec"]["resourceClassName"]) {
+                _ if allocation.to_string().contains(&format!("\"{node}\"")) => {}
+                "a" => wanted[0] += 1,
+                "b" => wanted[1] += 1,
+                _ => structured += 1,
+            }
+        }
+        let used = self
+            .api
+            .all("resourceclaims")
+            .into_iter()
+            .filter(|c| !own.contains(&text(&c["metadata"]["uid"])));
+        let used: usize = used
+            .map(|c| {
+                instances(&c)
+                    .iter()
+                    .filter(|i| i.starts_with(&format!("\"{node}\"")))
+                    .count()
+            })
+            .sum();
+        let kept = claims.iter().map(|c| {
+            instances(c)
+                .iter()
+                .filter(|i| i.starts_with(&format!("\"{node}\"")))
+                .count()
+        });
+        let kept: usize = kept.sum();
+        (structured == 0 || used + kept + structured <= 2)
+            && self.drivers.iter().zip(wanted).all(|(driver, wanted)| {
+                // What is allocated for the pod on this node already stays.
+                let kept = own
+                    .iter()
+                    .filter(|uid| driver.held.get(**uid).is_some_and(|n| n == node))
+                    .count();
+                wanted == 0
+                    || driver.can_take(node, wanted + kept.saturating_sub(wanted.min(kept)), &own)
+            })
+    }
+
+    fn check_empty(&self, seed: u64) {
+        for collection in ["resourceclaims", self.schedulings()] {
+            let left = self.api.all(collection);
+            assert!(
+                left.is_empty(),
+                "seed {seed}: {collection} {left:?} left\n{}",
+                self.trace()
+            );
+        }
+        for driver in &self.drivers {
+            assert!(
+                driver.held.is_empty(),
+                "seed {seed}: {} still holds {:?}\n{}",
+                driver.name,
+                driver.held,
+                self.trace()
+            );
+        }
+    }
+}
+
+/// Nothing of it goes on.
+fn kill(running: Running) {
+    running.0.cancel();
+    running.1.abort();
+}
