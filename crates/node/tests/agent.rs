@@ -2,6 +2,8 @@
 
 #[path = "agent/claims.rs"]
 mod claims;
+#[path = "agent/classic.rs"]
+mod classic;
 #[path = "agent/containers.rs"]
 mod containers;
 #[path = "agent/harness.rs"]

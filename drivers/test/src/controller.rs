@@ -38,7 +38,6 @@ pub struct Resources {
 }
 
 /// How to run the controller.
-#[derive(Debug, Clone)]
 pub struct Config {
     /// What there is; the name of the driver is [`DRIVER_NAME`] if empty.
     pub resources: Resources,
@@ -46,7 +45,12 @@ pub struct Config {
     pub workers: usize,
     /// Work only while holding a Lease.
     pub election: Option<LeaderElection>,
+    /// Where to give the function that tells the metrics.
+    pub metrics: Option<tokio::sync::oneshot::Sender<Metrics>>,
 }
+
+/// Metrics in Prometheus' text form.
+pub type Metrics = std::sync::Arc<dyn Fn() -> String + Send + Sync>;
 
 impl Default for Config {
     fn default() -> Self {
@@ -54,6 +58,7 @@ impl Default for Config {
             resources: Resources::default(),
             workers: 10,
             election: None,
+            metrics: None,
         }
     }
 }
@@ -82,6 +87,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         .set_reserved_for(reserve);
     if let Some(election) = config.election {
         controller = controller.leader_election(election);
+    }
+    if let Some(sender) = config.metrics {
+        // Whoever wanted them may have stopped.
+        let _ = sender.send(std::sync::Arc::new(controller.metrics()));
     }
     tokio::select! {
         result = controller.run(shutdown.clone()) => result,

@@ -304,7 +304,7 @@ fn is_to_be_given_back(claim: &Claim) -> bool {
 }
 
 /// Claims of the newer form are shown in the classic one where both are served.
-fn is_classic(object: &DynamicObject) -> bool {
+pub(super) fn is_classic(object: &DynamicObject) -> bool {
     let annotations = object.metadata.annotations.as_ref();
     !annotations.is_some_and(|annotations| annotations.contains_key(exchange::NEWER))
 }

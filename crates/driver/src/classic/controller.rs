@@ -52,6 +52,7 @@ pub struct Controller<D> {
     workers: usize,
     set_reserved_for: bool,
     election: Option<Settings>,
+    queue: Arc<Queue<Key>>,
 }
 
 impl<D> std::fmt::Debug for Controller<D> {
@@ -72,6 +73,7 @@ impl<D: Driver> Controller<D> {
             workers: 10,
             set_reserved_for: true,
             election: None,
+            queue: Arc::new(Queue::new()),
         }
     }
 
@@ -95,6 +97,12 @@ impl<D: Driver> Controller<D> {
     pub fn leader_election(mut self, settings: Settings) -> Self {
         self.election = Some(settings);
         self
+    }
+
+    /// Metrics of the queue `<driver>-queue` in Prometheus' text form, also while the controller runs.
+    pub fn metrics(&self) -> impl Fn() -> String + Clone + Send + Sync + 'static + use<D> {
+        let (queue, name) = (Arc::clone(&self.queue), format!("{}-queue", self.name));
+        move || queue.metrics(&name)
     }
 
     /// Runs until `shutdown`; work in progress is finished.
@@ -146,7 +154,7 @@ impl<D: Driver> Controller<D> {
             set_reserved_for: self.set_reserved_for,
             locks: Default::default(),
         });
-        let queue = Arc::new(Queue::new());
+        let queue = self.queue;
         let mut ready = Vec::new();
         let mut observe = |kind, cache: &Arc<Cache>, changed: Box<dyn FnMut(Change) + Send>| {
             let (synced, done) = watch::channel(false);

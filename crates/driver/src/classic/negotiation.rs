@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use super::cache::Name;
-use super::claims::{Consumer, Core, Outcome, Trouble};
+use super::claims::{Consumer, Core, Outcome, Trouble, is_classic};
 use super::objects::{Claim, Negotiation, controller_of};
 use super::{Driver, Wanted};
 
@@ -112,7 +112,9 @@ impl<D: Driver> Core<D> {
                 found.map_err(|error| Trouble::of("get claim", &error))?
             }
         };
-        let Some(claim) = claim else { return Ok(None) };
+        let Some(claim) = claim.filter(|claim| is_classic(&claim.0)) else {
+            return Ok(None);
+        };
         if generated && claim.controller() != metadata.uid.as_deref() {
             let pod = metadata.name.as_deref().unwrap_or_default();
             return Err(Trouble::new(format!(

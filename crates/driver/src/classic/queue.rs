@@ -26,6 +26,8 @@ struct State<K> {
     later: BinaryHeap<Reverse<(Instant, K)>>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    adds: u64,
+    retries: u64,
     /// When the bucket is full again.
     bucket: Instant,
 }
@@ -47,6 +49,8 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
                 later: BinaryHeap::new(),
                 due: HashMap::new(),
                 failures: HashMap::new(),
+                adds: 0,
+                retries: 0,
                 bucket: Instant::now(),
             }),
             changed: Notify::new(),
@@ -76,6 +80,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     pub(super) fn retry(&self, key: K) {
         let wait = {
             let mut state = self.state.lock();
+            state.retries += 1;
             let failures = state.failures.entry(key.clone()).or_default();
             let own = FIRST_WAIT.saturating_mul(1 << (*failures).min(20));
             *failures += 1;
@@ -131,6 +136,38 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
+    /// Metrics in Prometheus' text form, with the names that client-go gives to those of a queue.
+    pub(super) fn metrics(&self, name: &str) -> String {
+        let state = self.state.lock();
+        let depth = state.ready.len() as u64;
+        let working = state.working.len() as u64;
+        let metrics = [
+            (
+                "workqueue_adds_total",
+                "counter",
+                "Additions to the queue",
+                state.adds,
+            ),
+            (
+                "workqueue_retries_total",
+                "counter",
+                "Additions after a failure",
+                state.retries,
+            ),
+            ("workqueue_depth", "gauge", "Keys that wait", depth),
+            (
+                "workqueue_unfinished_work",
+                "gauge",
+                "Keys that are worked on",
+                working,
+            ),
+        ];
+        let metrics = metrics.map(|(metric, kind, help, value)| {
+            format!("# HELP {metric} {help}\n# TYPE {metric} {kind}\n{metric}{{name={name:?}}} {value}\n")
+        });
+        metrics.concat()
+    }
+
     /// The worker is done with a key; it comes again if it was added meanwhile.
     pub(super) fn done(&self, key: &K) {
         let mut state = self.state.lock();
@@ -144,7 +181,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 }
 
 fn add<K: Clone + Eq + Hash>(state: &mut State<K>, key: K) {
-    if state.dirty.insert(key.clone()) && !state.working.contains(&key) {
+    if !state.dirty.insert(key.clone()) {
+        return;
+    }
+    state.adds += 1;
+    if !state.working.contains(&key) {
         state.ready.push_back(key);
     }
 }

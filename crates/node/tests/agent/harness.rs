@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
+use allot_apiserver::registry::RuntimeConfig;
 use allot_driver::{
     Claim, ClaimRef, ContainerEdits, Driver, Failure, Plugin, Pool, PreparedDevice, Resources,
 };
+use allot_model::features::{Features, Release};
 use allot_node::Config;
+use allot_store::Embedded;
 use http::{Method, Request};
 use k8s_openapi::api::resource::v1::Device;
 use kube::Client;
@@ -32,7 +35,30 @@ pub struct Cluster {
 impl Cluster {
     /// An API server with a node.
     pub async fn start() -> Self {
-        let server = Server::in_memory().await.expect("a server in memory");
+        Self::on(Server::in_memory().await.expect("a server in memory")).await
+    }
+
+    /// The API server of a release that serves a version of the classic kinds, with a node.
+    pub async fn of_release(minor: u8, version: &str) -> Self {
+        let mut features = Features::of(Release::new(minor));
+        if minor < 34 {
+            features
+                .set("DynamicResourceAllocation=true")
+                .expect("a gate");
+        }
+        let served = format!("resource.k8s.io/{version}=true");
+        let config = allot_apiserver::config::Config {
+            runtime_config: RuntimeConfig::parse(&served).expect("a version"),
+            features,
+            ..Default::default()
+        };
+        let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
+        let server = Server::new(backend, config);
+        server.bootstrap().await.expect("a server in memory");
+        Self::on(server).await
+    }
+
+    async fn on(server: Server) -> Self {
         let client = Client::new(server.client_service(User::admin()), "default");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut this = Self {

@@ -37,6 +37,15 @@ struct Shared {
     /// How to reach the API server; $KUBECONFIG has precedence, the pod's service account is used when both are absent
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Requests per second to the API server; no limit if 0
+    #[arg(long, global = true, value_name = "N", default_value_t = 50.0)]
+    kube_api_qps: f64,
+    /// Requests that may be sent at once beyond that
+    #[arg(long, global = true, value_name = "N", default_value_t = 100)]
+    kube_api_burst: u32,
+    /// Address for metrics and /healthz over HTTP, for example :8080; off when empty
+    #[arg(long, global = true, value_name = "ADDR", default_value = "")]
+    http_endpoint: String,
     /// Name of the driver
     #[arg(long, global = true, value_name = "NAME", default_value = DRIVER_NAME)]
     drivername: String,
@@ -134,17 +143,46 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         match part {
             Part::Controller(args) => {
-                let config = args.config(&shared.drivername)?;
+                let mut config = args.config(&shared.drivername)?;
                 let from_env = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
                 let kubeconfig = from_env.map(PathBuf::from).or(shared.kubeconfig);
                 let client = component::client(kubeconfig.as_deref()).await?;
+                let client =
+                    component::throttle(client, shared.kube_api_qps, shared.kube_api_burst);
+                if let Some(listener) = listen(&shared.http_endpoint).await? {
+                    let (sender, metrics) = tokio::sync::oneshot::channel();
+                    config.metrics = Some(sender);
+                    tokio::spawn(async move {
+                        if let Ok(metrics) = metrics.await {
+                            component::serve_metrics(listener, move || metrics()).await;
+                        }
+                    });
+                }
                 Ok(controller::run(client, config, shutdown).await?)
             }
             Part::KubeletPlugin(args) => {
+                if let Some(listener) = listen(&shared.http_endpoint).await? {
+                    tokio::spawn(component::serve_metrics(listener, String::new));
+                }
                 Ok(plugin::run(args.config(&shared.drivername), shutdown).await?)
             }
         }
     })
+}
+
+/// Listens on an address as Go writes it: without a host it is every one.
+async fn listen(address: &str) -> anyhow::Result<Option<tokio::net::TcpListener>> {
+    if address.is_empty() {
+        return Ok(None);
+    }
+    let full = match address.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}"),
+        None => address.to_owned(),
+    };
+    let listener = tokio::net::TcpListener::bind(full).await;
+    listener
+        .map(Some)
+        .with_context(|| format!("--http-endpoint: cannot listen on {address}"))
 }
 
 fn check_gates(gates: &[String]) -> anyhow::Result<()> {
@@ -190,6 +228,7 @@ impl Controller {
             resources,
             workers: self.workers,
             election,
+            metrics: None,
         })
     }
 }

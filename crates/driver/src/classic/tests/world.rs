@@ -151,12 +151,12 @@ impl Running {
     }
 
     /// Waits for the end that somebody else caused.
-    pub async fn ended(self) {
+    pub async fn ended(&mut self) {
         tokio::time::timeout(PATIENCE, self.stop.cancelled())
             .await
             .expect("killed");
         self.task.abort();
-        let _ = self.task.await;
+        let _ = (&mut self.task).await;
     }
 
     pub async fn kill(self) {
