@@ -212,14 +212,14 @@ impl<D: Driver> Core<D> {
         let mut troubles = Vec::new();
         let mut ready = Vec::new();
         for mut one in wanted {
-            // Another pod with the same claim may have been quicker.
-            if let Some(now) = self.known_claim(&name_of(&one.claim.0))
-                && now.uid() == one.claim.uid()
-            {
-                one.claim = now;
-            }
-            if one.claim.is_allocated() || one.claim.is_deleting() {
-                continue;
+            // Another pod with the same claim may have been quicker, or the claim may be gone.
+            match self.current(&one.claim).await {
+                Ok(Some(now)) if !now.is_allocated() && !now.is_deleting() => one.claim = now,
+                Ok(_) => continue,
+                Err(trouble) => {
+                    troubles.push(trouble);
+                    continue;
+                }
             }
             match self.add_finalizer(one.claim.clone()).await {
                 Ok(claim) => {
@@ -241,6 +241,18 @@ impl<D: Driver> Core<D> {
             }
         }
         Trouble::join(troubles)
+    }
+
+    /// The claim as it is now, unless it is gone. The cache may have forgotten it or not know it yet.
+    async fn current(&self, claim: &Claim) -> Result<Option<Claim>, Trouble> {
+        let found = match self.known_claim(&name_of(&claim.0)) {
+            Some(claim) => Some(claim),
+            None => {
+                let found = self.api.claim(claim.namespace(), claim.name()).await;
+                found.map_err(|error| Trouble::of("get claim", &error))?
+            }
+        };
+        Ok(found.filter(|now| now.uid() == claim.uid()))
     }
 
     async fn add_finalizer(&self, claim: Claim) -> Result<Claim, Trouble> {

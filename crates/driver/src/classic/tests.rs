@@ -49,12 +49,12 @@ async fn allocates_for_the_selected_node(minor: u8) {
     assert_eq!(world.hardware.on("n1"), 1);
 
     // The scheduler wants it back.
+    world.deselect("p").await;
     let mut status = status.clone();
     status["reservedFor"] = json!([]);
     world.put_status("p-cat", &status).await;
     status["deallocationRequested"] = json!(true);
     world.put_status("p-cat", &status).await;
-    world.deselect("p").await;
     let claim = world
         .until_claim("p-cat", |claim| is_null(&claim["metadata"]["finalizers"]))
         .await;
