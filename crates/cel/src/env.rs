@@ -82,6 +82,10 @@ static KUBERNETES: LazyLock<Arc<HashMap<Arc<str>, Vec<Overload>>>> = LazyLock::n
 
 impl Env {
     /// The functions and types of the Kubernetes 1.36 base environment, without variables.
+    ///
+    /// Upstream has two environments: expressions in new objects may use what the previous release knew, so that it can
+    /// be returned to, and those in stored objects everything. In 1.36 they are the same, because the base environment
+    /// last grew in 1.34 and what device selectors got since depends on feature gates alone; so there is one here.
     pub fn kubernetes() -> Self {
         Self {
             functions: KUBERNETES.clone(),
