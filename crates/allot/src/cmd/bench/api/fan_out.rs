@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures::stream::StreamExt;
+use bytes::Bytes;
+use futures::stream::{Stream, StreamExt};
 use http::Method;
 use http_body_util::BodyExt;
-use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -56,7 +56,8 @@ pub async fn measure(bench: &Bench) -> anyhow::Result<Value> {
             "a watch was refused: {}",
             answer.status()
         );
-        watchers.spawn(follow(answer.into_body(), sender.clone()));
+        let frames = answer.into_body().into_data_stream();
+        watchers.spawn(follow(frames, sender.clone()));
     }
     drop(sender);
     let mut sent: HashMap<u64, Instant> = HashMap::new();
@@ -96,8 +97,11 @@ pub async fn measure(bench: &Bench) -> anyhow::Result<Value> {
 }
 
 /// Notes each change that a watch delivers, with the moment.
-async fn follow(body: Body, sender: UnboundedSender<(u64, Instant)>) {
-    let mut frames = body.into_data_stream();
+async fn follow<E>(
+    frames: impl Stream<Item = Result<Bytes, E>>,
+    sender: UnboundedSender<(u64, Instant)>,
+) {
+    let mut frames = std::pin::pin!(frames);
     let mut line: Vec<u8> = Vec::new();
     while let Some(Ok(chunk)) = frames.next().await {
         let at = Instant::now();
@@ -133,14 +137,11 @@ mod tests {
         text.push(b'\n');
         text.extend_from_slice(b"{\"type\":\"BOOKMARK\"}\n");
         for cut in 0..text.len() {
-            let chunks: Vec<Result<_, std::io::Error>> = [&text[..cut], &text[cut..]]
-                .map(|part| Ok(http_body::Frame::data(bytes::Bytes::copy_from_slice(part))))
+            let chunks: Vec<Result<Bytes, std::io::Error>> = [&text[..cut], &text[cut..]]
+                .map(|part| Ok(Bytes::copy_from_slice(part)))
                 .into();
-            let body = Body::wrap_body(http_body_util::StreamBody::new(futures::stream::iter(
-                chunks,
-            )));
             let (sender, mut received) = unbounded_channel();
-            follow(body, sender).await;
+            follow(futures::stream::iter(chunks), sender).await;
             assert_eq!(
                 received.recv().await.map(|(change, _)| change),
                 Some(17),
