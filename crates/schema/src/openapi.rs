@@ -9,6 +9,7 @@ use crate::{
     types::{self, Field, Struct, StructId, Topology, Type},
 };
 
+mod describe;
 pub mod proto;
 
 /// Which of the two document formats a schema is for; they differ in how references and defaults are written.
@@ -107,12 +108,22 @@ fn special_schema(name: &str, format: Format) -> Value {
 /// The schema of one type.
 pub fn schema(structure: &'static Struct, format: Format) -> Value {
     let mut out = Map::new();
+    let (name, is_kind) = (structure.simple_name(), structure.gvk.is_some());
     let properties: Map<String, Value> = structure
         .fields
         .iter()
-        .map(|field| (field.name.to_owned(), property(field, format)))
+        .map(|field| {
+            let mut property = property(field, format);
+            if let Some(text) = describe::of_field(name, field.name, is_kind) {
+                with_description(&mut property, text, format);
+            }
+            (field.name.to_owned(), property)
+        })
         .collect();
     out.insert("type".to_owned(), "object".into());
+    if let Some(text) = describe::of_type(name) {
+        out.insert("description".to_owned(), text.into());
+    }
     if !properties.is_empty() {
         out.insert("properties".to_owned(), Value::Object(properties));
     }
@@ -134,6 +145,17 @@ pub fn schema(structure: &'static Struct, format: Format) -> Value {
         out.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
     }
     Value::Object(out)
+}
+
+/// Adds a description. In v3 a reference knows no other members, so it moves into a junctor.
+fn with_description(property: &mut Value, text: &str, format: Format) {
+    let Value::Object(map) = property else { return };
+    if format == Format::V3
+        && let Some(reference) = map.remove("$ref")
+    {
+        map.insert("allOf".to_owned(), json!([{"$ref": reference}]));
+    }
+    map.insert("description".to_owned(), text.into());
 }
 
 fn property(field: &Field, format: Format) -> Value {

@@ -38,6 +38,8 @@ struct Node {
     properties: BTreeMap<String, Node>,
     additional: Option<Box<Node>>,
     items: Option<Box<Node>>,
+    /// The schemas under `allOf`, which say more about the same value.
+    all_of: Vec<Node>,
     /// The keys of a list whose elements can be found again after an update.
     keys: Vec<String>,
     /// Keys of an object can be found again after an update.
@@ -58,7 +60,7 @@ impl Rules {
     /// Compiles the rules of a custom resource's schema; none where it has none.
     pub fn compile(schema: &Structural) -> Option<Self> {
         schema.has_rules().then(|| Self {
-            root: Node::new(schema, decl::root(schema), true),
+            root: Node::new(schema, schema, decl::root(schema), true),
         })
     }
 
@@ -91,26 +93,40 @@ impl Rules {
 }
 
 impl Node {
-    fn new(schema: &Structural, decl: DeclType, root: bool) -> Self {
-        let part = |sub: &Structural, decl: Option<&DeclType>| {
-            let own = || decl::of(sub, "selfType").unwrap_or_else(decl::anything);
-            Node::new(sub, decl.cloned().unwrap_or_else(own), sub.embedded)
+    /// The rules of `schema`; `shape` declares the value. They are two only under `allOf`, where schemas have no types.
+    fn new(schema: &Structural, shape: &Structural, decl: DeclType, root: bool) -> Self {
+        let part = |sub: &Structural, shape: &Structural, decl: Option<&DeclType>| {
+            let own = || decl::of(shape, "selfType").unwrap_or_else(decl::anything);
+            let decl = decl.cloned().unwrap_or_else(own);
+            Node::new(sub, shape, decl, shape.embedded)
         };
         let properties = schema
             .properties
             .iter()
             .filter(|(_, sub)| sub.has_rules())
-            .map(|(name, sub)| (name.clone(), part(sub, decl.field(&decl::escape(name)))))
+            .map(|(name, sub)| {
+                let declared = shape.properties.get(name).unwrap_or(sub);
+                let decl = decl.field(&decl::escape(name));
+                (name.clone(), part(sub, declared, decl))
+            })
             .collect();
-        let additional = match &schema.additional {
-            Additional::Schema(sub) if sub.has_rules() => Some(Box::new(part(sub, None))),
+        let additional = match (&schema.additional, &shape.additional) {
+            (Additional::Schema(sub), Additional::Schema(shape)) if sub.has_rules() => {
+                Some(Box::new(part(sub, shape, None)))
+            }
             _ => None,
         };
         let items = schema
             .items
             .as_deref()
             .filter(|sub| sub.has_rules())
-            .map(|sub| Box::new(part(sub, None)));
+            .map(|sub| Box::new(part(sub, shape.items.as_deref().unwrap_or(sub), None)));
+        let all_of = schema
+            .checks
+            .all_of
+            .iter()
+            .map(|sub| Node::new(sub, shape, decl.clone(), root))
+            .collect();
         let rules = if schema.rules.is_empty() {
             Vec::new()
         } else {
@@ -120,18 +136,19 @@ impl Node {
             kind: if root {
                 "object".to_owned()
             } else {
-                schema.ty.clone()
+                shape.ty.clone()
             },
             rules,
             properties,
             additional,
             items,
-            keys: if schema.list_type == "map" {
-                schema.list_map_keys.clone()
+            all_of,
+            keys: if shape.list_type == "map" {
+                shape.list_map_keys.clone()
             } else {
                 Vec::new()
             },
-            correlatable: schema.map_type != "atomic",
+            correlatable: shape.map_type != "atomic",
             decl,
         }
     }
@@ -188,6 +205,14 @@ impl Node {
             node.errors(
                 &path.child("items"),
                 many(decl::max_elements(&self.decl)),
+                total,
+                errors,
+            );
+        }
+        for (index, node) in self.all_of.iter().enumerate() {
+            node.errors(
+                &path.child("allOf").index(index),
+                cardinality,
                 total,
                 errors,
             );
@@ -296,6 +321,9 @@ impl Run {
         }
         let old = old.filter(|old| !old.is_null());
         self.rules(node, value, old, path);
+        for more in &node.all_of {
+            self.visit(more, value, old, path);
+        }
         match value {
             Value::Array(items) => {
                 let Some(element) = &node.items else { return };

@@ -213,6 +213,7 @@ impl Structural {
             || below
             || self.properties.values().any(Structural::has_rules)
             || self.items.as_ref().is_some_and(|items| items.has_rules())
+            || self.checks.all_of.iter().any(Structural::has_rules)
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Struct {
     pub alias: Option<Type>,
     /// Places in `fields` of those that are always written.
     always: Vec<u16>,
+    /// Places in `fields` by name: asked for with every key of every object.
+    places: FxHashMap<&'static str, u16>,
 }
 
 /// One field of a struct.
@@ -145,10 +147,9 @@ impl StructId {
 impl Struct {
     /// The field of that JSON name.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields
-            .binary_search_by(|f| f.name.cmp(name))
-            .ok()
-            .map(|i| &self.fields[i])
+        self.places
+            .get(name)
+            .map(|place| &self.fields[usize::from(*place)])
     }
 
     /// The fields that the encoder writes even where nothing was given for them.

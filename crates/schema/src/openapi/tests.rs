@@ -103,3 +103,47 @@ fn documents_have_a_protobuf_form() {
     assert_eq!(extension[0].1, b"x-kubernetes-list-map-keys");
     assert_eq!(fields(&extension[1].1), [(2, b"[\"k\"]\n".to_vec())]);
 }
+
+#[test]
+fn descriptions_are_of_types_and_fields_that_exist() {
+    let structs: Vec<&'static Struct> = types::all().map(StructId::get).collect();
+    for (ty, field) in describe::all().filter(|(ty, _)| *ty != "*") {
+        let mut named = structs
+            .iter()
+            .filter(|it| it.simple_name() == ty)
+            .peekable();
+        assert!(named.peek().is_some(), "there is no type {ty}");
+        assert!(
+            field.is_empty() || named.any(|it| it.field(field).is_some()),
+            "{ty} has no field {field}"
+        );
+    }
+    // Every field of the kinds that this is about is described, in all versions.
+    for structure in structs
+        .iter()
+        .filter(|it| it.name.starts_with("io.k8s.api.resource.v1."))
+    {
+        for field in &structure.fields {
+            let list = structure.simple_name().ends_with("List");
+            let text =
+                describe::of_field(structure.simple_name(), field.name, structure.gvk.is_some());
+            assert!(
+                text.is_some() || list,
+                "{}.{}",
+                structure.simple_name(),
+                field.name
+            );
+        }
+    }
+}
+
+#[test]
+fn descriptions_stand_beside_references_as_each_format_wants_it() {
+    let id = types::lookup_id("", "v1", "Pod").expect("pods");
+    let spec =
+        |format| schemas([id], format)["io.k8s.api.core.v1.Pod"]["properties"]["spec"].clone();
+    assert!(spec(Format::V2)["$ref"].is_string() && spec(Format::V2)["description"].is_string());
+    let v3 = spec(Format::V3);
+    assert!(v3["allOf"][0]["$ref"].is_string() && v3.get("$ref").is_none());
+    assert!(v3["description"].is_string());
+}

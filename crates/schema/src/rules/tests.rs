@@ -138,3 +138,30 @@ fn property_names_that_are_no_identifiers_are_escaped() {
         &["spec: Invalid value: failed rule: self.a__dash__b < self.__in__"],
     );
 }
+
+#[test]
+fn rules_under_all_of_see_the_value_as_it_is_declared() {
+    let rules = rules(json!({
+        "type":"object",
+        "properties":{"size":{"type":"integer"},"names":{"type":"array","items":{"type":"string"}}},
+        "allOf":[
+            {"x-kubernetes-validations":[{"rule":"self.size < 10","message":"too large"}]},
+            {"properties":{
+                "size":{"x-kubernetes-validations":[{"rule":"self >= oldSelf","message":"must not shrink"}]},
+                "names":{"items":{"x-kubernetes-validations":[{"rule":"self.startsWith('a')","message":"begins with a"}]}},
+            }},
+        ],
+    }));
+    compiles(&rules);
+    check(&rules, json!({"size":3,"names":["ab"]}), None, &[]);
+    check(
+        &rules,
+        json!({"size":12,"names":["b"]}),
+        Some(json!({"size":13})),
+        &[
+            "spec: Invalid value: too large",
+            "spec.names[0]: Invalid value: \"b\": begins with a",
+            "spec.size: Invalid value: 12: must not shrink",
+        ],
+    );
+}

@@ -1,5 +1,7 @@
 //! Reading `data/types.txt`.
 
+use rustc_hash::FxHashMap;
+
 use crate::decode::is_always_written;
 
 use super::{Field, Patch, Struct, Topology, Type, resolve};
@@ -43,6 +45,7 @@ pub(super) fn structure(package: &'static str, text: &'static str) -> Struct {
         any_group: false,
         alias: None,
         always: Vec::new(),
+        places: FxHashMap::default(),
     };
     for word in words {
         if let Some(gvk) = word.strip_prefix("gvk=") {
@@ -64,12 +67,12 @@ pub(super) fn structure(package: &'static str, text: &'static str) -> Struct {
         .map(|line| field(package, line.trim_start_matches('\t')))
         .collect();
     result.fields.sort_by_key(|f| f.name);
-    let places = 0u16..;
-    result.always = places
-        .zip(&result.fields)
-        .filter(|(_, field)| is_always_written(field))
-        .map(|(place, _)| place)
-        .collect();
+    for (place, field) in (0u16..).zip(&result.fields) {
+        result.places.insert(field.name, place);
+        if is_always_written(field) {
+            result.always.push(place);
+        }
+    }
     result
 }
 
