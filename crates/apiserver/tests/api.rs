@@ -4,6 +4,7 @@ mod api {
     pub mod access;
     pub mod clients;
     pub mod conformance;
+    pub mod faults;
     pub mod hostile;
     pub mod remote;
     pub mod writes;

@@ -19,6 +19,8 @@ struct Platter {
     /// Writes and syncs until everything fails; negative for never.
     budget: AtomicI64,
     full: AtomicBool,
+    /// Syncs fail; what was written is in the hands of the system, which may have dropped it.
+    unsynced: AtomicBool,
 }
 
 impl Platter {
@@ -94,6 +96,9 @@ impl StorageBackend for Disk {
 
     fn sync_data(&self) -> io::Result<()> {
         self.0.spend()?;
+        if self.0.unsynced.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the sync failed"));
+        }
         *self.0.durable.lock() = self.0.volatile.lock().clone();
         Ok(())
     }
@@ -166,6 +171,29 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers() {
     // The revisions of failed writes are not used up, and nothing of them shows.
     assert_eq!(create(&store, "c", "x"), first + 1);
     drop(store);
+    let store = open(&platter).unwrap();
+    assert_eq!(
+        list(&store, None),
+        [format!("a=x@{first}"), format!("c=x@{}", first + 1)]
+    );
+}
+
+#[test]
+fn a_write_that_could_not_be_synced_is_refused_and_forgotten() {
+    let platter = Platter::new();
+    let store = open(&platter).unwrap();
+    let first = create(&store, "a", "x");
+    platter.unsynced.store(true, Ordering::SeqCst);
+    let error = store
+        .commit_blocking(put("b", Expect::Absent, "x"))
+        .unwrap_err();
+    assert!(matches!(error, Error::Write(_)), "{error}");
+    assert_eq!(list(&store, None), [format!("a=x@{first}")]);
+    platter.unsynced.store(false, Ordering::SeqCst);
+    assert_eq!(create(&store, "c", "x"), first + 1);
+    drop(store);
+    // A crash now shows what was acknowledged, and nothing else.
+    platter.cut(0);
     let store = open(&platter).unwrap();
     assert_eq!(
         list(&store, None),
