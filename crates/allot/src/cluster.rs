@@ -138,7 +138,7 @@ pub struct Cluster {
 }
 
 /// The directory of a cluster whose user named none: `$XDG_DATA_HOME/allot`.
-fn default_directory() -> anyhow::Result<PathBuf> {
+pub fn default_directory() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("XDG_DATA_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())

@@ -1,5 +1,6 @@
 //! `/metrics`: counts and times of requests under kube-apiserver's names.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -45,6 +46,8 @@ pub struct Metrics {
     watches: Gauge,
     objects: Family<Kind, Gauge>,
     revision: Gauge,
+    cpu: Counter<f64, AtomicU64>,
+    memory: Gauge,
 }
 
 fn histogram() -> Histogram {
@@ -85,8 +88,21 @@ impl Default for Metrics {
             "Newest revision of the store",
             revision.clone(),
         );
+        let (cpu, memory) = (Counter::default(), Gauge::default());
+        registry.register(
+            "process_cpu_seconds",
+            "CPU time of the process",
+            cpu.clone(),
+        );
+        registry.register(
+            "process_resident_memory_bytes",
+            "Memory of the process",
+            memory.clone(),
+        );
         Metrics {
             registry,
+            cpu,
+            memory,
             requests,
             durations,
             watches,
@@ -154,11 +170,31 @@ impl Metrics {
         }
         self.revision
             .set(i64::try_from(core.backend.revision()).unwrap_or(i64::MAX));
+        if let Some((cpu, memory)) = process() {
+            // The counter knows increments only.
+            self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));
+            self.memory.set(memory);
+        }
         let mut out = String::new();
         prometheus_client::encoding::text::encode(&mut out, &self.registry)
             .map_err(|error| crate::error::ApiError::unknown(error.to_string()))?;
         Ok(out)
     }
+}
+
+/// CPU seconds and resident bytes of this process, where the system has a /proc.
+fn process() -> Option<(f64, i64)> {
+    /// The unit of CPU times in /proc, on every architecture that Linux runs on today.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name may contain anything; the numbers follow the last parenthesis.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    let cpu = (ticks()? + ticks()?) / TICKS_PER_SECOND;
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: i64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some((cpu, kib * 1024))
 }
 
 /// Counts a watch as long as it lives.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use allot_apimachinery::gvk::GroupKind;
 use allot_schema::apply::Managed;
 use allot_store::Draft;
 use serde_json::{Map, Value};
@@ -135,6 +136,16 @@ impl Owned {
         let Owned { mut object, owners } = self;
         owners.write(&mut object);
         object
+    }
+}
+
+/// The kind that an invalid object says it is, in the group of its resource.
+pub fn claimed_kind(resource: &crate::registry::Resource, object: &Value) -> GroupKind {
+    match text(object, &["kind"]) {
+        kind if resource.custom.is_some() && !kind.is_empty() => {
+            GroupKind::new(resource.group.as_str(), kind)
+        }
+        _ => resource.group_kind(),
     }
 }
 

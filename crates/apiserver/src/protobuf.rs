@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
+mod embedded;
 #[cfg(test)]
 mod tests;
 
@@ -137,44 +138,98 @@ fn message(
     if depth > MAX_DEPTH {
         return Err(Error::TooDeep);
     }
+    let embedded = embedded::of(schema);
     let mut map = Map::new();
     for (number, wire) in fields(bytes)? {
-        // Kind and version of an object are not part of its message; their numbers are those of other fields.
-        let numbered = |field: &&allot_schema::types::Field| u64::from(field.proto) == number;
-        let named =
-            |field: &&allot_schema::types::Field| matches!(field.name, "kind" | "apiVersion");
-        let mut candidates = schema.fields.iter().filter(numbered);
-        let Some(field) = candidates
-            .clone()
-            .find(|field| !named(field))
-            .or_else(|| candidates.next())
-        else {
+        if let (Some(embedded), Wire::Bytes(bytes)) = (&embedded, &wire)
+            && embedded.number == number
+        {
+            map.append(&mut part(
+                bytes,
+                embedded.schema,
+                Some(embedded),
+                depth + 1,
+            )?);
             continue;
-        };
-        match &field.ty {
-            Type::List(element) => {
-                let list = map
-                    .entry(field.name)
-                    .or_insert_with(|| Value::Array(Vec::new()));
-                if let Value::Array(items) = list {
-                    items.push(value(wire, element, depth + 1)?);
-                }
-            }
-            Type::Map(element) => {
-                let entries = map
-                    .entry(field.name)
-                    .or_insert_with(|| Value::Object(Map::new()));
-                if let (Value::Object(entries), Wire::Bytes(bytes)) = (entries, wire) {
-                    let (key, item) = entry(bytes, element, depth + 1)?;
-                    entries.insert(key, item);
-                }
-            }
-            ty => {
-                map.insert(field.name.to_owned(), value(wire, ty, depth + 1)?);
-            }
         }
+        let own = |name: &str| embedded.as_ref().is_none_or(|it| it.own.contains(&name));
+        read(&mut map, number, wire, schema, own, depth)?;
     }
     Ok(map)
+}
+
+/// A message that stands in JSON among the fields of the message around it.
+fn part(
+    bytes: &[u8],
+    schema: &'static Struct,
+    outer: Option<&embedded::Embedded>,
+    depth: usize,
+) -> Result<Map<String, Value>, Error> {
+    // A type of its own may have such a part itself.
+    let Some(outer) = outer.filter(|outer| outer.shared) else {
+        return message(bytes, schema, depth);
+    };
+    if depth > MAX_DEPTH {
+        return Err(Error::TooDeep);
+    }
+    let mut map = Map::new();
+    for (number, wire) in fields(bytes)? {
+        read(
+            &mut map,
+            number,
+            wire,
+            schema,
+            |name| !outer.own.contains(&name),
+            depth,
+        )?;
+    }
+    Ok(map)
+}
+
+/// Reads one field of a message into the object; `own` says which fields of the type belong to the message.
+fn read(
+    map: &mut Map<String, Value>,
+    number: u64,
+    wire: Wire<'_>,
+    schema: &'static Struct,
+    own: impl Fn(&str) -> bool,
+    depth: usize,
+) -> Result<(), Error> {
+    // Kind and version of an object are not part of its message; their numbers are those of other fields.
+    let numbered =
+        |field: &&allot_schema::types::Field| u64::from(field.proto) == number && own(field.name);
+    let named = |field: &&allot_schema::types::Field| matches!(field.name, "kind" | "apiVersion");
+    let mut candidates = schema.fields.iter().filter(numbered);
+    let Some(field) = candidates
+        .clone()
+        .find(|field| !named(field))
+        .or_else(|| candidates.next())
+    else {
+        return Ok(());
+    };
+    match &field.ty {
+        Type::List(element) => {
+            let list = map
+                .entry(field.name)
+                .or_insert_with(|| Value::Array(Vec::new()));
+            if let Value::Array(items) = list {
+                items.push(value(wire, element, depth + 1)?);
+            }
+        }
+        Type::Map(element) => {
+            let entries = map
+                .entry(field.name)
+                .or_insert_with(|| Value::Object(Map::new()));
+            if let (Value::Object(entries), Wire::Bytes(bytes)) = (entries, wire) {
+                let (key, item) = entry(bytes, element, depth + 1)?;
+                entries.insert(key, item);
+            }
+        }
+        ty => {
+            map.insert(field.name.to_owned(), value(wire, ty, depth + 1)?);
+        }
+    }
+    Ok(())
 }
 
 fn entry(bytes: &[u8], element: &Type, depth: usize) -> Result<(String, Value), Error> {

@@ -13,6 +13,10 @@ use crate::object::text;
 use crate::registry::Resource;
 use crate::request::Query;
 
+mod extract;
+#[cfg(test)]
+mod tests;
+
 /// What of an object a selector can see; derived once per stored version.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
@@ -52,7 +56,10 @@ impl Attributes {
     pub fn of_entry(resource: &Resource, entry: &Entry) -> Arc<Self> {
         entry.memo(|entry| {
             // What the store holds was written by this server as JSON.
-            let object = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            let object = match resource.custom {
+                Some(_) => serde_json::from_slice(&entry.value).unwrap_or(Value::Null),
+                None => extract::extract(&entry.value, &visible(resource)),
+            };
             Attributes::of(resource, &object)
         })
     }
@@ -104,6 +111,23 @@ fn selectable(resource: &Resource) -> Vec<String> {
         Some(custom) => custom.selectable_fields(),
         None => fixed.iter().map(|field| (*field).to_owned()).collect(),
     }
+}
+
+/// The paths of all that selectors of a built-in kind look at.
+fn visible(resource: &Resource) -> Vec<Vec<String>> {
+    let fixed = ["metadata.labels", "metadata.name", "metadata.namespace"];
+    let fields = selectable(resource);
+    let mut paths: Vec<&str> = fixed.into();
+    for field in &fields {
+        match field.as_str() {
+            "status.podIPs" => paths.push("status.podIP"),
+            "status.successful" => paths.push("status.succeeded"),
+            "source" => paths.extend(["source.component", "reportingComponent"]),
+            field => paths.push(field),
+        }
+    }
+    let split = |path: &str| path.split('.').map(str::to_owned).collect();
+    paths.into_iter().map(split).collect()
 }
 
 fn field_value(resource: &Resource, object: &Value, field: &str) -> String {

@@ -10,9 +10,12 @@ use crate::request::Query;
 use crate::versions::{self, dra_kind};
 
 mod cluster;
+mod control;
 mod format;
 mod kinds;
+mod network;
 mod pod;
+mod storage;
 mod workloads;
 
 /// What a table shows.

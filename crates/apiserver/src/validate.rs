@@ -15,6 +15,7 @@ mod node;
 mod pod;
 mod pod_update;
 mod resources;
+mod schedule;
 mod scheduling;
 mod service;
 mod volume;

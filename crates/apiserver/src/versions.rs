@@ -131,7 +131,12 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
         object = allot_model::convert::convert(kind, from, to, object)
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
-    set_type(&mut object, resource, version);
+    if resource.custom.is_some() && !crate::object::text(&object, &["kind"]).is_empty() {
+        // A custom object of another kind stays one: validation refuses it.
+        object["apiVersion"] = resource.api_version(version).into();
+    } else {
+        set_type(&mut object, resource, version);
+    }
     if let Some(custom) = &resource.custom {
         custom.prune(version, &mut object);
         custom.default(version, &mut object);

@@ -228,15 +228,9 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
 
 /// 128 random bits.
 fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
-    if let Some(dir) = &args.data_dir {
-        return Ok(dir.clone());
-    }
-    let home = std::env::var_os("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share")));
-    match home {
-        Some(home) => Ok(home.join("allot").join("apiserver")),
-        None => bail!("no home directory is known; pass --data-dir"),
+    match &args.data_dir {
+        Some(dir) => Ok(dir.clone()),
+        None => Ok(crate::cluster::default_directory()?.join("apiserver")),
     }
 }
 

@@ -15,9 +15,12 @@ use crate::server::Server;
 /// A server that emulates a release with some versions switched on.
 async fn server(minor: u8, versions: &str) -> Server {
     let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
+    let mut features = Features::of(Release::new(minor));
+    // Without it pods have no claims.
+    features.set("DynamicResourceAllocation=true").unwrap();
     let config = Config {
         runtime_config: RuntimeConfig::parse(versions).unwrap(),
-        features: Features::of(Release::new(minor)),
+        features,
         ..Config::default()
     };
     let server = Server::new(backend, config);

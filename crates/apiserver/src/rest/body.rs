@@ -1,6 +1,7 @@
 //! Reading objects from request bodies.
 
 use allot_apimachinery::Status;
+use allot_schema::decode::DecodeError;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
@@ -37,11 +38,12 @@ impl Call<'_> {
 
     /// The object in a body as a given kind (subresources speak others).
     pub(super) fn object_of(&self, body: &[u8], api_version: &str, kind: &str) -> Result<Value> {
+        let unread = |error: String| unrecognized(kind, &error, body);
         let text = match content_type(self).as_str() {
             "application/json" => std::borrow::Cow::Borrowed(body),
-            "application/yaml" => std::borrow::Cow::Owned(yaml_to_json(body)?),
+            "application/yaml" => std::borrow::Cow::Owned(yaml_to_json(body).map_err(unread)?),
             "application/vnd.kubernetes.protobuf" => {
-                std::borrow::Cow::Owned(protobuf_to_json(body)?)
+                std::borrow::Cow::Owned(protobuf_to_json(body).map_err(unread)?)
             }
             other => {
                 let message = format!(
@@ -64,6 +66,13 @@ impl Call<'_> {
         };
         let decode = |schema, version: &str| {
             allot_schema::decode::decode_json(&text, schema).map_err(|error| {
+                if let Some(early) = type_error(&text, kind, &error) {
+                    return unrecognized(
+                        kind,
+                        &format!("couldn't get version/kind; json parse error: {early}"),
+                        body,
+                    );
+                }
                 ApiError::bad_request(format!(
                     "{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
                 ))
@@ -154,19 +163,63 @@ impl Call<'_> {
     }
 }
 
+/// 400 for a body that does not even say what it is.
+fn unrecognized(kind: &str, error: &str, body: &[u8]) -> ApiError {
+    const SHOWN: usize = 30;
+    let start = &body[..body.len().min(SHOWN)];
+    let mut summary = match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(start).into_owned(),
+        Some(_) => start.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    if body.len() > SHOWN {
+        summary.push_str(" ...");
+    }
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {error} ({summary})"
+    ))
+}
+
+/// What upstream meets before it reads the object itself: it looks for kind and version first.
+fn type_error(text: &[u8], kind: &str, error: &DecodeError) -> Option<String> {
+    const TYPE: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+                        Kind string \"json:\\\"kind,omitempty\\\"\" }";
+    let found = match error {
+        DecodeError::Syntax(text) => return Some(text.clone()),
+        DecodeError::Strict(_) => return None,
+        DecodeError::Type(text) => text,
+    };
+    for field in ["kind", "apiVersion"] {
+        let end = format!(" into Go struct field {kind}.{field} of type string");
+        if let Some(start) = found.strip_suffix(&end) {
+            return Some(format!(
+                "{start} into Go struct field .{field} of type string"
+            ));
+        }
+    }
+    let root = text.iter().find(|byte| !byte.is_ascii_whitespace())?;
+    let is = match root {
+        b'{' => return None,
+        b'[' => "array",
+        b'"' => "string",
+        b't' | b'f' => "bool",
+        _ => "number",
+    };
+    Some(format!(
+        "json: cannot unmarshal {is} into Go value of type {TYPE}"
+    ))
+}
+
 /// Protobuf as JSON text.
-fn protobuf_to_json(body: &[u8]) -> Result<Vec<u8>> {
-    let value =
-        crate::protobuf::decode(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    serde_json::to_vec(&value).map_err(|error| ApiError::bad_request(error.to_string()))
+fn protobuf_to_json(body: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let value = crate::protobuf::decode(body).map_err(|error| error.to_string())?;
+    serde_json::to_vec(&value).map_err(|error| error.to_string())
 }
 
 /// YAML as JSON text, so that one decoder sees all bodies.
-fn yaml_to_json(body: &[u8]) -> Result<Vec<u8>> {
-    let text =
-        std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|error| {
-        ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
-    })?;
-    serde_json::to_vec(&value).map_err(|error| ApiError::bad_request(error.to_string()))
+fn yaml_to_json(body: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("error converting YAML to JSON: {error}");
+    let text = std::str::from_utf8(body).map_err(|error| failed(&error))?;
+    let value: Value = serde_saphyr::from_str(text).map_err(|error| failed(&error))?;
+    serde_json::to_vec(&value).map_err(|error| error.to_string())
 }

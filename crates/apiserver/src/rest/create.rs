@@ -139,7 +139,8 @@ impl Call<'_> {
                 );
                 if !errors.is_empty() {
                     let name = meta(&object, "name");
-                    return Err(Status::invalid(&self.resource.group_kind(), name, &errors).into());
+                    let kind = object::claimed_kind(&self.resource, &object);
+                    return Err(Status::invalid(&kind, name, &errors).into());
                 }
                 for warning in strategy::warnings(&self.resource, &object) {
                     self.request.warnings.add(warning);

@@ -177,7 +177,8 @@ async fn create_by_apply(call: &Call<'_>, config: &Value) -> Result<Response<Bod
             fields.apply(&empty(), &nobody, config, &call.manager, false)
         })
         .map_err(managed::apply_error)?;
-    let mut object = decode_patched(call, object)?;
+    let shown = object.clone();
+    let mut object = decode_patched(call, object, &|| shown.to_string())?;
     call.check_name(&object)?;
     call.check_namespace(&mut object)?;
     let stored = call.store_new(object, Some(owners)).await?;
@@ -210,22 +211,25 @@ fn apply(
                 fields.apply(current, owners, config, &call.manager, *force)
             })
             .map_err(managed::apply_error)?;
-        let mut value = decode_patched(call, value)?;
+        let shown = value.clone();
+        let mut value = decode_patched(call, value, &|| shown.to_string())?;
         // The version the configuration names is a condition; without one there is none.
         let sent = meta(config, "resourceVersion");
         value["metadata"]["resourceVersion"] = sent.into();
         return Ok((value, Some(owners)));
     }
     let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
-    let patched = match names_owners(patch) {
+    let patched = || match names_owners(patch) {
         true => {
             let mut whole = current.clone();
             owners.write(&mut whole);
-            patch.carry_out(&whole, schema)?
+            patch.carry_out(&whole, schema)
         }
-        false => patch.carry_out(current, schema)?,
+        false => patch.carry_out(current, schema),
     };
-    let mut value = decode_patched(call, patched)?;
+    // An error shows the whole object: to patch again for it is cheaper than to print each.
+    let shown = || patched().unwrap_or_default().to_string();
+    let mut value = decode_patched(call, patched()?, &shown)?;
     call.check_name(&value)?;
     call.check_namespace(&mut value)?;
     // Only a version that the patch itself names is a condition.
@@ -310,7 +314,11 @@ pub(super) fn apply_plain(
         value["metadata"]["resourceVersion"] = "".into();
     }
     match schema {
-        Some(schema) => decode_as(value, schema, decode::Mode::Ignore).map(|(value, _)| value),
+        Some(schema) => {
+            let shown = value.clone();
+            decode_as(value, schema, decode::Mode::Ignore, &|| shown.to_string())
+                .map(|(value, _)| value)
+        }
         None => Ok(value),
     }
 }
@@ -335,15 +343,15 @@ fn names_version(patch: &Patch) -> bool {
     }
 }
 
-/// A patched object passes the same decoder as one in a body.
-fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
+/// A patched object passes the same decoder as one in a body; errors show it as `shown` prints it.
+fn decode_patched(call: &Call<'_>, value: Value, shown: &dyn Fn() -> String) -> Result<Value> {
     // A patch that makes another kind of the object is judged by that kind first, as upstream's decoder does.
     let (group, version) = split_api_version(text(&value, &["apiVersion"]));
     let kind = text(&value, &["kind"]);
     if kind != call.resource.kind
         && let Some(other) = types::lookup(group, version, kind)
     {
-        decode_as(value.clone(), other, decode::Mode::Ignore)?;
+        decode_as(value.clone(), other, decode::Mode::Ignore, shown)?;
     }
     // A patch that changes the version makes an object of that version.
     if group == call.resource.group
@@ -353,7 +361,7 @@ fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
         && let Some(other) = types::lookup(group, version, kind)
     {
         let version = version.to_owned();
-        let (mut value, warnings) = decode_as(value, other, mode(call))?;
+        let (mut value, warnings) = decode_as(value, other, mode(call), shown)?;
         for warning in warnings {
             call.request.warnings.add(warning);
         }
@@ -364,15 +372,14 @@ fn decode_patched(call: &Call<'_>, value: Value) -> Result<Value> {
     let mode = mode(call);
     let (mut value, warnings) = match (&call.resource.custom, schema) {
         (Some(custom), _) => {
-            let shown = value.to_string();
             let mut value = value;
             let strict = custom.prune(&call.version, &mut value);
             let decoded = decode::Decoded { value, strict };
             decoded
                 .apply(mode)
-                .map_err(|error| refused(&shown, &error))?
+                .map_err(|error| refused(&shown(), &error))?
         }
-        (None, Some(schema)) => decode_as(value, schema, mode)?,
+        (None, Some(schema)) => decode_as(value, schema, mode, shown)?,
         (None, None) => return Ok(value),
     };
     for warning in warnings {
@@ -389,11 +396,11 @@ fn decode_as(
     value: Value,
     schema: &'static types::Struct,
     mode: decode::Mode,
+    shown: &dyn Fn() -> String,
 ) -> Result<(Value, Vec<String>)> {
-    let shown = value.to_string();
     decode::decode_value(value, schema)
         .and_then(|decoded| decoded.apply(mode))
-        .map_err(|error| refused(&shown, &error))
+        .map_err(|error| refused(&shown(), &error))
 }
 
 /// 422 about a patch whose result is no object of the kind.

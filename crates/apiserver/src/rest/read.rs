@@ -3,10 +3,10 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_store::{Error as StoreError, ListOptions};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine, alphabet};
 use http::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Call;
 use super::options::{invalid, parse_int};
@@ -47,6 +47,12 @@ pub(super) fn version_error(text: &str) -> String {
     )
 }
 
+/// As Go reads tokens: bits that are left over do not matter.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    NO_PAD.with_decode_allow_trailing_bits(true),
+);
+
 /// Where a paged list goes on.
 struct Continue {
     revision: u64,
@@ -65,11 +71,17 @@ impl Continue {
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
-        let bytes = URL_SAFE_NO_PAD
-            .decode(token.trim_end_matches('='))
-            .map_err(|error| bad(error.to_string()))?;
-        let value: Value =
-            serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+        let bytes = LENIENT.decode(token).map_err(|error| {
+            let at = match error {
+                DecodeError::InvalidByte(at, _)
+                | DecodeError::InvalidLastSymbol { offset: at, .. } => at,
+                _ => token.len(),
+            };
+            bad(format!("illegal base64 data at input byte {at}"))
+        })?;
+        let value = allot_schema::decode::decode_json(&bytes, None)
+            .map_err(|error| bad(error.to_string()))?
+            .value;
         if value["v"] != "meta.k8s.io/v1" {
             return Err(bad(format!(
                 "server does not recognize this encoded version {}",

@@ -285,7 +285,8 @@ impl Call<'_> {
         let verb = self.request.info.verb.as_str();
         errors.extend(admission::field_errors(self.core, &attributes, verb, &new).await?);
         if !errors.is_empty() {
-            return Err(Status::invalid(&self.resource.group_kind(), self.name(), &errors).into());
+            let kind = object::claimed_kind(&self.resource, &new);
+            return Err(Status::invalid(&kind, self.name(), &errors).into());
         }
         for warning in strategy::warnings(&self.resource, &new) {
             self.request.warnings.add(warning);

@@ -168,12 +168,9 @@ impl Stream {
             tokio::select! {
                 changes = watcher.changes() => match changes {
                     Ok(events) => {
-                        let mut out = Vec::new();
-                        for event in events {
-                            self.write_event(&mut out, &event);
-                        }
-                        if !out.is_empty() {
-                            return Some(out.into());
+                        let parts = self.events(&events);
+                        if !parts.is_empty() {
+                            return Some(join(parts));
                         }
                     }
                     Err(StoreError::Expired { requested, oldest }) => {
@@ -188,12 +185,9 @@ impl Stream {
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
                     // Catches up first, so that the bookmark covers everything before it.
                     if let Ok(events) = self.watcher.as_mut()?.poll_changes() {
-                        let mut out = Vec::new();
-                        for event in events {
-                            self.write_event(&mut out, &event);
-                        }
-                        out.extend_from_slice(&self.bookmark(false));
-                        return Some(out.into());
+                        let mut parts = self.events(&events);
+                        parts.push(self.bookmark(false));
+                        return Some(join(parts));
                     }
                 }
                 () = tokio::time::sleep_until(self.deadline) => return None,
@@ -233,35 +227,35 @@ impl Stream {
             && self.selection.matches(&self.resource, entry)
     }
 
+    fn events(&mut self, events: &[Arc<Event>]) -> Vec<Bytes> {
+        let parts = events.iter().filter_map(|event| self.event(event));
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+
     /// What a change means to this watch: objects enter and leave the selection.
-    fn write_event(&mut self, out: &mut Vec<u8>, event: &Event) {
+    fn event(&mut self, event: &Event) -> Option<Bytes> {
         let now = event.kind != EventKind::Deleted && self.selects(&event.entry);
         let before = event
             .previous
             .as_ref()
             .is_some_and(|previous| self.selects(previous));
         let kind = match (before, now) {
-            (false, false) => return,
+            (false, false) => return None,
             (false, true) => "ADDED",
             (true, true) => "MODIFIED",
             (true, false) => "DELETED",
         };
         if kind == "DELETED" && event.kind != EventKind::Deleted {
             // It left the selection: its state before, at the version of the change.
-            let Some(previous) = &event.previous else {
-                return;
-            };
+            let previous = event.previous.as_ref()?;
             let view = View {
                 resource: &self.resource,
                 version: &self.version,
             };
-            let Ok(mut object) = view.object(previous) else {
-                return;
-            };
+            let mut object = view.object(previous).ok()?;
             object["metadata"]["resourceVersion"] = event.revision().to_string().into();
             let value = self.shape(object);
-            out.extend_from_slice(&frame(kind, &value));
-            return;
+            return Some(frame(kind, &value));
         }
         if self.media == Media::JSON {
             let format = format_number(kind, &self.resource.group, &self.version);
@@ -269,11 +263,11 @@ impl Stream {
                 resource: &self.resource,
                 version: &self.version,
             };
-            let bytes = event.encoding(format, |event| encode_state(&view, kind, &event.entry));
-            out.extend_from_slice(&bytes);
-            return;
+            return Some(event.encoding(format, |event| encode_state(&view, kind, &event.entry)));
         }
-        self.write_state(out, kind, &event.entry);
+        let mut out = Vec::new();
+        self.write_state(&mut out, kind, &event.entry);
+        Some(out.into())
     }
 
     fn write_state(&mut self, out: &mut Vec<u8>, kind: &str, entry: &Entry) {
@@ -319,6 +313,14 @@ impl Stream {
         }
         let shaped = self.shape(object);
         frame("BOOKMARK", &shaped)
+    }
+}
+
+/// One piece as it is, which all watchers share; several in one.
+fn join(mut parts: Vec<Bytes>) -> Bytes {
+    match parts.as_mut_slice() {
+        [one] => std::mem::take(one),
+        many => many.concat().into(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::object::{string_map, strings};
+use crate::object::{meta, string_map, strings};
 
 /// `<none>` for nothing.
 pub(super) fn or_none(text: String) -> String {
@@ -76,4 +76,14 @@ pub(super) fn access_modes(value: &Value) -> String {
         .filter(|mode| !mode.is_empty())
         .collect();
     modes.join(",")
+}
+
+/// The elements of a list; none of anything else.
+pub(super) fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The cell with an object's name.
+pub(super) fn name(object: &Value) -> Value {
+    meta(object, "name").into()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{cluster, pod, workloads};
+use super::{cluster, control, network, pod, storage, workloads};
 
 /// Makes the cells of a row.
 pub(super) type Row = fn(&Value) -> Vec<Value>;
@@ -53,9 +53,9 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
         "",
         "services",
         "Name|Type|Cluster-IP|External-IP|Port(s)|Age|Selector::1",
-        cluster::service,
+        network::service,
     ),
-    ("", "endpoints", "Name|Endpoints|Age", cluster::endpoints),
+    ("", "endpoints", "Name|Endpoints|Age", network::endpoints),
     (
         "",
         "resourcequotas",
@@ -66,13 +66,13 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
         "",
         "persistentvolumes",
         "Name|Capacity|Access Modes|Reclaim Policy|Status|Claim|StorageClass|VolumeAttributesClass|Reason|Age|VolumeMode::1",
-        cluster::volume,
+        storage::volume,
     ),
     (
         "",
         "persistentvolumeclaims",
         "Name|Status|Volume|Capacity|Access Modes|StorageClass|VolumeAttributesClass|Age|VolumeMode::1",
-        cluster::volume_claim,
+        storage::volume_claim,
     ),
     (
         "apps",
@@ -133,13 +133,13 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
         "rbac.authorization.k8s.io",
         "rolebindings",
         "Name|Role|Age|Users::1|Groups::1|ServiceAccounts::1",
-        cluster::role_binding,
+        control::role_binding,
     ),
     (
         "rbac.authorization.k8s.io",
         "clusterrolebindings",
         "Name|Role|Age|Users::1|Groups::1|ServiceAccounts::1",
-        cluster::role_binding,
+        control::role_binding,
     ),
     (
         "coordination.k8s.io",
@@ -157,74 +157,74 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
         "storage.k8s.io",
         "storageclasses",
         "Name|Provisioner|ReclaimPolicy|VolumeBindingMode|AllowVolumeExpansion|Age",
-        cluster::storage_class,
+        storage::storage_class,
     ),
     (
         "storage.k8s.io",
         "volumeattachments",
         "Name|Attacher|PV|Node|Attached:boolean|Age",
-        cluster::volume_attachment,
+        storage::volume_attachment,
     ),
     (
         "storage.k8s.io",
         "volumeattributesclasses",
         "Name|DriverName|Age",
-        cluster::volume_attributes_class,
+        storage::volume_attributes_class,
     ),
     (
         "storage.k8s.io",
         "csinodes",
         "Name|Drivers:integer|Age",
-        cluster::csi_node,
+        storage::csi_node,
     ),
     (
         "storage.k8s.io",
         "csidrivers",
         "Name|AttachRequired:boolean|PodInfoOnMount:boolean|StorageCapacity:boolean|TokenRequests|\
          RequiresRepublish:boolean|Modes|Age",
-        cluster::csi_driver,
+        storage::csi_driver,
     ),
     (
         "discovery.k8s.io",
         "endpointslices",
         "Name|AddressType|Ports|Endpoints|Age",
-        cluster::endpoint_slice,
+        network::endpoint_slice,
     ),
     (
         "certificates.k8s.io",
         "certificatesigningrequests",
         "Name|Age|SignerName|Requestor|RequestedDuration|Condition",
-        cluster::csr,
+        control::csr,
     ),
     (
         "networking.k8s.io",
         "ingresses",
         "Name|Class|Hosts|Address|Ports|Age",
-        cluster::ingress,
+        network::ingress,
     ),
     (
         "networking.k8s.io",
         "ingressclasses",
         "Name|Controller|Parameters|Age",
-        cluster::ingress_class,
+        network::ingress_class,
     ),
     (
         "networking.k8s.io",
         "networkpolicies",
         "Name|Pod-Selector|Age",
-        cluster::network_policy,
+        network::network_policy,
     ),
     (
         "networking.k8s.io",
         "servicecidrs",
         "Name|CIDRs|Age",
-        cluster::service_cidr,
+        network::service_cidr,
     ),
     (
         "networking.k8s.io",
         "ipaddresses",
         "Name|ParentRef|Age",
-        cluster::ip_address,
+        network::ip_address,
     ),
     (
         "node.k8s.io",
@@ -236,55 +236,55 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
         "admissionregistration.k8s.io",
         "mutatingwebhookconfigurations",
         "Name|Webhooks:integer|Age",
-        cluster::webhooks,
+        control::webhooks,
     ),
     (
         "admissionregistration.k8s.io",
         "validatingwebhookconfigurations",
         "Name|Webhooks:integer|Age",
-        cluster::webhooks,
+        control::webhooks,
     ),
     (
         "admissionregistration.k8s.io",
         "validatingadmissionpolicies",
         "Name|Validations:integer|ParamKind|Age",
-        cluster::admission_policy,
+        control::admission_policy,
     ),
     (
         "admissionregistration.k8s.io",
         "validatingadmissionpolicybindings",
         "Name|PolicyName|ParamRef|Age",
-        cluster::admission_binding,
+        control::admission_binding,
     ),
     (
         "admissionregistration.k8s.io",
         "mutatingadmissionpolicies",
         "Name|Mutations:integer|ParamKind|Age",
-        cluster::admission_policy,
+        control::admission_policy,
     ),
     (
         "admissionregistration.k8s.io",
         "mutatingadmissionpolicybindings",
         "Name|PolicyName|ParamRef|Age",
-        cluster::admission_binding,
+        control::admission_binding,
     ),
     (
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
         "Name|PriorityLevel|MatchingPrecedence:integer|DistinguisherMethod|Age|MissingPL",
-        cluster::flow_schema,
+        control::flow_schema,
     ),
     (
         "flowcontrol.apiserver.k8s.io",
         "prioritylevelconfigurations",
         "Name|Type|NominalConcurrencyShares|Queues|HandSize|QueueLengthLimit|Age",
-        cluster::priority_level,
+        control::priority_level,
     ),
     (
         "apiregistration.k8s.io",
         "apiservices",
         "Name|Service|Available|Age",
-        cluster::api_service,
+        control::api_service,
     ),
 ];
 

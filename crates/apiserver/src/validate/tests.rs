@@ -193,3 +193,46 @@ fn leases_taints_and_services() {
         ],
     );
 }
+
+#[test]
+fn schedules_are_read_as_the_library_of_upstream_reads_them() {
+    for schedule in [
+        "* * * * *",
+        "*/5 0-6,12 1 JAN-mar sun",
+        "0 0 1/10 * ?",
+        "@hourly",
+        "@every 1h30m",
+    ] {
+        assert_eq!(schedule::error(schedule), None, "{schedule}");
+    }
+    for (schedule, error) in [
+        ("bad", "expected exactly 5 fields, found 1: [bad]"),
+        (
+            "a * * * *",
+            "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax",
+        ),
+        ("60 * * * *", "end of range (60) above maximum (59): 60"),
+        ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
+        (
+            "5-3 * * * *",
+            "beginning of range (5) beyond end of range (3): 5-3",
+        ),
+        (
+            "*/0 * * * *",
+            "step of range should be a positive number: */0",
+        ),
+        ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
+        ("1/2/3 * * * *", "too many slashes: 1/2/3"),
+        ("@often", "unrecognized descriptor: @often"),
+        (
+            "@every x",
+            "failed to parse duration @every x: time: invalid duration \"x\"",
+        ),
+    ] {
+        assert_eq!(
+            schedule::error(schedule).as_deref(),
+            Some(error),
+            "{schedule}"
+        );
+    }
+}

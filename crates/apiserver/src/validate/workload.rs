@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::labels::LabelSelector;
 use serde_json::Value;
 
-use super::{int_or_percent, label_selector, not_negative, one_of, pod, text};
+use super::{int_or_percent, label_selector, not_negative, one_of, pod, schedule, text};
 
 /// Checks a new or changed object of apps or batch.
 pub(super) fn validate(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
@@ -334,14 +334,13 @@ fn job(spec: &Value, path: &Path, errors: &mut ErrorList) {
 fn job_template(template: &Value, path: &Path, errors: &mut ErrorList) {
     pod::template(template, path, errors);
     let policy = text(&template["spec"], "restartPolicy");
+    // The defaults of pods have made "Always" of nothing.
     if policy == "Always" || policy.is_empty() {
-        let detail = ["OnFailure", "Never"];
         let at = path.child("spec").child("restartPolicy");
-        errors.push(if policy.is_empty() {
-            Error::required(&at, "valid values: \"OnFailure\", \"Never\"")
-        } else {
-            Error::not_supported(&at, policy, &detail)
-        });
+        errors.push(Error::required(
+            &at,
+            "valid values: \"OnFailure\", \"Never\"",
+        ));
     }
 }
 
@@ -349,6 +348,11 @@ fn cron_job(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let schedule = text(spec, "schedule");
     if schedule.is_empty() {
         errors.push(Error::required(&path.child("schedule"), ""));
+    } else if schedule.contains("TZ") {
+        let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
+        errors.push(Error::invalid(&path.child("schedule"), schedule, detail));
+    } else if let Some(error) = schedule::error(schedule) {
+        errors.push(Error::invalid(&path.child("schedule"), schedule, error));
     }
     for key in [
         "startingDeadlineSeconds",

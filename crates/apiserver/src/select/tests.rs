@@ -1,0 +1,47 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn selectors_see_the_same_in_a_part_as_in_the_whole() {
+    let registry = crate::registry::builtin(
+        &crate::registry::RuntimeConfig::default(),
+        allot_model::features::Release::NEWEST,
+    );
+    // Every path that some selector looks at, and things around them that none does.
+    let object = json!({
+        "metadata": {"name": "n", "namespace": "s", "labels": {"a": "b"}, "annotations": {"name": "x"}},
+        "spec": {
+            "nodeName": "node", "restartPolicy": "Never", "schedulerName": "x", "serviceAccountName": "sa",
+            "hostNetwork": true, "unschedulable": true, "clusterIP": "10.0.0.1", "type": "ClusterIP",
+            "signerName": "signer", "driver": "d", "containers": [{"name": "c"}],
+        },
+        "status": {"phase": "Running", "podIP": "10.0.0.2", "nominatedNodeName": "m", "replicas": 3, "succeeded": 4},
+        "type": "Opaque", "reason": "Because", "reportingComponent": "rc", "source": {"component": "", "host": "h"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "q", "uid": "u", "fieldPath": "f"},
+    });
+    let text = object.to_string();
+    for resource in registry.iter() {
+        let part = extract::extract(text.as_bytes(), &visible(resource));
+        let (of_part, of_whole) = (
+            Attributes::of(resource, &part),
+            Attributes::of(resource, &object),
+        );
+        assert_eq!(of_part.labels, of_whole.labels, "{}", resource.plural);
+        assert_eq!(of_part.fields, of_whole.fields, "{}", resource.plural);
+        assert!(part["spec"].get("containers").is_none());
+    }
+}
+
+#[test]
+fn what_is_no_object_has_no_parts() {
+    let paths = [vec!["a".to_owned(), "b".to_owned()]];
+    for (text, want) in [
+        (r#"{"a":{"b":1,"c":2},"d":[1]}"#, json!({"a":{"b":1}})),
+        (r#"{"a":[1,{"b":2}]}"#, json!({"a":null})),
+        (r#"{"a":"b"}"#, json!({"a":null})),
+        ("[", Value::Null),
+    ] {
+        assert_eq!(extract::extract(text.as_bytes(), &paths), want, "{text}");
+    }
+}

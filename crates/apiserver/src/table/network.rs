@@ -1,0 +1,181 @@
+//! Rows of services, endpoints, ingresses and addresses.
+
+use serde_json::{Value, json};
+
+use super::age;
+use super::format::{items, label_selector, labels, list_with_more, name, number, or_none};
+use crate::object::{strings, text};
+
+pub(super) fn service(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let kind = text(spec, &["type"]);
+    let external_ips = strings(&spec["externalIPs"]);
+    let balancer: Vec<String> = items(&object["status"]["loadBalancer"]["ingress"])
+        .iter()
+        .filter_map(|it| {
+            it["ip"]
+                .as_str()
+                .or(it["hostname"].as_str())
+                .map(str::to_owned)
+        })
+        .collect();
+    let external = match kind {
+        "LoadBalancer" if balancer.is_empty() && external_ips.is_empty() => "<pending>".to_owned(),
+        "LoadBalancer" => [balancer, external_ips].concat().join(","),
+        "ExternalName" => text(spec, &["externalName"]).to_owned(),
+        _ => or_none(external_ips.join(",")),
+    };
+    let ports: Vec<String> = items(&spec["ports"])
+        .iter()
+        .map(|port| {
+            let protocol = port["protocol"].as_str().unwrap_or("TCP");
+            match port["nodePort"].as_i64().filter(|it| *it != 0) {
+                Some(node) => format!("{}:{node}/{protocol}", number(&port["port"])),
+                None => format!("{}/{protocol}", number(&port["port"])),
+            }
+        })
+        .collect();
+    vec![
+        name(object),
+        json!(kind),
+        json!(or_none(text(spec, &["clusterIP"]).to_owned())),
+        json!(external),
+        json!(or_none(ports.join(","))),
+        age(object),
+        json!(labels(&spec["selector"])),
+    ]
+}
+
+pub(super) fn endpoints(object: &Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    for subset in items(&object["subsets"]) {
+        for address in items(&subset["addresses"]) {
+            let ip = address["ip"].as_str().unwrap_or_default();
+            match items(&subset["ports"]) {
+                [] => all.push(ip.to_owned()),
+                ports => all.extend(
+                    ports
+                        .iter()
+                        .map(|port| format!("{ip}:{}", number(&port["port"]))),
+                ),
+            }
+        }
+    }
+    vec![name(object), json!(list_with_more(&all, 3)), age(object)]
+}
+
+pub(super) fn endpoint_slice(object: &Value) -> Vec<Value> {
+    let ports: Vec<String> = items(&object["ports"])
+        .iter()
+        .map(|port| {
+            port["port"]
+                .as_i64()
+                .map_or("*".to_owned(), |port| port.to_string())
+        })
+        .collect();
+    let addresses: Vec<String> = items(&object["endpoints"])
+        .iter()
+        .flat_map(|endpoint| strings(&endpoint["addresses"]))
+        .collect();
+    let ports = if ports.is_empty() {
+        "<unset>".to_owned()
+    } else {
+        list_with_more(&ports, 3)
+    };
+    let addresses = if addresses.is_empty() {
+        "<unset>".to_owned()
+    } else {
+        list_with_more(&addresses, 3)
+    };
+    vec![
+        name(object),
+        json!(text(object, &["addressType"])),
+        json!(ports),
+        json!(addresses),
+        age(object),
+    ]
+}
+
+pub(super) fn ingress(object: &Value) -> Vec<Value> {
+    let spec = &object["spec"];
+    let mut hosts: Vec<String> = items(&spec["rules"])
+        .iter()
+        .filter_map(|rule| {
+            rule["host"]
+                .as_str()
+                .filter(|host| !host.is_empty())
+                .map(str::to_owned)
+        })
+        .collect();
+    if hosts.is_empty() {
+        hosts.push("*".to_owned());
+    }
+    let addresses: Vec<&str> = items(&object["status"]["loadBalancer"]["ingress"])
+        .iter()
+        .filter_map(|it| it["ip"].as_str().or(it["hostname"].as_str()))
+        .collect();
+    let ports = if items(&spec["tls"]).is_empty() {
+        "80"
+    } else {
+        "80, 443"
+    };
+    vec![
+        name(object),
+        json!(spec["ingressClassName"].as_str().unwrap_or("<none>")),
+        json!(list_with_more(&hosts, 3)),
+        json!(addresses.join(",")),
+        json!(ports),
+        age(object),
+    ]
+}
+
+pub(super) fn ingress_class(object: &Value) -> Vec<Value> {
+    let parameters = match &object["spec"]["parameters"] {
+        Value::Null => "<none>".to_owned(),
+        value => {
+            let kind = match value["apiGroup"].as_str() {
+                Some(group) => format!("{}.{group}", text(value, &["kind"])),
+                None => text(value, &["kind"]).to_owned(),
+            };
+            format!("{kind}/{}", text(value, &["name"]))
+        }
+    };
+    vec![
+        name(object),
+        json!(text(object, &["spec", "controller"])),
+        json!(parameters),
+        age(object),
+    ]
+}
+
+pub(super) fn network_policy(object: &Value) -> Vec<Value> {
+    vec![
+        name(object),
+        json!(label_selector(&object["spec"]["podSelector"])),
+        age(object),
+    ]
+}
+
+pub(super) fn service_cidr(object: &Value) -> Vec<Value> {
+    vec![
+        name(object),
+        json!(strings(&object["spec"]["cidrs"]).join(",")),
+        age(object),
+    ]
+}
+
+pub(super) fn ip_address(object: &Value) -> Vec<Value> {
+    let parent = &object["spec"]["parentRef"];
+    let parts = [text(parent, &["resource"]), text(parent, &["group"])]
+        .into_iter()
+        .filter(|it| !it.is_empty());
+    let place = [text(parent, &["namespace"]), text(parent, &["name"])]
+        .into_iter()
+        .filter(|it| !it.is_empty());
+    let reference = [
+        parts.collect::<Vec<_>>().join("."),
+        place.collect::<Vec<_>>().join("/"),
+    ]
+    .join("/");
+    vec![name(object), json!(reference), age(object)]
+}
