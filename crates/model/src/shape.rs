@@ -40,10 +40,19 @@ pub(crate) struct Struct {
 
 pub(crate) struct Field {
     pub(crate) json: &'static str,
-    /// The name of the internal Go field, "" for an embedded struct.
-    pub(crate) go: &'static str,
+    pub(crate) go: GoName,
     pub(crate) ty: Ty,
     pub(crate) presence: Presence,
+}
+
+/// The name of a field in upstream's internal struct.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GoName {
+    /// The JSON name, with a capital letter unless the struct is tagged.
+    Derived,
+    Given(&'static str),
+    /// None: the struct is embedded.
+    Embedded,
 }
 
 /// When a member appears in the canonical form.
@@ -349,7 +358,7 @@ fn write_struct(shape: &Struct, value: &Value, out: &mut String) {
 fn write_members(shape: &Struct, value: &Value, first: &mut bool, out: &mut String) {
     for field in shape.fields {
         let member = value.get(field.json).filter(|member| !member.is_null());
-        if field.go.is_empty() {
+        if field.go == GoName::Embedded {
             write_members(
                 &tables::OBJECT_META,
                 member.unwrap_or(&Value::Null),
@@ -368,7 +377,12 @@ fn write_members(shape: &Struct, value: &Value, first: &mut bool, out: &mut Stri
         if !std::mem::take(first) {
             out.push(',');
         }
-        let _ = write!(out, "\"{}\":", field.go);
+        let (initial, rest) = field.json.split_at(1);
+        let _ = match field.go {
+            GoName::Given(name) => write!(out, "\"{name}\":"),
+            _ if shape.tagged => write!(out, "\"{}\":", field.json),
+            _ => write!(out, "\"{}{rest}\":", initial.to_ascii_uppercase()),
+        };
         let pointer = matches!(field.presence, Presence::Pointer | Presence::KeepPointer);
         match member {
             Some(member) => write_quoted(field.ty, member, out),

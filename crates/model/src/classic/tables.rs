@@ -3,11 +3,11 @@
 use super::Kind;
 use crate::shape::Presence::{Keep, Omit, Pointer};
 use crate::shape::Ty::{self, Bool, Int, List, Meta, Quantity, Raw, Text};
-use crate::shape::tables::{NODE_SELECTOR, TEXTS, f, plain};
+use crate::shape::tables::{CONSUMER, NODE_SELECTOR, TEXTS, embedded, f, named, plain};
 use crate::shape::{Field, Struct};
 
 const fn metadata() -> Field {
-    f("metadata", "", Meta, Keep)
+    embedded("metadata", Meta, Keep)
 }
 
 /// The structure of a kind.
@@ -25,286 +25,165 @@ pub(super) const fn of(kind: Kind) -> Ty {
 
 static CLASS: Struct = plain(&[
     metadata(),
-    f("driverName", "DriverName", Text, Keep),
-    f(
-        "parametersRef",
-        "ParametersRef",
-        Ty::Struct(&CLASS_REFERENCE),
-        Pointer,
-    ),
-    f(
-        "suitableNodes",
-        "SuitableNodes",
-        Ty::Struct(&NODE_SELECTOR),
-        Pointer,
-    ),
-    f(
-        "structuredParameters",
-        "StructuredParameters",
-        Bool,
-        Pointer,
-    ),
+    f("driverName", Text, Keep),
+    f("parametersRef", Ty::Struct(&CLASS_REFERENCE), Pointer),
+    f("suitableNodes", Ty::Struct(&NODE_SELECTOR), Pointer),
+    f("structuredParameters", Bool, Pointer),
 ]);
 
 static CLASS_REFERENCE: Struct = plain(&[
-    f("apiGroup", "APIGroup", Text, Omit),
-    f("kind", "Kind", Text, Keep),
-    f("name", "Name", Text, Keep),
-    f("namespace", "Namespace", Text, Omit),
+    named("apiGroup", "APIGroup", Text, Omit),
+    f("kind", Text, Keep),
+    f("name", Text, Keep),
+    f("namespace", Text, Omit),
 ]);
 
 static CLAIM_REFERENCE: Struct = plain(&[
-    f("apiGroup", "APIGroup", Text, Omit),
-    f("kind", "Kind", Text, Keep),
-    f("name", "Name", Text, Keep),
+    named("apiGroup", "APIGroup", Text, Omit),
+    f("kind", Text, Keep),
+    f("name", Text, Keep),
 ]);
 
 static CLAIM: Struct = plain(&[
     metadata(),
-    f("spec", "Spec", Ty::Struct(&CLAIM_SPEC), Keep),
-    f("status", "Status", Ty::Struct(&CLAIM_STATUS), Keep),
+    f("spec", Ty::Struct(&CLAIM_SPEC), Keep),
+    f("status", Ty::Struct(&CLAIM_STATUS), Keep),
 ]);
 
 pub(super) static CLAIM_SPEC: Struct = plain(&[
-    f("resourceClassName", "ResourceClassName", Text, Keep),
-    f(
-        "parametersRef",
-        "ParametersRef",
-        Ty::Struct(&CLAIM_REFERENCE),
-        Pointer,
-    ),
-    f("allocationMode", "AllocationMode", Text, Omit),
+    f("resourceClassName", Text, Keep),
+    f("parametersRef", Ty::Struct(&CLAIM_REFERENCE), Pointer),
+    f("allocationMode", Text, Omit),
 ]);
 
 static CLAIM_STATUS: Struct = plain(&[
-    f("driverName", "DriverName", Text, Omit),
-    f("allocation", "Allocation", ALLOCATION, Pointer),
-    f(
-        "reservedFor",
-        "ReservedFor",
-        List(&Ty::Struct(&CONSUMER)),
-        Omit,
-    ),
-    f("deallocationRequested", "DeallocationRequested", Bool, Omit),
+    f("driverName", Text, Omit),
+    f("allocation", ALLOCATION, Pointer),
+    f("reservedFor", List(&Ty::Struct(&CONSUMER)), Omit),
+    f("deallocationRequested", Bool, Omit),
 ]);
 
 pub(super) const ALLOCATION: Ty = Ty::Struct(&ALLOCATION_RESULT);
 static ALLOCATION_RESULT: Struct = plain(&[
     // Of v1alpha1 only.
-    f("resourceHandle", "ResourceHandle", Text, Omit),
-    f(
-        "resourceHandles",
-        "ResourceHandles",
-        List(&Ty::Struct(&HANDLE)),
-        Omit,
-    ),
-    f(
-        "availableOnNodes",
-        "AvailableOnNodes",
-        Ty::Struct(&NODE_SELECTOR),
-        Pointer,
-    ),
-    f("shareable", "Shareable", Bool, Omit),
+    f("resourceHandle", Text, Omit),
+    f("resourceHandles", List(&Ty::Struct(&HANDLE)), Omit),
+    f("availableOnNodes", Ty::Struct(&NODE_SELECTOR), Pointer),
+    f("shareable", Bool, Omit),
 ]);
 
 static HANDLE: Struct = plain(&[
-    f("driverName", "DriverName", Text, Omit),
-    f("data", "Data", Text, Omit),
-    f(
-        "structuredData",
-        "StructuredData",
-        Ty::Struct(&STRUCTURED_HANDLE),
-        Pointer,
-    ),
+    f("driverName", Text, Omit),
+    f("data", Text, Omit),
+    f("structuredData", Ty::Struct(&STRUCTURED_HANDLE), Pointer),
 ]);
 
 static STRUCTURED_HANDLE: Struct = plain(&[
-    f(
-        "vendorClassParameters",
-        "VendorClassParameters",
-        Raw,
-        Pointer,
-    ),
-    f(
-        "vendorClaimParameters",
-        "VendorClaimParameters",
-        Raw,
-        Pointer,
-    ),
-    f("nodeName", "NodeName", Text, Omit),
-    f(
-        "results",
-        "Results",
-        List(&Ty::Struct(&DRIVER_RESULT)),
-        Keep,
-    ),
+    f("vendorClassParameters", Raw, Pointer),
+    f("vendorClaimParameters", Raw, Pointer),
+    f("nodeName", Text, Omit),
+    f("results", List(&Ty::Struct(&DRIVER_RESULT)), Keep),
 ]);
 
 static DRIVER_RESULT: Struct = plain(&[
-    f(
-        "vendorRequestParameters",
-        "VendorRequestParameters",
-        Raw,
-        Pointer,
-    ),
-    f(
-        "namedResources",
-        "NamedResources",
-        Ty::Struct(&NAMED_RESULT),
-        Pointer,
-    ),
+    f("vendorRequestParameters", Raw, Pointer),
+    f("namedResources", Ty::Struct(&NAMED_RESULT), Pointer),
 ]);
 
-static NAMED_RESULT: Struct = plain(&[f("name", "Name", Text, Keep)]);
+static NAMED_RESULT: Struct = plain(&[f("name", Text, Keep)]);
 
-static CONSUMER: Struct = plain(&[
-    f("apiGroup", "APIGroup", Text, Omit),
-    f("resource", "Resource", Text, Keep),
-    f("name", "Name", Text, Keep),
-    f("uid", "UID", Text, Keep),
-]);
-
-static TEMPLATE: Struct = plain(&[
-    metadata(),
-    f("spec", "Spec", Ty::Struct(&TEMPLATE_SPEC), Keep),
-]);
+static TEMPLATE: Struct = plain(&[metadata(), f("spec", Ty::Struct(&TEMPLATE_SPEC), Keep)]);
 pub(super) static TEMPLATE_SPEC: Struct =
-    plain(&[metadata(), f("spec", "Spec", Ty::Struct(&CLAIM_SPEC), Keep)]);
+    plain(&[metadata(), f("spec", Ty::Struct(&CLAIM_SPEC), Keep)]);
 
 static POD_SCHEDULING: Struct = plain(&[
     metadata(),
-    f("spec", "Spec", Ty::Struct(&POD_SCHEDULING_SPEC), Keep),
-    f("status", "Status", Ty::Struct(&POD_SCHEDULING_STATUS), Keep),
+    f("spec", Ty::Struct(&POD_SCHEDULING_SPEC), Keep),
+    f("status", Ty::Struct(&POD_SCHEDULING_STATUS), Keep),
 ]);
 
 static POD_SCHEDULING_SPEC: Struct = plain(&[
-    f("selectedNode", "SelectedNode", Text, Omit),
-    f("potentialNodes", "PotentialNodes", TEXTS, Omit),
+    f("selectedNode", Text, Omit),
+    f("potentialNodes", TEXTS, Omit),
 ]);
 
 static POD_SCHEDULING_STATUS: Struct = plain(&[f(
     "resourceClaims",
-    "ResourceClaims",
     List(&Ty::Struct(&CLAIM_SCHEDULING)),
     Omit,
 )]);
 
-static CLAIM_SCHEDULING: Struct = plain(&[
-    f("name", "Name", Text, Omit),
-    f("unsuitableNodes", "UnsuitableNodes", TEXTS, Omit),
-]);
+static CLAIM_SCHEDULING: Struct =
+    plain(&[f("name", Text, Omit), f("unsuitableNodes", TEXTS, Omit)]);
 
 static SLICE: Struct = plain(&[
     metadata(),
-    f("nodeName", "NodeName", Text, Omit),
-    f("driverName", "DriverName", Text, Keep),
-    f(
-        "namedResources",
-        "NamedResources",
-        Ty::Struct(&NAMED_RESOURCES),
-        Pointer,
-    ),
+    f("nodeName", Text, Omit),
+    f("driverName", Text, Keep),
+    f("namedResources", Ty::Struct(&NAMED_RESOURCES), Pointer),
 ]);
 
-static NAMED_RESOURCES: Struct = plain(&[f(
-    "instances",
-    "Instances",
-    List(&Ty::Struct(&INSTANCE)),
-    Keep,
-)]);
+static NAMED_RESOURCES: Struct = plain(&[f("instances", List(&Ty::Struct(&INSTANCE)), Keep)]);
 
 static INSTANCE: Struct = plain(&[
-    f("name", "Name", Text, Keep),
-    f(
-        "attributes",
-        "Attributes",
-        List(&Ty::Struct(&ATTRIBUTE)),
-        Omit,
-    ),
+    f("name", Text, Keep),
+    f("attributes", List(&Ty::Struct(&ATTRIBUTE)), Omit),
 ]);
 
 static ATTRIBUTE: Struct = plain(&[
-    f("name", "Name", Text, Keep),
-    f("quantity", "QuantityValue", Quantity, Pointer),
-    f("bool", "BoolValue", Bool, Pointer),
-    f("int", "IntValue", Int, Pointer),
-    f("intSlice", "IntSliceValue", Ty::Struct(&INTS), Pointer),
-    f("string", "StringValue", Text, Pointer),
-    f(
+    f("name", Text, Keep),
+    named("quantity", "QuantityValue", Quantity, Pointer),
+    named("bool", "BoolValue", Bool, Pointer),
+    named("int", "IntValue", Int, Pointer),
+    named("intSlice", "IntSliceValue", Ty::Struct(&INTS), Pointer),
+    named("string", "StringValue", Text, Pointer),
+    named(
         "stringSlice",
         "StringSliceValue",
         Ty::Struct(&STRINGS),
         Pointer,
     ),
-    f("version", "VersionValue", Text, Pointer),
+    named("version", "VersionValue", Text, Pointer),
 ]);
 
-static INTS: Struct = plain(&[f("ints", "Ints", List(&Int), Keep)]);
-static STRINGS: Struct = plain(&[f("strings", "Strings", TEXTS, Keep)]);
+static INTS: Struct = plain(&[f("ints", List(&Int), Keep)]);
+static STRINGS: Struct = plain(&[f("strings", TEXTS, Keep)]);
 
 static CLAIM_PARAMETERS: Struct = plain(&[
     metadata(),
-    f(
-        "generatedFrom",
-        "GeneratedFrom",
-        Ty::Struct(&CLAIM_REFERENCE),
-        Pointer,
-    ),
-    f("shareable", "Shareable", Bool, Omit),
-    f(
-        "driverRequests",
-        "DriverRequests",
-        List(&Ty::Struct(&DRIVER_REQUESTS)),
-        Omit,
-    ),
+    f("generatedFrom", Ty::Struct(&CLAIM_REFERENCE), Pointer),
+    f("shareable", Bool, Omit),
+    f("driverRequests", List(&Ty::Struct(&DRIVER_REQUESTS)), Omit),
 ]);
 
 static DRIVER_REQUESTS: Struct = plain(&[
-    f("driverName", "DriverName", Text, Omit),
-    f("vendorParameters", "VendorParameters", Raw, Pointer),
-    f("requests", "Requests", List(&Ty::Struct(&REQUEST)), Omit),
+    f("driverName", Text, Omit),
+    f("vendorParameters", Raw, Pointer),
+    f("requests", List(&Ty::Struct(&REQUEST)), Omit),
 ]);
 
 static REQUEST: Struct = plain(&[
-    f("vendorParameters", "VendorParameters", Raw, Pointer),
-    f(
-        "namedResources",
-        "NamedResources",
-        Ty::Struct(&SELECTOR),
-        Pointer,
-    ),
+    f("vendorParameters", Raw, Pointer),
+    f("namedResources", Ty::Struct(&SELECTOR), Pointer),
 ]);
 
-static SELECTOR: Struct = plain(&[f("selector", "Selector", Text, Keep)]);
+static SELECTOR: Struct = plain(&[f("selector", Text, Keep)]);
 
 static CLASS_PARAMETERS: Struct = plain(&[
     metadata(),
-    f(
-        "generatedFrom",
-        "GeneratedFrom",
-        Ty::Struct(&CLASS_REFERENCE),
-        Pointer,
-    ),
+    f("generatedFrom", Ty::Struct(&CLASS_REFERENCE), Pointer),
     f(
         "vendorParameters",
-        "VendorParameters",
         List(&Ty::Struct(&VENDOR_PARAMETERS)),
         Omit,
     ),
-    f("filters", "Filters", List(&Ty::Struct(&FILTER)), Omit),
+    f("filters", List(&Ty::Struct(&FILTER)), Omit),
 ]);
 
-static VENDOR_PARAMETERS: Struct = plain(&[
-    f("driverName", "DriverName", Text, Omit),
-    f("parameters", "Parameters", Raw, Pointer),
-]);
+static VENDOR_PARAMETERS: Struct =
+    plain(&[f("driverName", Text, Omit), f("parameters", Raw, Pointer)]);
 
 static FILTER: Struct = plain(&[
-    f("driverName", "DriverName", Text, Omit),
-    f(
-        "namedResources",
-        "NamedResources",
-        Ty::Struct(&SELECTOR),
-        Pointer,
-    ),
+    f("driverName", Text, Omit),
+    f("namedResources", Ty::Struct(&SELECTOR), Pointer),
 ]);
