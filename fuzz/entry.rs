@@ -5,7 +5,7 @@ use allot_allocator::{Allocator, Limits, Outcome, Policy, SelectorCache};
 use allot_apimachinery::quantity::Quantity;
 use allot_cel::device::{Device, Options, compile};
 
-/// A problem as JSON: solved under both policies, with explanation.
+/// A problem as JSON: solved under both policies, with explanation, and with and without memory.
 pub fn allocator(data: &[u8]) {
     let Ok(problem) = serde_json::from_slice::<Problem>(data) else {
         return;
@@ -15,7 +15,19 @@ pub fn allocator(data: &[u8]) {
         steps: 2_000,
         ..Limits::default()
     };
+    let mut remembering = Allocator::new();
     for node in problem.nodes().iter().take(3) {
+        let shown = |allocator: &mut Allocator| {
+            let outcome = allocator.allocate(&cluster, node, &claims, &limits);
+            let Outcome::Allocated(found) = outcome else {
+                return format!("{outcome:?}");
+            };
+            format!("{:?}", found.results(&claims, &mut || "share".to_owned()))
+        };
+        let anew = shown(&mut Allocator::new().without_memory());
+        // The second time the answer may be known.
+        assert_eq!(shown(&mut remembering), anew);
+        assert_eq!(shown(&mut remembering), anew);
         for policy in [Policy::FirstFit, Policy::BestFit] {
             let mut allocator = Allocator::with_policy(policy);
             if let Outcome::Allocated(found) = allocator.allocate(&cluster, node, &claims, &limits)
