@@ -28,6 +28,11 @@ use graph::{Graph, Node, Verdict};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
+/// Finalizers of allocated claims: of the structured allocation of today and of 1.30.
+const ALLOCATED: [&str; 2] = [
+    "resource.kubernetes.io/delete-protection",
+    "dra.k8s.io/delete-protection",
+];
 
 struct Collector {
     client: Client,
@@ -61,6 +66,13 @@ pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
 
 fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// An allocated claim of a pod: the claim controller releases and deletes it. Once the finalizer is gone the claim is
+/// looked at again, in case that controller does not run.
+fn is_held_for_pod(node: &Node) -> bool {
+    let of_pod = |owner: &OwnerReference| owner.kind == "Pod" && owner.api_version == "v1";
+    node.owners.iter().any(of_pod) && ALLOCATED.iter().any(|finalizer| node.has(finalizer))
 }
 
 impl Collector {
@@ -105,6 +117,9 @@ impl Collector {
                 let keep = keep.filter(|(_, v)| **v == Verdict::Solid).map(|(o, _)| o);
                 self.set_owners(&node, keep.cloned().collect()).await?;
             }
+            return Ok(Next::Done);
+        }
+        if is_held_for_pod(&node) {
             return Ok(Next::Done);
         }
         let has_dependents = self.graph.lock().has_dependents(uid);
