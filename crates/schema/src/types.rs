@@ -1,6 +1,6 @@
 //! What is known about every built-in type: fields, their types, and how they encode and merge.
 //!
-//! The facts stand in `data/types.txt` (written by `tools/types.py`). Finding the types in it costs one pass over its lines;
+//! The facts stand in `data/types.txt` (written by `tools/types.py`) and `data/classic.txt` (by hand). Finding the types in it costs one pass over its lines;
 //! a type's own lines are parsed when somebody first asks for it, and all names are slices of the embedded text.
 //!
 //! The file: `# package` opens a package, a line that starts with a name a type of it, an indented line a field of that type.
@@ -184,7 +184,11 @@ struct Registry {
     by_name: FxHashMap<(&'static str, &'static str), StructId>,
 }
 
-static SOURCE: &str = include_str!("../data/types.txt");
+/// The types of 1.36, and those that earlier releases had.
+static SOURCE: &str = concat!(
+    include_str!("../data/types.txt"),
+    include_str!("../data/classic.txt")
+);
 
 fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
