@@ -7,5 +7,9 @@
 mod harness;
 #[path = "seeds/seed_002.rs"]
 mod seed_002;
+#[path = "seeds/seed_003.rs"]
+mod seed_003;
+#[path = "seeds/seed_004.rs"]
+mod seed_004;
 #[path = "seeds/served.rs"]
 mod served;

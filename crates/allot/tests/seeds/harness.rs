@@ -111,6 +111,16 @@ impl Cluster {
         Follow { kubectl, lines }
     }
 
+    /// Runs a component beside the cluster.
+    pub fn allot(&self, arguments: &[&str]) -> Component {
+        let started = Command::new(env!("CARGO_BIN_EXE_allot"))
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdin(Stdio::null())
+            .spawn();
+        Component(started.expect("the binary starts"))
+    }
+
     /// Waits until the pod has come to an end that is well.
     pub fn completed(&self, pod: &str) {
         self.ok(&format!(
@@ -131,6 +141,16 @@ impl Drop for Cluster {
         let pid = self.up.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let _ = self.up.wait();
+    }
+}
+
+/// A component beside the cluster, stopped when dropped.
+pub struct Component(Child);
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
