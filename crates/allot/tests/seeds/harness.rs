@@ -100,6 +100,25 @@ impl Cluster {
         rows(&self.ok(arguments))
     }
 
+    /// Follows the claims of the default namespace. A claim of that version, which nobody uses, is made first: once it
+    /// is listed, nothing that happens later is missed. Returns the header as well.
+    pub fn follow_claims(&self, version: &str, spec: &str) -> (Follow, Vec<String>) {
+        let unused = format!(
+            "
+apiVersion: resource.k8s.io/{version}
+kind: ResourceClaim
+metadata: {{name: unused}}
+spec: {spec}
+"
+        );
+        let created = self.create(&unused);
+        assert!(created.success, "{created:?}");
+        let watch = self.follow("get resourceclaim -w");
+        let header = watch.next();
+        assert_eq!(watch.next()[0], "unused");
+        (watch, header)
+    }
+
     /// Follows a command that goes on, like `get -w`.
     pub fn follow(&self, arguments: &str) -> Follow {
         let mut kubectl = self

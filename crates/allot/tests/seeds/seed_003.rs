@@ -34,10 +34,9 @@ fn seed_003_item_22_the_claim_is_allocated_and_reserved() {
     let Some(cluster) = Cluster::up(V1_26) else {
         return;
     };
-    let watch = cluster.follow("get resourceclaims -w");
-    created(&cluster);
+    let (watch, header) = cluster.follow_claims("v1alpha1", "{resourceClassName: example}");
     assert_eq!(
-        watch.next(),
+        header,
         [
             "NAME",
             "RESOURCECLASSNAME",
@@ -46,6 +45,7 @@ fn seed_003_item_22_the_claim_is_allocated_and_reserved() {
             "AGE"
         ]
     );
+    created(&cluster);
     let row = std::iter::repeat_with(|| watch.next())
         .find(|row| row[3] == "allocated,reserved")
         .expect("endless");
@@ -174,17 +174,26 @@ spec: {{resourceClassName: example{mode}}}
 
 #[test]
 fn seed_003_item_10_13_scheduler_and_driver_agree_on_a_node_through_pod_scheduling() {
-    let Some(cluster) = Cluster::up(V1_26) else {
+    let Some(cluster) = Cluster::up("--emulated-version 1.26 --dra --driver none") else {
         return;
     };
-    let template = "-o jsonpath={.metadata.name}|{.metadata.ownerReferences[0].name}|{.spec.selectedNode}{'\\n'}";
-    let watch = cluster.follow(&format!("get podschedulings -w {template}"));
     created(&cluster);
-    let agreed = "test-inline-claim|test-inline-claim|node-0";
-    std::iter::repeat_with(|| watch.next().concat())
-        .find(|line| line == agreed)
-        .expect("endless");
-    cluster.completed("test-inline-claim");
+    cluster.ok("wait --for=create podscheduling/test-inline-claim --timeout=60s");
+    let negotiation = cluster.ok(
+        "get podscheduling test-inline-claim -o jsonpath={.metadata.ownerReferences[0].name}|{.spec.selectedNode}",
+    );
+    assert_eq!(negotiation, "test-inline-claim|node-0");
+    // Nothing more happens without a driver, whose controller then allocates.
+    assert_eq!(cluster.rows("get resourceclaims")[1][3], "pending");
+    let node = "get pod test-inline-claim -o jsonpath={.spec.nodeName}";
+    assert_eq!(cluster.ok(node), "");
+    let _controller = cluster.allot(&["driver", "test", "controller"]);
+    cluster.ok("wait --for=condition=PodScheduled pod/test-inline-claim --timeout=60s");
+    assert_eq!(cluster.ok(node), "node-0");
+    assert_eq!(
+        cluster.rows("get resourceclaims")[1][3],
+        "allocated,reserved"
+    );
 }
 
 #[test]
