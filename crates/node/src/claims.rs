@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::plugins::Plugins;
@@ -308,6 +309,61 @@ impl Claims {
             }
         }
         Ok(ids)
+    }
+
+    /// Tells when drivers say something new about their devices.
+    pub(crate) fn health_changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.plugins.health.subscribe()
+    }
+
+    /// `allocatedResourcesStatus` of a container: the health of the devices of its claims, each once. Claims for extended
+    /// resources are not reported.
+    pub(crate) fn health(&self, pod: &Pod, container: &str) -> Vec<Value> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let claims = pod_claims(pod);
+        let now = tokio::time::Instant::now();
+        let cache = self.cache.lock();
+        let mut all: Vec<Value> = Vec::new();
+        for (reference, request) in references(pod, container) {
+            let claim = claims.iter().find(|claim| claim.name == reference);
+            let info = claim.and_then(|claim| cache.get(&(namespace.clone(), claim.claim.clone())));
+            // Plugins of classic claims have no such service.
+            let Some(info) = info.filter(|info| info.handles.is_empty()) else {
+                continue;
+            };
+            let mut resources: Vec<Value> = Vec::new();
+            for (driver, devices) in &info.drivers {
+                for device in devices {
+                    let used = request.is_empty()
+                        || device.requests.is_empty()
+                        || device.requests.contains(&request);
+                    let Device {
+                        pool, device: name, ..
+                    } = device;
+                    let id = match device.cdi_ids.first() {
+                        Some(id) => id.clone(),
+                        None => format!("{driver}/{pool}/{name}"),
+                    };
+                    if !used || resources.iter().any(|known| known["resourceID"] == id) {
+                        continue;
+                    }
+                    let (health, message) = self.plugins.health.of(driver, pool, name, now);
+                    let mut resource = json!({"resourceID": id, "health": health});
+                    if !message.is_empty() {
+                        resource["message"] = message.into();
+                    }
+                    resources.push(resource);
+                }
+            }
+            let name = match request.as_str() {
+                "" => format!("claim:{reference}"),
+                request => format!("claim:{reference}/{request}"),
+            };
+            if !resources.is_empty() && all.iter().all(|known| known["name"] != name) {
+                all.push(json!({"name": name, "resources": resources}));
+            }
+        }
+        all
     }
 
     async fn lock(&self, keys: BTreeSet<Key>) -> Vec<tokio::sync::OwnedMutexGuard<()>> {

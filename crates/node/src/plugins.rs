@@ -17,6 +17,7 @@ use tonic::transport::Channel;
 
 use crate::claims::ResourceApi;
 
+mod health;
 mod resources;
 mod slices;
 #[cfg(test)]
@@ -76,6 +77,8 @@ pub(crate) struct Plugins {
     pub(crate) changed: Notify,
     /// The API server has claims for plugins of 1.31 and before.
     pub(crate) classic: AtomicBool,
+    /// What drivers say about their devices.
+    pub(crate) health: health::Health,
 }
 
 impl Plugins {
@@ -283,6 +286,7 @@ async fn register(socket: &Path, plugins: &Arc<Plugins>) -> Result<Arc<Plugin>, 
     match (result, told) {
         (Ok(plugin), Ok(Ok(_))) => {
             tokio::spawn(monitor(Arc::clone(&plugin), Arc::clone(plugins)));
+            tokio::spawn(health::follow(Arc::clone(&plugin), Arc::clone(plugins)));
             Ok(plugin)
         }
         // A plugin that does not know that it is registered may do nothing.

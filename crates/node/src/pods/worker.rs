@@ -170,6 +170,7 @@ impl Worker {
 
     pub(super) async fn run(mut self) {
         let shutdown = self.node.shutdown.clone();
+        let mut health = self.node.claims.health_changes();
         loop {
             // Nothing is started any more, not even what has just ended.
             if shutdown.is_cancelled() {
@@ -191,6 +192,8 @@ impl Worker {
             tokio::select! {
                 result = self.updates.changed() => if result.is_err() { return },
                 () = exit => {}
+                // Only pods with devices show it; for others the report has no news.
+                _ = health.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
                 // Containers go on; the next agent finds them.
                 () = shutdown.cancelled() => return,
@@ -669,6 +672,17 @@ impl Worker {
             let containers = self.containers.lock();
             status::status(&self.input(pod, &containers, ending, &address))
         };
+        for container in status["containerStatuses"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            let name = container["name"].as_str().unwrap_or_default();
+            let health = self.node.claims.health(pod, name);
+            if !health.is_empty() {
+                container["allocatedResourcesStatus"] = health.into();
+            }
+        }
         if known {
             // A pod that ended stays as it ended.
             status["phase"] = json!(pod.status.as_ref().and_then(|status| status.phase.clone()));

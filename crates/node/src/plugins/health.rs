@@ -1,0 +1,220 @@
+//! Health of devices, as their drivers report it (KEP-4680). Pods show it in their status.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_protos::dra_health_v1alpha1::dra_resource_health_client::DraResourceHealthClient;
+use allot_protos::dra_health_v1alpha1::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Plugin, Plugins};
+
+/// How long a report counts whose driver names no time.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a stream that ended is left alone.
+const RETRY: Duration = Duration::from_secs(5);
+/// Longest message in a pod's status, in bytes.
+const LONGEST_MESSAGE: usize = 1024;
+/// What is said of a device that nobody said anything about.
+const UNKNOWN: &str = "Unknown";
+
+#[derive(Debug, Clone, PartialEq)]
+struct Report {
+    health: &'static str,
+    message: String,
+    until: Instant,
+}
+
+/// The latest reports.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// By driver, then by pool and device.
+    reports: Mutex<HashMap<String, HashMap<(String, String), Report>>>,
+    changed: watch::Sender<()>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            reports: Mutex::default(),
+            changed: watch::channel(()).0,
+        }
+    }
+}
+
+impl Health {
+    /// `Healthy`, `Unhealthy` or `Unknown`, and the driver's words.
+    pub(crate) fn of(
+        &self,
+        driver: &str,
+        pool: &str,
+        device: &str,
+        now: Instant,
+    ) -> (&'static str, String) {
+        let reports = self.reports.lock();
+        let report = reports
+            .get(driver)
+            .and_then(|devices| devices.get(&(pool.to_owned(), device.to_owned())))
+            .filter(|report| now < report.until);
+        report.map_or((UNKNOWN, String::new()), |report| {
+            (report.health, report.message.clone())
+        })
+    }
+
+    /// Tells about every change.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Takes a list in; devices that it leaves out keep what was said before until that is too old. Returns when the
+    /// next report becomes too old.
+    fn take(&self, driver: &str, devices: Vec<DeviceHealth>, now: Instant) -> Option<Instant> {
+        let mut reports = self.reports.lock();
+        let known = reports.entry(driver.to_owned()).or_default();
+        known.retain(|_, report| now < report.until);
+        for report in devices {
+            let health = match report.health() {
+                HealthStatus::Healthy => "Healthy",
+                HealthStatus::Unhealthy => "Unhealthy",
+                HealthStatus::Unknown => UNKNOWN,
+            };
+            let timeout = u64::try_from(report.health_check_timeout_seconds)
+                .ok()
+                .filter(|seconds| *seconds > 0)
+                .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+            let device = report.device.unwrap_or_default();
+            let report = Report {
+                health,
+                message: shorten(report.message),
+                // A driver that asks for more than a day gets a day.
+                until: now + timeout.min(Duration::from_secs(24 * 3600)),
+            };
+            known.insert((device.pool_name, device.device_name), report);
+        }
+        let next = known.values().map(|report| report.until).min();
+        drop(reports);
+        self.changed.send_replace(());
+        next
+    }
+
+    fn clear(&self, driver: &str) {
+        if self.reports.lock().remove(driver).is_some() {
+            self.changed.send_replace(());
+        }
+    }
+}
+
+fn shorten(mut message: String) -> String {
+    if message.len() > LONGEST_MESSAGE {
+        let mut end = LONGEST_MESSAGE - 3;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push_str("...");
+    }
+    message
+}
+
+/// Listens to a plugin until it is gone. A plugin without the service says so at once, and is not asked again.
+pub(super) async fn follow(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
+    let listen = async {
+        loop {
+            let over = listen(&plugin, &plugins.health).await;
+            plugins.health.clear(&plugin.driver);
+            match over {
+                Err(status) if status.code() == tonic::Code::Unimplemented => return,
+                Err(status) => tracing::debug!(driver = plugin.driver, %status, "device health"),
+                Ok(()) => {}
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    };
+    tokio::select! {
+        () = listen => {}
+        () = plugin.gone.cancelled() => plugins.health.clear(&plugin.driver),
+    }
+}
+
+/// Takes in what one stream tells, until it ends.
+async fn listen(plugin: &Plugin, health: &Health) -> Result<(), tonic::Status> {
+    let mut client = DraResourceHealthClient::new(plugin.channel.clone());
+    let request = NodeWatchResourcesRequest {};
+    let mut stream = client.node_watch_resources(request).await?.into_inner();
+    let mut stale: Option<Instant> = None;
+    loop {
+        let age = async {
+            match stale {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            message = stream.message() => match message? {
+                Some(list) => stale = health.take(&plugin.driver, list.devices, Instant::now()),
+                None => return Ok(()),
+            },
+            () = age => stale = health.take(&plugin.driver, Vec::new(), Instant::now()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use allot_protos::dra_health_v1alpha1::DeviceIdentifier;
+
+    use super::*;
+
+    fn report(device: &str, health: HealthStatus, timeout: i64) -> DeviceHealth {
+        DeviceHealth {
+            device: Some(DeviceIdentifier {
+                pool_name: "p".into(),
+                device_name: device.into(),
+            }),
+            health: health.into(),
+            health_check_timeout_seconds: timeout,
+            message: "why".into(),
+            ..DeviceHealth::default()
+        }
+    }
+
+    #[test]
+    fn reports_become_too_old_one_by_one() {
+        let health = Health::default();
+        let mut changes = health.subscribe();
+        let start = Instant::now();
+        let said = |device, now| health.of("d", "p", device, now).0;
+        assert_eq!(said("a", start), "Unknown");
+        let list = vec![
+            report("a", HealthStatus::Healthy, 0),
+            report("b", HealthStatus::Unhealthy, 60),
+        ];
+        let next = health.take("d", list, start);
+        assert_eq!(next, Some(start + DEFAULT_TIMEOUT));
+        assert!(changes.has_changed().unwrap());
+        let both = |now| (said("a", now), said("b", now));
+        assert_eq!(both(start), ("Healthy", "Unhealthy"));
+        assert_eq!(health.of("d", "p", "b", start).1, "why");
+        let later = start + DEFAULT_TIMEOUT;
+        assert_eq!(both(later), ("Unknown", "Unhealthy"));
+        let next = health.take("d", Vec::new(), later);
+        assert_eq!(next, Some(start + DEFAULT_TIMEOUT * 2));
+        changes.mark_unchanged();
+        health.clear("d");
+        assert!(changes.has_changed().unwrap());
+        assert_eq!(said("b", later), "Unknown");
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        assert_eq!(shorten("ü".into()), "ü");
+        let cut = shorten("ü".repeat(600));
+        assert!(
+            cut.len() <= LONGEST_MESSAGE && cut.ends_with("ü..."),
+            "{cut}"
+        );
+    }
+}
