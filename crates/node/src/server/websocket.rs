@@ -109,6 +109,8 @@ impl Socket {
         loop {
             let data = match self.stream.next().await?.ok()? {
                 Message::Binary(data) => data.to_vec(),
+                // Python's client sends what is text as text.
+                Message::Text(text) if !self.base64 => text.as_bytes().to_vec(),
                 Message::Text(text) => {
                     let (channel, data) = text.as_bytes().split_first()?;
                     let mut decoded = vec![channel.wrapping_sub(b'0')];
