@@ -228,7 +228,23 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
     if let Some(Value::Object(annotations)) = config.pointer_mut("/metadata/annotations") {
         annotations.remove(LAST_APPLIED);
     }
-    *text = format!("{config}\n");
+    *text = go_text(&config);
+}
+
+/// JSON as Go's encoder ends and escapes it; clients compare the annotation as text.
+fn go_text(value: &Value) -> String {
+    // Outside of strings none of these occurs.
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => text.push(c),
+        }
+    }
+    text.push('\n');
+    text
 }
 
 /// The paths that no entry ever holds.

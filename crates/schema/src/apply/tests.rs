@@ -429,3 +429,14 @@ fn owners_are_read_as_they_were_written() {
             .is_empty()
     );
 }
+
+#[test]
+fn the_last_applied_configuration_is_escaped_as_by_go() {
+    let config = json!({"a": "x && y < z", "metadata": {"annotations": {LAST_APPLIED: "old"}}});
+    let mut object = json!({"metadata": {"annotations": {LAST_APPLIED: "old"}}});
+    refresh_last_applied(&mut object, &config);
+    assert_eq!(
+        object["metadata"]["annotations"][LAST_APPLIED],
+        "{\"a\":\"x \\u0026\\u0026 y \\u003c z\",\"metadata\":{\"annotations\":{}}}\n"
+    );
+}
