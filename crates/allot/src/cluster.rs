@@ -209,7 +209,11 @@ impl Cluster {
             let fleet = nodes
                 .iter()
                 .map(|(name, root)| {
-                    node_config(name, root, args.runtime.into(), &running.authority)
+                    let mut config =
+                        node_config(name, root, args.runtime.into(), &running.authority)?;
+                    // The cluster's keys are readable by the user whose processes containers are.
+                    config.hidden.push(directory.clone());
+                    anyhow::Ok(config)
                 })
                 .collect::<anyhow::Result<Vec<_>>>()?;
             let client = as_user("system:nodes");
