@@ -11,5 +11,7 @@ mod harness;
 mod input;
 #[path = "e2e/kubectl.rs"]
 mod kubectl;
+#[path = "e2e/rootless.rs"]
+mod rootless;
 #[path = "e2e/scarcity.rs"]
 mod scarcity;

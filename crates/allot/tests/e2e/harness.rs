@@ -43,7 +43,12 @@ impl Up {
 
     /// Starts and waits for the line that says it is ready.
     async fn launch(flags: &[&str]) -> Self {
-        let mut child = Command::new(ALLOT)
+        Self::launch_by(Command::new(ALLOT), flags).await
+    }
+
+    /// Starts through a command that ends in the binary, such as one that gives up rights first.
+    pub async fn launch_by(mut command: Command, flags: &[&str]) -> Self {
+        let mut child = command
             .args(["up", "--listen", "127.0.0.1:0"])
             .args(flags)
             .stdin(Stdio::null())

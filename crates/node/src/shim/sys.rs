@@ -16,8 +16,10 @@ pub(super) fn fork(namespaces: i32) -> io::Result<Fork> {
     // SAFETY: without CLONE_VM and with a null stack the child gets a copy of everything, as with fork(2). The process
     // has one thread, so no lock can be held by a thread that does not exist in the child.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize) };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
     match Pid::from_raw(pid as i32) {
-        _ if pid < 0 => Err(io::Error::last_os_error()),
         Some(pid) => Ok(Fork::Parent(pid)),
         None => Ok(Fork::Child),
     }
