@@ -263,6 +263,30 @@ func TestGoDriverIsReplaced(t *testing.T) {
 	}
 }
 
+// What a driver says about its devices' health is in the status of the pods that use them.
+func TestGoDriverReportsHealth(t *testing.T) {
+	d, _ := startDriver(t, shared, "health.example.com")
+	ns := namespace(t, shared)
+	pod := launch(t, shared, ns, user(t, shared, ns, "p", d.name, `device.attributes["health.example.com"].letter == "a"`))
+	for _, health := range []kubeletplugin.HealthStatus{kubeletplugin.HealthStatusUnhealthy, kubeletplugin.HealthStatusHealthy} {
+		d.health <- kubeletplugin.DeviceHealthReport{Devices: []kubeletplugin.DeviceHealth{{
+			PoolName: "node-0", DeviceName: "a", Health: health, LastUpdated: time.Now(),
+		}}}
+		awaitPod(t, shared, ns, pod.Name, string(health), func(pod *corev1.Pod) bool {
+			for _, status := range pod.Status.ContainerStatuses {
+				for _, allocated := range status.AllocatedResourcesStatus {
+					for _, resource := range allocated.Resources {
+						if string(resource.Health) == string(health) {
+							return true
+						}
+					}
+				}
+			}
+			return false
+		})
+	}
+}
+
 func (d *driver) set(refuse error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()

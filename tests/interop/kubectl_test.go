@@ -112,7 +112,7 @@ func TestKubectl(t *testing.T) {
 			k.run("config", "set-context", "--current", "--namespace", ns)
 			for name, step := range map[string]func(kubectl){
 				"apply": kubectlApply, "change": kubectlChange, "rollout": kubectlRollout, "look": kubectlLook,
-				"access": kubectlAccess, "containers": kubectlContainers, "watch": kubectlWatch,
+				"access": kubectlAccess, "containers": kubectlContainers, "containers over SPDY": kubectlOverSPDY, "watch": kubectlWatch,
 			} {
 				t.Run(name, func(t *testing.T) {
 					k := k
@@ -341,6 +341,12 @@ func kubectlContainers(k kubectl) {
 		k.t.Fatalf("run -i: %q", out)
 	}
 	k.run("delete", "pod", "echo", "--grace-period=1", "--timeout=60s")
+}
+
+// As kubectl before 1.31 does it.
+func kubectlOverSPDY(k kubectl) {
+	k.env = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}
+	kubectlContainers(k)
 }
 
 func kubectlWatch(k kubectl) {

@@ -71,7 +71,10 @@ class Client(unittest.TestCase):
         self.assertEqual(len(page.items), 1)
         rest = self.core.list_namespaced_config_map(self.ns, _continue=page.metadata._continue)
         self.assertEqual(len(rest.items), page.metadata.remaining_item_count)
-        self.assertEqual(self.core.delete_namespaced_config_map("one", self.ns).status, "Success")
+        self.core.delete_namespaced_config_map("one", self.ns)
+        with self.assertRaises(ApiException) as caught:
+            self.core.read_namespaced_config_map("one", self.ns)
+        self.assertEqual(caught.exception.status, 404)
 
     def test_claims_and_slices(self):
         claims = client.ResourceV1Api(self.api)
@@ -128,10 +131,11 @@ class Client(unittest.TestCase):
         lines = watch.Watch().stream(self.core.read_namespaced_pod_log, "echo", self.ns)
         port = int(next(lines))
         session = portforward(self.core.connect_get_namespaced_pod_portforward, "echo", self.ns, ports=str(port))
-        with session.socket(port) as conn:
-            conn.settimeout(PATIENCE)
-            conn.sendall(b"hello\n")
-            self.assertEqual(conn.recv(100), b"echo hello\n")
+        conn = session.socket(port)
+        conn.settimeout(PATIENCE)
+        conn.sendall(b"hello\n")
+        self.assertEqual(conn.recv(100), b"echo hello\n")
+        conn.close()
         self.assertIsNone(session.error(port))
 
     def test_dynamic_client_and_yaml(self):
