@@ -24,7 +24,7 @@ fn hex(text: &str) -> Vec<u8> {
 }
 
 fn open(id: u32, kind: &str) -> Frame {
-    let headers = [("streamtype", kind), ("port", "8080"), ("requestid", "0")];
+    let headers = [("port", "8080"), ("requestid", "0"), ("streamtype", kind)];
     Frame::Open {
         id,
         headers: headers.map(|(k, v)| (k.into(), v.into())).to_vec(),
@@ -47,7 +47,13 @@ fn the_dictionary_is_that_of_the_protocol() {
 fn streams_opened_by_a_go_client_are_understood() {
     // Two SYN_STREAM frames as moby/spdystream sends them, the second with the compression state of the first.
     let bytes = hex(GO_CLIENT);
-    let frames = decoded(&mut Codec::new(), &bytes).unwrap();
+    let mut frames = decoded(&mut Codec::new(), &bytes).unwrap();
+    for frame in &mut frames {
+        // Go's maps have no order.
+        if let Frame::Open { headers, .. } = frame {
+            headers.sort();
+        }
+    }
     assert_eq!(frames, [open(1, "error"), open(3, "data")]);
 }
 
