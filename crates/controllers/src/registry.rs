@@ -111,7 +111,17 @@ pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Res
         }
     }
     if served.classic().is_some() {
-        served.minor = minor(client).await?;
+        served.minor = loop {
+            let found = tokio::select! {
+                () = shutdown.cancelled() => return Ok(served),
+                found = minor(client) => found,
+            };
+            match found {
+                Ok(minor) => break minor,
+                Err(error) => tracing::debug!(%error, "API server does not tell its version"),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
     }
     Ok(served)
 }

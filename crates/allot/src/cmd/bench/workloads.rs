@@ -44,6 +44,7 @@ enum Shape {
     Consumable,
     Extended,
     FirstAvailable,
+    Classic,
 }
 
 const fn workload(
@@ -153,6 +154,16 @@ pub fn all() -> Vec<Workload> {
                 "slices of ten devices are published",
                 Shape::Template,
                 10,
+            )
+        },
+        Workload {
+            nodes: 50,
+            pods: 500,
+            ..workload(
+                "classic",
+                "one v1alpha2 claim per pod, for the driver test-driver.cdi.k8s.io, which has to run",
+                Shape::Classic,
+                0,
             )
         },
         Workload {
@@ -292,6 +303,9 @@ impl Workload {
 
     /// Namespace, class and template.
     pub fn fixtures(&self, names: &Names) -> Vec<Object> {
+        if self.shape == Shape::Classic {
+            return classic_fixtures(names);
+        }
         let mut class = json!({
             "apiVersion": "resource.k8s.io/v1",
             "kind": "DeviceClass",
@@ -425,10 +439,11 @@ impl Workload {
     /// Paths of everything outside of the namespace, for the clean-up.
     pub fn leftovers(&self, names: &Names) -> Vec<String> {
         let slices = "/apis/resource.k8s.io/v1/resourceslices";
-        let mut paths = vec![format!(
-            "/apis/resource.k8s.io/v1/deviceclasses/{}",
-            names.class()
-        )];
+        let classes = match self.shape {
+            Shape::Classic => "/apis/resource.k8s.io/v1alpha2/resourceclasses",
+            _ => "/apis/resource.k8s.io/v1/deviceclasses",
+        };
+        let mut paths = vec![format!("{classes}/{}", names.class())];
         for i in 0..self.nodes {
             if self.devices > 0 {
                 paths.push(format!("{slices}/{}", names.slice(i)));
@@ -440,4 +455,42 @@ impl Workload {
         }
         paths
     }
+}
+
+/// Namespace, class and template of releases before 1.31.
+fn classic_fixtures(names: &Names) -> Vec<Object> {
+    const ROOT: &str = "/apis/resource.k8s.io/v1alpha2";
+    let object = |kind: &str, name: String, more: Value| {
+        let mut object = json!({
+            "apiVersion": "resource.k8s.io/v1alpha2",
+            "kind": kind,
+            "metadata": {"name": name},
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            object[key] = value.clone();
+        }
+        object
+    };
+    let namespace = names.namespace();
+    let class = object(
+        "ResourceClass",
+        names.class(),
+        json!({"driverName": "test-driver.cdi.k8s.io"}),
+    );
+    let template = object(
+        "ResourceClaimTemplate",
+        "device".to_owned(),
+        json!({"spec": {"spec": {"resourceClassName": names.class()}}}),
+    );
+    vec![
+        (
+            "/api/v1/namespaces".to_owned(),
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+        ),
+        (format!("{ROOT}/resourceclasses"), class),
+        (
+            format!("{ROOT}/namespaces/{namespace}/resourceclaimtemplates"),
+            template,
+        ),
+    ]
 }
