@@ -295,6 +295,11 @@ impl ClassicWriter {
                 match self.read(&task.key).await {
                     Ok(Some(claim)) => break Arc::new(claim),
                     Ok(None) => return Err(elsewhere(&task.key, "deleted")),
+                    // What can not be read now can not be read later.
+                    Err(kube::Error::SerdeError(error)) => {
+                        let message = format!("read claim {}: {error}", task.key);
+                        return Err(BindError { message });
+                    }
                     Err(_) => pause.wait().await,
                 }
             };

@@ -282,7 +282,7 @@ impl Api {
                     patch = json!({"status": body["status"]});
                 }
                 merge(&mut new, &patch, strategic);
-                if sub.is_empty() {
+                if sub.is_empty() && !old["status"].is_null() {
                     new["status"] = old["status"].clone();
                 }
                 if let Some(errors) = self.refusal(collection, sub, &new, &old) {
@@ -631,10 +631,10 @@ fn answer(object: &Value) -> Response<Answer> {
 }
 
 fn failure(status: StatusCode, text: &str) -> Response<Answer> {
-    let reason = if status == StatusCode::CONFLICT {
-        "Conflict"
-    } else {
-        "Simulated"
+    let reason = match status {
+        StatusCode::CONFLICT => "Conflict",
+        StatusCode::NOT_FOUND => "NotFound",
+        _ => "Simulated",
     };
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text, "reason": reason, "code": status.as_u16(),

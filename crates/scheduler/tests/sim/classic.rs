@@ -172,7 +172,10 @@ impl World {
         let mut controller = self.controller();
         self.api.0.lock().faults = self.rng.random_range(0..15);
         for _ in 0..40 {
-            match self.rng.random_range(0..16) {
+            let event = self.rng.random_range(0..16);
+            // 11 and 12 kill the scheduler and the controller.
+            self.api.0.lock().trace.push(format!("event {event}"));
+            match event {
                 0..5 => self.create_pod(),
                 5 => (0..4).for_each(|_| self.create_pod()),
                 6..9 => self.delete_pod(),
@@ -428,13 +431,10 @@ impl World {
     fn trace(&self) -> String {
         let state =
             |c: &str| -> String { self.api.all(c).iter().map(|o| format!("{o}\n")).collect() };
-        format!(
-            "{}\n{}\n{}\n{}",
-            self.api.0.lock().trace.join("\n"),
-            state("pods"),
-            state("resourceclaims"),
-            state(self.schedulings())
-        )
+        // The lock is given back before the objects are read.
+        let written = self.api.0.lock().trace.join("\n");
+        let pods = state("pods") + &state("resourceclaims") + &state(self.schedulings());
+        format!("{written}\n{pods}")
     }
 
     fn check(&self, seed: u64) {
@@ -520,13 +520,12 @@ impl World {
         let kept: usize = kept.sum();
         (structured == 0 || used + kept + structured <= 2)
             && self.drivers.iter().zip(wanted).all(|(driver, wanted)| {
-                // What is allocated for the pod on this node already stays.
-                let kept = own
+                // All of its claims would be there, also those that are there already.
+                let class = &driver.name[..1];
+                let all = claims
                     .iter()
-                    .filter(|uid| driver.held.get(**uid).is_some_and(|n| n == node))
-                    .count();
-                wanted == 0
-                    || driver.can_take(node, wanted + kept.saturating_sub(wanted.min(kept)), &own)
+                    .filter(|c| c["spec"]["resourceClassName"] == class);
+                wanted == 0 || driver.can_take(node, all.count(), &own)
             })
     }
 
