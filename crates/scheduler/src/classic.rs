@@ -57,6 +57,15 @@ pub enum Input {
     },
     /// A claim was written outside of a binding.
     ClaimChanged(Arc<ResourceClaim>),
+    /// Nobody works on taking an allocation back any more.
+    Deallocated {
+        /// Namespace and name of the claim.
+        key: Key,
+        /// Its identity.
+        uid: Uid,
+        /// The claim as the server answered, if it was written.
+        claim: Option<Arc<ResourceClaim>>,
+    },
     /// A negotiation was written, or could not be.
     Published {
         /// For which pod.

@@ -53,6 +53,8 @@ pub struct Change {
 pub struct Claims {
     entries: FxHashMap<Key, Entry>,
     in_flight: FxHashMap<Uid, InFlight>,
+    /// Claims whose allocation is being taken back: no pod may count on it any more.
+    deallocating: FxHashSet<Uid>,
 }
 
 /// The identity of a claim.
@@ -87,6 +89,25 @@ impl Claims {
     /// What is being written for a claim.
     pub fn in_flight(&self, uid: &str) -> Option<&InFlight> {
         self.in_flight.get(uid)
+    }
+
+    /// Whether the allocation of a claim is being taken back.
+    pub fn is_deallocating(&self, uid: &str) -> bool {
+        self.deallocating.contains(uid)
+    }
+
+    /// The allocation of a claim is going to be taken back.
+    pub fn deallocate(&mut self, uid: Uid) {
+        self.deallocating.insert(uid);
+    }
+
+    /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
+    pub fn deallocated(&mut self, key: &Key, uid: &str) -> Change {
+        self.deallocating.remove(uid);
+        Change {
+            progressed: Some(key.clone()),
+            freed: false,
+        }
     }
 
     /// Allocations that are being written, with the driver of each claim's class.

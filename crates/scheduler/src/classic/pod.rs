@@ -206,6 +206,15 @@ impl PodClaims {
         let potential = potential_nodes(pod, feasible, best);
         if potential.iter().any(|n| !spec.potential_nodes.contains(n)) {
             spec.potential_nodes = potential;
+            // Drivers answer about the nodes that they are asked about. One that was refused and is not asked about
+            // any more would look possible, be asked about instead of another, be refused, and so on.
+            for refused in self.pending().flatten().flatten() {
+                let nodes = &mut spec.potential_nodes;
+                if nodes.len() < POTENTIAL_NODES && !nodes.contains(refused) {
+                    nodes.push(refused.clone());
+                }
+            }
+            spec.potential_nodes.sort_unstable();
         }
         let pending = self.pending().count();
         let answered = self.pending().filter(|u| u.is_some()).count();
@@ -303,7 +312,7 @@ impl State {
         cx: &Classic,
     ) -> Result<Self, Rejection> {
         let reject = |text: &'static str| Err(Rejection::unschedulable(PLUGIN, text));
-        if claim.status.deallocation_requested {
+        if claim.status.deallocation_requested || cx.claims.is_deallocating(uid_of(claim)) {
             return reject("resourceclaim must be reallocated");
         }
         if let Some(allocation) = &claim.status.allocation {

@@ -249,6 +249,19 @@ fn two_claims_wait_for_both_drivers() {
 }
 
 #[test]
+fn a_refused_node_stays_in_the_negotiation() {
+    let mut world = World::usual();
+    world.claim("c", json!({}));
+    world.scheduling(
+        "p",
+        &spec("n0", &["n0"]),
+        json!([{"name": "c", "unsuitableNodes": ["n0"]}]),
+    );
+    world.pod("p", &["c"]);
+    assert_eq!(world.run().published(), Some(spec("n1", &["n0", "n1"])));
+}
+
+#[test]
 fn another_node_is_selected_when_the_driver_refuses() {
     let mut world = World::usual();
     world.claim("c", json!({}));
@@ -418,6 +431,36 @@ fn a_claim_in_the_way_is_deallocated_after_the_node_was_given_up() {
     let (claim, publish) = outcome.deallocated().expect("a deallocation");
     assert!(claim == "a" || claim == "b");
     assert_eq!(publish, Some(spec("", &["n0", "n1"])));
+}
+
+#[test]
+fn nothing_counts_on_a_claim_that_is_being_deallocated() {
+    let mut world = World::usual();
+    world.claim("a", allocated_on("n0", json!({})));
+    world.claim("b", allocated_on("n1", json!({})));
+    world.pod("p", &["a", "b"]);
+    let (claim, _) = world.run().deallocated().expect("a deallocation");
+    // The other claim moves to the same node before the write is done.
+    let (node, other) = if claim == "a" {
+        ("n0", "b")
+    } else {
+        ("n1", "a")
+    };
+    world.claim(other, allocated_on(node, json!({})));
+    let waits = world.run();
+    assert!(waits.bound().is_none());
+    assert!(
+        waits
+            .message()
+            .contains("resourceclaim must be reallocated")
+    );
+    // It was not written: the claim is as it was.
+    world.classic(Input::Deallocated {
+        key: Key::new("ns", &claim),
+        uid: format!("uid-{claim}").into(),
+        claim: None,
+    });
+    assert_eq!(world.run().bound().map(|b| &*b.node), Some(node));
 }
 
 #[test]

@@ -71,6 +71,12 @@ impl Core {
                 self.after_classic(&assumed, time);
                 self.after_classic(&settled, time);
             }
+            Input::Deallocated { key, uid, claim } => {
+                let assumed = claim.map(|claim| classic.claims.assume(claim));
+                let over = classic.claims.deallocated(&key, &uid);
+                self.after_classic(&assumed.unwrap_or_default(), time);
+                self.after_classic(&over, time);
+            }
             Input::ClaimChanged(claim) => {
                 let change = classic.claims.assume(claim);
                 self.after_classic(&change, time);
@@ -253,6 +259,9 @@ impl Core {
         let Some(classic) = &mut self.classic else {
             return;
         };
+        classic
+            .claims
+            .deallocate(claim.metadata.uid.as_deref().unwrap_or_default().into());
         if let Some(spec) = &publish {
             classic.negotiations.want(&pod.key, spec.clone());
         }

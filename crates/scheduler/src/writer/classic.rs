@@ -173,10 +173,15 @@ impl ClassicWriter {
             json!({"reservedFor": null, "deallocationRequested": true})
         };
         let key = classic::key_of(&claim.metadata);
-        match self.patch_status(&key, claim, status).await {
-            Ok(claim) => Ok(Some(claim)),
-            Err(error) if matches!(code(&error), 404 | 409) => Ok(None),
-            Err(error) => Err(error),
+        let mut pause = Pause::new();
+        loop {
+            match self.patch_status(&key, claim, status.clone()).await {
+                Ok(claim) => return Ok(Some(claim)),
+                Err(error) if matches!(code(&error), 404 | 409) => return Ok(None),
+                // The precondition tells whether a write whose answer got lost was carried out.
+                Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -423,11 +428,18 @@ impl Writer {
                     outcome,
                 })));
             }
-            Order::Deallocate(claim) => match classic.deallocate(&claim).await {
-                Ok(Some(claim)) => self.report_claim(claim),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(error = text(&error), "cannot deallocate"),
-            },
+            Order::Deallocate(claim) => {
+                let written = classic.deallocate(&claim).await;
+                let written = written.unwrap_or_else(|error| {
+                    tracing::warn!(error = text(&error), "cannot deallocate");
+                    None
+                });
+                self.report(Input::Classic(Box::new(classic::Input::Deallocated {
+                    key: classic::key_of(&claim.metadata),
+                    uid: uid_of(&claim).into(),
+                    claim: written.map(Arc::new),
+                })));
+            }
             Order::Forget => classic.forget(pod).await,
         }
     }
