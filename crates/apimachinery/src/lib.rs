@@ -26,6 +26,7 @@ pub mod field;
 pub mod fields;
 pub mod gvk;
 pub mod labels;
+pub mod lean;
 pub mod names;
 pub mod quantity;
 pub mod quote;

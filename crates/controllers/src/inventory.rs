@@ -1,7 +1,8 @@
 //! The metadata of all objects of all kinds, for garbage collection, namespaces and quotas.
 //!
-//! Kinds come from discovery and are looked up again when CustomResourceDefinitions change. Each
-//! kind is watched in its most stable version; everything but the metadata is dropped on arrival.
+//! Kinds come from discovery and are looked up again when CustomResourceDefinitions change. A kind
+//! that some controller has an informer for is read from there. Every other kind is watched in its
+//! most stable version; everything but the metadata is dropped on arrival.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -43,6 +44,25 @@ fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
         managed_fields: None,
         ..metadata
     })
+}
+
+impl MetaObject {
+    fn new(metadata: &ObjectMeta) -> Self {
+        Self {
+            metadata: ObjectMeta {
+                name: metadata.name.clone(),
+                namespace: metadata.namespace.clone(),
+                uid: metadata.uid.clone(),
+                resource_version: metadata.resource_version.clone(),
+                generation: metadata.generation,
+                creation_timestamp: metadata.creation_timestamp.clone(),
+                deletion_timestamp: metadata.deletion_timestamp.clone(),
+                finalizers: metadata.finalizers.clone(),
+                owner_references: metadata.owner_references.clone(),
+                ..ObjectMeta::default()
+            },
+        }
+    }
 }
 
 impl Resource for MetaObject {
@@ -138,12 +158,11 @@ type Handler = Arc<dyn Fn(&Arc<Kind>, &Change<MetaObject>) + Send + Sync>;
 pub(crate) struct Inventory(Arc<Inner>);
 
 struct Inner {
-    client: Client,
+    context: Context,
     kinds: RwLock<BTreeMap<GroupKind, Arc<Kind>>>,
     handlers: Mutex<Vec<Handler>>,
     rediscover: Notify,
     failed: RwLock<Option<String>>,
-    shutdown: CancellationToken,
 }
 
 fn namespace_of(obj: &MetaObject) -> Vec<String> {
@@ -159,12 +178,11 @@ impl Inventory {
     /// An inventory that begins to fill once its task runs (see [`Inventory::run`]).
     pub(crate) fn new(context: &Context, served: &Served) -> Self {
         let this = Self(Arc::new(Inner {
-            client: context.client.clone(),
+            context: context.clone(),
             kinds: RwLock::default(),
             handlers: Mutex::default(),
             rediscover: Notify::new(),
             failed: RwLock::default(),
-            shutdown: context.shutdown.clone(),
         }));
         if !served.has("apiextensions.k8s.io/v1", "customresourcedefinitions") {
             return this;
@@ -225,7 +243,7 @@ impl Inventory {
         while let Err(error) = self.discover().await {
             tracing::warn!(%error, "discovery failed");
             tokio::select! {
-                () = self.0.shutdown.cancelled() => return,
+                () = self.0.context.shutdown.cancelled() => return,
                 () = tokio::time::sleep(delay) => {}
             }
             delay = (delay * 2).min(Duration::from_secs(5));
@@ -246,7 +264,7 @@ impl Inventory {
     pub(crate) async fn run(self) {
         loop {
             tokio::select! {
-                () = self.0.shutdown.cancelled() => return,
+                () = self.0.context.shutdown.cancelled() => return,
                 () = self.0.rediscover.notified() => {}
             }
             // Several definitions often come together.
@@ -260,7 +278,7 @@ impl Inventory {
     }
 
     async fn discover(&self) -> Result<(), kube::Error> {
-        let found = Discovery::new(self.0.client.clone()).run().await;
+        let found = Discovery::new(self.0.context.client.clone()).run().await;
         let discovery = match found {
             Ok(discovery) => discovery,
             Err(error) => {
@@ -304,7 +322,7 @@ impl Inventory {
     }
 
     fn open(&self, resource: ApiResource, namespaced: bool, delete_collection: bool) -> Arc<Kind> {
-        let stop = self.0.shutdown.child_token();
+        let stop = self.0.context.shutdown.child_token();
         let cache = is_kept(&resource).then(Informer::<MetaObject>::new);
         let kind = Arc::new(Kind {
             resource,
@@ -323,9 +341,31 @@ impl Inventory {
                     }
                 });
             }
-            let api = Api::all_with(self.0.client.clone(), &kind.resource);
-            tokio::spawn(cache.run(api, stop));
+            self.fill(&kind.resource, cache, stop);
         }
         kind
+    }
+
+    /// Fills a cache from the informer that there is for the kind, or with a watch of its own.
+    fn fill(&self, resource: &ApiResource, cache: Informer<MetaObject>, stop: CancellationToken) {
+        let (context, sink) = (&self.0.context, cache.clone());
+        let shared = context.follow_metadata(
+            &resource.group,
+            &resource.plural,
+            Box::new(move |metadata, gone| {
+                let object = MetaObject::new(metadata);
+                if gone {
+                    sink.delete(&object);
+                } else {
+                    sink.apply(object);
+                }
+            }),
+        );
+        if shared {
+            cache.set_synced();
+        } else {
+            let api = Api::all_with(context.client.clone(), resource);
+            tokio::spawn(cache.run(api, stop));
+        }
     }
 }

@@ -9,5 +9,6 @@ pub mod meta;
 pub mod metrics;
 pub mod nodes;
 pub mod queue;
+pub mod slim;
 pub mod versioned;
 pub mod whole;

@@ -169,6 +169,11 @@ impl Classic {
         }
     }
 
+    /// Whether pods lack what [`Classic::complete`] adds.
+    pub fn completes(&self) -> bool {
+        self.served.deterministic_names
+    }
+
     /// Adds to a pod what later releases record in it: the names of its generated claims, where they follow from its
     /// own name (up to 1.27).
     pub fn complete(&self, pod: &mut Pod) {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -44,7 +44,7 @@ pub enum Input {
     /// Nodes.
     Node(Observed<Node>),
     /// Pods.
-    Pod(Observed<Pod>),
+    Pod(Observed<Arc<PodInfo>>),
     /// Claims.
     Claim(Observed<ResourceClaim>),
     /// Slices.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, PodStatus, Toleration};
 
 use crate::resources::{self, Resources};
 use crate::selectors::{LabelMap, Labels};
@@ -206,6 +206,33 @@ impl PodInfo {
             uid,
             pod,
         }
+    }
+
+    /// Parses a pod that a watch showed. Of a pod on a node nothing is kept but what it means to others.
+    pub fn observed(pod: Pod) -> Self {
+        let mut info = Self::new(Arc::new(pod));
+        if info.node_name().is_none() {
+            return info;
+        }
+        if let Some(pod) = Arc::get_mut(&mut info.pod) {
+            pod.metadata.owner_references = None;
+            if let Some(spec) = &mut pod.spec {
+                *spec = PodSpec {
+                    node_name: spec.node_name.take(),
+                    priority: spec.priority,
+                    scheduler_name: spec.scheduler_name.take(),
+                    ..PodSpec::default()
+                };
+            }
+            if let Some(status) = &mut pod.status {
+                *status = PodStatus {
+                    phase: status.phase.take(),
+                    start_time: status.start_time.take(),
+                    ..PodStatus::default()
+                };
+            }
+        }
+        info
     }
 
     /// The specification; pods always have one.

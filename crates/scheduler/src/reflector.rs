@@ -3,16 +3,23 @@
 //! Differs from kube-runtime's watcher in two things that the claim cache needs: a list is delivered as a whole
 //! together with its resource version, so that a deletion missed during a disconnect can be told from an object that
 //! is newer than the list; and it reconnects from the last version seen, without a new list, as long as the server
-//! still has the history.
+//! still has the history. And it reads only what the scheduler needs of an object (see [`Observe`]).
 
 use std::fmt::Debug;
 use std::time::Duration;
 
+use allot_apimachinery::lean;
 use futures::{StreamExt, TryStreamExt, pin_mut};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::{Api, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::core::Request;
+use kube::{Api, Client};
+use serde::{Deserialize, Deserializer};
 use tokio_util::sync::CancellationToken;
+
+mod observe;
+
+pub use observe::Observe;
 
 /// What a watch says about a kind.
 #[derive(Debug)]
@@ -35,14 +42,46 @@ const PAGE: u32 = 500;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// Watches until `shutdown`, handing everything to `sink`; stops early when `sink` returns false.
-pub async fn reflect<K, F>(
-    api: Api<K>,
+/// An object as far as it is needed.
+#[derive(Debug, Clone)]
+pub struct Read<K>(pub K);
+
+impl<'de, K: Observe> Deserialize<'de> for Read<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        lean::read(deserializer, K::keep).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "K: Observe"))]
+struct List<K> {
+    metadata: ListMeta,
+    items: Vec<Read<K>>,
+}
+
+/// A collection to watch.
+#[derive(Clone)]
+pub struct Collection {
+    client: Client,
+    url: String,
     fields: Option<String>,
-    shutdown: CancellationToken,
-    sink: F,
-) where
-    K: Clone + DeserializeOwned + Debug + ResourceExt + Send + 'static,
+}
+
+impl Collection {
+    /// The objects of a kind, as far as a field selector takes them in.
+    pub fn new<K: kube::Resource>(api: Api<K>, fields: Option<&str>) -> Self {
+        Self {
+            url: api.resource_url().to_owned(),
+            client: api.into_client(),
+            fields: fields.map(str::to_owned),
+        }
+    }
+}
+
+/// Watches until `shutdown`, handing everything to `sink`; stops early when `sink` returns false.
+pub async fn reflect<K, F>(of: Collection, shutdown: CancellationToken, sink: F)
+where
+    K: Observe,
     F: Fn(Observed<K>) -> bool + Send,
 {
     let mut version: Option<String> = None;
@@ -52,7 +91,7 @@ pub async fn reflect<K, F>(
             let from = match version.take() {
                 Some(from) => from,
                 None => {
-                    let (items, listed) = list(&api, fields.as_deref()).await?;
+                    let (items, listed) = list(&of).await?;
                     if !sink(Observed::Listed {
                         items,
                         version: listed.clone(),
@@ -62,7 +101,7 @@ pub async fn reflect<K, F>(
                     listed
                 }
             };
-            watch(&api, fields.as_deref(), from, &sink).await
+            watch(&of, from, &sink).await
         };
         let outcome = tokio::select! {
             biased;
@@ -80,7 +119,7 @@ pub async fn reflect<K, F>(
                 let pause = RETRY_MIN
                     .saturating_mul(1 << failures.min(7))
                     .min(RETRY_MAX);
-                tracing::warn!(url = api.resource_url(), %error, ?pause, "watch failed");
+                tracing::warn!(url = of.url, %error, ?pause, "watch failed");
                 tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return,
@@ -91,19 +130,19 @@ pub async fn reflect<K, F>(
     }
 }
 
-async fn list<K>(api: &Api<K>, fields: Option<&str>) -> Result<(Vec<K>, String), kube::Error>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
+async fn list<K: Observe>(of: &Collection) -> Result<(Vec<K>, String), kube::Error> {
     let mut params = ListParams {
-        field_selector: fields.map(str::to_owned),
+        field_selector: of.fields.clone(),
         ..ListParams::default()
     }
     .limit(PAGE);
     let mut items = Vec::new();
     loop {
-        let page = api.list(&params).await?;
-        items.extend(page.items);
+        let request = Request::new(&of.url)
+            .list(&params)
+            .map_err(kube::Error::BuildRequest)?;
+        let page: List<K> = of.client.request(request).await?;
+        items.extend(page.items.into_iter().map(|Read(k)| k));
         match page.metadata.continue_.filter(|c| !c.is_empty()) {
             Some(next) => params.continue_token = Some(next),
             None => return Ok((items, page.metadata.resource_version.unwrap_or_default())),
@@ -113,21 +152,23 @@ where
 
 /// Follows a watch to its end. Says from which version to go on; `Some(None)` asks for a new list, `None` for the end.
 async fn watch<K, F>(
-    api: &Api<K>,
-    fields: Option<&str>,
+    of: &Collection,
     from: String,
     sink: &F,
 ) -> Result<Option<Option<String>>, kube::Error>
 where
-    K: Clone + DeserializeOwned + Debug + ResourceExt,
+    K: Observe,
     F: Fn(Observed<K>) -> bool,
 {
     let params = WatchParams {
-        field_selector: fields.map(str::to_owned),
+        field_selector: of.fields.clone(),
         ..WatchParams::default()
     };
     let mut version = from;
-    let stream = match api.watch(&params, &version).await {
+    let request = Request::new(&of.url)
+        .watch(&params, &version)
+        .map_err(kube::Error::BuildRequest)?;
+    let stream = match of.client.request_events::<Read<K>>(request).await {
         Ok(stream) => stream,
         Err(kube::Error::Api(status)) if status.code == 410 => return Ok(Some(None)),
         Err(error) => return Err(error),
@@ -136,11 +177,11 @@ where
     let mut stream = stream.into_stream();
     while let Some(event) = stream.next().await {
         let observed = match event {
-            Ok(WatchEvent::Added(k) | WatchEvent::Modified(k)) => {
+            Ok(WatchEvent::Added(Read(k)) | WatchEvent::Modified(Read(k))) => {
                 version = k.resource_version().unwrap_or(version);
                 Observed::Applied(Box::new(k))
             }
-            Ok(WatchEvent::Deleted(k)) => {
+            Ok(WatchEvent::Deleted(Read(k))) => {
                 version = k.resource_version().unwrap_or(version);
                 Observed::Deleted(Box::new(k))
             }
@@ -149,12 +190,12 @@ where
                 continue;
             }
             Ok(WatchEvent::Error(status)) => {
-                tracing::debug!(url = api.resource_url(), code = status.code, message = %status.message, "watch ended");
+                tracing::debug!(url = of.url, code = status.code, message = %status.message, "watch ended");
                 return Ok(Some(None));
             }
             Err(error) => {
                 // The connection broke: what came before it counts, so go on from there.
-                tracing::debug!(url = api.resource_url(), %error, "watch broke off");
+                tracing::debug!(url = of.url, %error, "watch broke off");
                 return Ok(Some(Some(version)));
             }
         };
@@ -166,6 +207,18 @@ where
 }
 
 impl<K> Observed<K> {
+    /// Converts the objects.
+    pub fn map<T>(self, f: impl Fn(K) -> T) -> Observed<T> {
+        match self {
+            Self::Listed { items, version } => Observed::Listed {
+                items: items.into_iter().map(f).collect(),
+                version,
+            },
+            Self::Applied(k) => Observed::Applied(Box::new(f(*k))),
+            Self::Deleted(k) => Observed::Deleted(Box::new(f(*k))),
+        }
+    }
+
     /// Converts the objects; those that can not be converted are left out.
     pub fn filter_map<T>(self, f: impl Fn(K) -> Option<T>) -> Option<Observed<T>> {
         Some(match self {

@@ -19,7 +19,8 @@ use crate::classic::{self, Served};
 use crate::config::Config;
 use crate::core::{Core, Input, Time};
 use crate::metrics::Metrics;
-use crate::reflector::{Observed, reflect};
+use crate::pod::PodInfo;
+use crate::reflector::{Collection, Observe, Observed, reflect};
 use crate::taint_rules::DeviceTaintRule;
 use crate::writer::{Recorder, Writer};
 
@@ -172,20 +173,22 @@ impl Watches {
         // Pods that ran to their end hold nothing and are never scheduled.
         let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
         let mut count = 4;
-        self.all(Input::Node, None);
-        self.all(Input::Budget, None);
-        self.all(Input::Namespace, None);
+        self.all(Input::Node);
+        self.all(Input::Budget);
+        self.all(Input::Namespace);
         match &found.classic {
             Some(classic) => {
                 self.pods_with_source(unfinished);
                 count += self.classic(classic);
             }
-            None => self.all(Input::Pod, unfinished),
+            None => self.watch(Api::all(self.client.clone()), unfinished, |o| {
+                Some(Input::Pod(o.map(|pod| PodInfo::observed(pod).into())))
+            }),
         }
         if found.v1 {
-            self.all(Input::Claim, None);
-            self.all(Input::Slice, None);
-            self.all(Input::Class, None);
+            self.all(Input::Claim);
+            self.all(Input::Slice);
+            self.all(Input::Class);
             count += 3;
         }
         let Some(resource) = rules else { return count };
@@ -205,7 +208,8 @@ impl Watches {
             o.filter_map(|object| {
                 let mut value = serde_json::to_value(object).ok()?;
                 allot_model::migrate::pod::flatten_claims(&mut value);
-                serde_json::from_value(value).ok()
+                let pod = serde_json::from_value(value).ok()?;
+                Some(PodInfo::observed(pod).into())
             })
             .map(Input::Pod)
         });
@@ -253,36 +257,23 @@ impl Watches {
         });
     }
 
-    fn all<K>(&self, input: fn(Observed<K>) -> Input, fields: Option<&str>)
+    fn all<K>(&self, input: fn(Observed<K>) -> Input)
     where
-        K: kube::Resource<DynamicType = ()>
-            + Clone
-            + DeserializeOwned
-            + std::fmt::Debug
-            + Send
-            + 'static,
+        K: Observe + kube::Resource<DynamicType = ()>,
     {
-        self.watch(Api::all(self.client.clone()), fields, move |o| {
-            Some(input(o))
-        });
+        self.watch(Api::all(self.client.clone()), None, move |o| Some(input(o)));
     }
 
-    fn watch<K>(
+    fn watch<K: Observe>(
         &self,
         api: Api<K>,
         fields: Option<&str>,
         input: impl Fn(Observed<K>) -> Option<Input> + Send + Sync + 'static,
-    ) where
-        K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-    {
+    ) {
         let sender = self.sender.clone();
         let sink = move |observed| input(observed).is_none_or(|input| sender.send(input).is_ok());
-        self.tasks.spawn(reflect(
-            api,
-            fields.map(str::to_owned),
-            self.shutdown.clone(),
-            sink,
-        ));
+        let of = Collection::new(api, fields);
+        self.tasks.spawn(reflect(of, self.shutdown.clone(), sink));
     }
 }
 

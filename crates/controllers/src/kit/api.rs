@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::informer::{Cached, Informer};
 use super::meta;
+use super::slim::Slim;
 use crate::Error;
 
 /// The manager name in managedFields.
@@ -32,17 +33,22 @@ pub enum Part {
 /// What the API server answered.
 pub async fn patch<K>(api: &Api<K>, name: &str, part: Part, body: &Value) -> Result<K, Error>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: Resource + Clone + DeserializeOwned + Debug,
 {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..Default::default()
     };
-    let patch = Patch::Merge(body);
-    Ok(match part {
-        Part::Main => api.patch(name, &params, &patch).await?,
-        Part::Status => api.patch_status(name, &params, &patch).await?,
-    })
+    let (patch, request) = (Patch::Merge(body), Request::new(api.resource_url()));
+    let request = match part {
+        Part::Main => request.patch(name, &params, &patch),
+        Part::Status => request.patch_subresource("status", name, &params, &patch),
+    };
+    let client = api.clone().into_client();
+    let Slim(new) = client
+        .request(request.map_err(kube::Error::BuildRequest)?)
+        .await?;
+    Ok(new)
 }
 
 /// The metadata of a merge patch that is refused when the object changed since it was read.
@@ -74,7 +80,8 @@ where
     let request = Request::new(api.resource_url())
         .create(&params, data)
         .map_err(kube::Error::BuildRequest)?;
-    Ok(client.request(request).await?)
+    let Slim(new) = client.request(request).await?;
+    Ok(new)
 }
 
 /// What a delete left behind.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -15,15 +16,21 @@ use super::events::Recorder;
 use super::informer::{Cached, Informer};
 use super::metrics::Metrics;
 use super::queue::{Queue, QueueKey};
+use super::slim::Slim;
 use crate::Config;
 
 type Starter = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 type Synced = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+/// Is told the metadata of every object of a kind: now, and when it changes or (true) is gone.
+pub type MetaSink = Box<dyn Fn(&ObjectMeta, bool) + Send + Sync>;
+type Follow = Box<dyn Fn(MetaSink) + Send + Sync>;
 
 /// The informers that somebody asked for, one per kind.
 #[derive(Default)]
 struct Informers {
     by_type: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    /// By group and plural.
+    by_resource: HashMap<(String, String), Follow>,
     starters: Vec<Starter>,
     synced: Vec<Synced>,
 }
@@ -90,17 +97,37 @@ impl Context {
         }
         let informer = Informer::<K>::new();
         informers.by_type.insert(id, Box::new(informer.clone()));
-        let api: Api<K> = Api::all_with(self.client.clone(), dt);
+        let api: Api<Slim<K>> = Api::all_with(self.client.clone(), dt);
         let run = informer.clone();
         informers
             .starters
             .push(Box::new(move |shutdown| Box::pin(run.run(api, shutdown))));
+        let source = informer.clone();
+        let resource = (K::group(dt).into_owned(), K::plural(dt).into_owned());
+        informers.by_resource.insert(
+            resource,
+            Box::new(move |sink| {
+                source.follow(move |change| sink(change.object().meta(), change.is_delete()));
+            }),
+        );
         let wait = informer.clone();
         informers.synced.push(Box::new(move || {
             let wait = wait.clone();
             Box::pin(async move { wait.wait_synced().await })
         }));
         informer
+    }
+
+    /// Lets somebody who only needs metadata share the informer of a kind; false if there is none.
+    /// Call after [`Context::start`], so that what is there is complete.
+    pub fn follow_metadata(&self, group: &str, plural: &str, sink: MetaSink) -> bool {
+        let informers = self.informers.lock();
+        let resource = (group.to_owned(), plural.to_owned());
+        let found = informers.by_resource.get(&resource);
+        if let Some(follow) = found {
+            follow(sink);
+        }
+        found.is_some()
     }
 
     /// A work queue whose metrics are registered under that name.

@@ -20,6 +20,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::slim::Slim;
+
 #[cfg(test)]
 mod tests;
 
@@ -232,6 +234,20 @@ impl<K: Cached> Informer<K> {
         self
     }
 
+    /// As [`Informer::on`], at any time: the handler is told first about what is there already.
+    pub fn follow(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        let _order = self.0.order.lock();
+        for object in self.list() {
+            handler(&Change::Added(object));
+        }
+        self.0.handlers.write().push(Box::new(handler));
+    }
+
+    /// Says that the first content is complete; for caches that are fed by hand.
+    pub fn set_synced(&self) {
+        self.0.synced.send_replace(true);
+    }
+
     /// The object of that key.
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         self.0.state.read().objects.get(key).cloned()
@@ -395,7 +411,7 @@ impl<K: Cached> Informer<K> {
         for obj in objects {
             self.apply(obj);
         }
-        self.0.synced.send_replace(true);
+        self.set_synced();
     }
 
     fn tell(&self, change: &Change<K>) {
@@ -405,7 +421,7 @@ impl<K: Cached> Informer<K> {
     }
 
     /// Lists and watches until `shutdown`; errors are retried with a growing delay.
-    pub async fn run(self, api: Api<K>, shutdown: CancellationToken) {
+    pub async fn run(self, api: Api<Slim<K>>, shutdown: CancellationToken) {
         let kind = std::any::type_name::<K>()
             .rsplit("::")
             .next()
@@ -424,10 +440,10 @@ impl<K: Cached> Informer<K> {
                     delay = Duration::from_millis(50);
                     match event {
                         watcher::Event::Init => pending.clear(),
-                        watcher::Event::InitApply(obj) => pending.push(strip(obj)),
+                        watcher::Event::InitApply(Slim(obj)) => pending.push(strip(obj)),
                         watcher::Event::InitDone => self.replace(std::mem::take(&mut pending)),
-                        watcher::Event::Apply(obj) => self.apply(strip(obj)),
-                        watcher::Event::Delete(obj) => self.delete(&strip(obj)),
+                        watcher::Event::Apply(Slim(obj)) => self.apply(strip(obj)),
+                        watcher::Event::Delete(Slim(obj)) => self.delete(&strip(obj)),
                     }
                 }
                 Some(Ok(None)) => {}
@@ -445,7 +461,7 @@ impl<K: Cached> Informer<K> {
     }
 }
 
-/// Drops what no controller reads and what makes up a large part of an object.
+/// Drops `managedFields` of objects that are kept as JSON as well, where [`Slim`] does not see them.
 fn strip<K: Resource>(mut obj: K) -> K {
     obj.managed_fields_mut().clear();
     obj

@@ -116,7 +116,12 @@ impl World {
         let pod: Box<Pod> = self.object(json!({
             "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")}, "spec": spec,
         }));
-        self.handle(CoreInput::Pod(Observed::Applied(pod)));
+        self.arrives(*pod);
+    }
+
+    fn arrives(&mut self, pod: Pod) {
+        let info = std::sync::Arc::new(crate::pod::PodInfo::observed(pod));
+        self.handle(CoreInput::Pod(Observed::Applied(Box::new(info))));
     }
 
     /// What the server shows of the negotiation of a pod.
@@ -505,7 +510,7 @@ fn a_negotiation_of_another_pod_is_left_alone() {
         "metadata": {"name": "p", "namespace": "ns", "uid": "uid-new"},
         "spec": {"containers": [], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]},
     }));
-    world.handle(CoreInput::Pod(Observed::Applied(pod)));
+    world.arrives(*pod);
     let outcome = world.run();
     assert_eq!(outcome.published(), None);
     assert!(

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use allot_model::classic::objects::{ResourceClaim, SchedulingSpec};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1;
 use rustc_hash::FxHashSet;
 
@@ -29,10 +28,15 @@ impl Core {
         self
     }
 
-    /// Adds to a pod what follows from the release that the server is.
-    pub(super) fn complete(&self, pod: &mut Pod) {
-        if let Some(classic) = &self.classic {
-            classic.complete(pod);
+    /// Adds to a pending pod what follows from the release that the server is.
+    pub(super) fn completed(&self, pod: Arc<PodInfo>) -> Arc<PodInfo> {
+        match &self.classic {
+            Some(classic) if classic.completes() && pod.node_name().is_none() => {
+                let mut whole = (*pod.pod).clone();
+                classic.complete(&mut whole);
+                Arc::new(PodInfo::new(Arc::new(whole)))
+            }
+            _ => pod,
         }
     }
 

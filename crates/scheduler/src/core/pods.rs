@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
@@ -11,12 +10,12 @@ use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::reflector::Observed;
 
 impl Core {
-    pub(super) fn observe_pods(&mut self, observed: Observed<Pod>, time: Time) {
+    pub(super) fn observe_pods(&mut self, observed: Observed<Arc<PodInfo>>, time: Time) {
         match observed {
             Observed::Applied(pod) => self.set_pod(*pod, time),
-            Observed::Deleted(pod) => self.remove_pod(&key(&pod), time),
+            Observed::Deleted(pod) => self.remove_pod(&pod.key, time),
             Observed::Listed { items, .. } => {
-                let present: FxHashSet<Key> = items.iter().map(key).collect();
+                let present: FxHashSet<Key> = items.iter().map(|p| p.key.clone()).collect();
                 let gone: Vec<Key> = self
                     .pods
                     .keys()
@@ -29,9 +28,8 @@ impl Core {
         }
     }
 
-    fn set_pod(&mut self, mut pod: Pod, time: Time) {
-        self.complete(&mut pod);
-        let new = Arc::new(PodInfo::new(Arc::new(pod)));
+    fn set_pod(&mut self, new: Arc<PodInfo>, time: Time) {
+        let new = self.completed(new);
         let old = self.pods.get(&new.key).cloned();
         if old.as_ref().is_some_and(|o| o.uid != new.uid) {
             self.remove_pod(&new.key, time);
@@ -113,14 +111,6 @@ impl Core {
     pub(super) fn current(&self, pod: &PodInfo) -> Option<&Arc<PodInfo>> {
         self.pods.get(&pod.key).filter(|p| p.uid == pod.uid)
     }
-}
-
-fn key(pod: &Pod) -> Key {
-    let meta = &pod.metadata;
-    Key::new(
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default(),
-    )
 }
 
 /// Whether an update of a pending pod is more than a note about the last attempt.

@@ -183,7 +183,16 @@ impl Claims {
         entry.seen = Some(claim);
         let after = entry.effective().cloned();
         change.freed |= lost_allocation(before.as_deref(), after.as_deref());
-        self.recount(&uid, after.as_deref());
+        // Most changes of a claim are not about its devices.
+        let same = match (&before, &after) {
+            (Some(b), Some(a)) => {
+                allocation_of(b).map(|a| &a.devices) == allocation_of(a).map(|a| &a.devices)
+            }
+            _ => false,
+        };
+        if !same || self.in_flight.contains_key(&uid) {
+            self.recount(&uid, after.as_deref());
+        }
         change
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::actions::{ClaimTask, SpecialTask};
 use crate::dra::claims::{allocation_of, key_of};
 use crate::dra::resolve::is_reserved_for;
+use crate::reflector::Read;
 use crate::version::is_newer;
 
 /// Keeps a claim from going away while it is allocated.
@@ -135,13 +136,7 @@ impl ClaimWriter {
                         .chain([FINALIZER.to_owned()])
                         .collect();
                     let patch = json!({"metadata": metadata});
-                    let wrote = api
-                        .patch(
-                            &task.key.name,
-                            &PatchParams::default(),
-                            &Patch::Merge(&patch),
-                        )
-                        .await;
+                    let wrote = patch_claim(api, &task.key.name, None, &patch).await;
                     return Ok(Step::Wrote(Box::new(wrote)));
                 }
                 status.insert("allocation".to_owned(), self.allocation(ours));
@@ -170,14 +165,7 @@ impl ClaimWriter {
             status.insert("reservedFor".to_owned(), reserved);
         }
         let patch = json!({"metadata": preconditions, "status": status});
-        let wrote = api
-            .patch_subresource(
-                "status",
-                &task.key.name,
-                &PatchParams::default(),
-                &Patch::Merge(&patch),
-            )
-            .await;
+        let wrote = patch_claim(api, &task.key.name, Some("status"), &patch).await;
         Ok(Step::Wrote(Box::new(wrote)))
     }
 
@@ -238,15 +226,7 @@ impl ClaimWriter {
             "status": {"allocation": null, "reservedFor": null, "devices": null},
         });
         let api = self.api(&key.namespace);
-        match api
-            .patch_subresource(
-                "status",
-                &key.name,
-                &PatchParams::default(),
-                &Patch::Merge(&patch),
-            )
-            .await
-        {
+        match patch_claim(api, &key.name, Some("status"), &patch).await {
             Ok(claim) => Ok(Some(claim)),
             Err(error) if matches!(code(&error), 404 | 409) => Ok(None),
             Err(error) => Err(error),
@@ -308,6 +288,24 @@ impl ClaimWriter {
         )
         .await
     }
+}
+
+/// Sends a merge patch for a claim or its subresource.
+async fn patch_claim(
+    api: Api<ResourceClaim>,
+    name: &str,
+    subresource: Option<&str>,
+    patch: &serde_json::Value,
+) -> Result<ResourceClaim, kube::Error> {
+    let (params, request) = (PatchParams::default(), Request::new(api.resource_url()));
+    let patch = Patch::Merge(patch);
+    let request = match subresource {
+        Some(part) => request.patch_subresource(part, name, &params, &patch),
+        None => request.patch(name, &params, &patch),
+    };
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let Read(claim) = api.into_client().request(request).await?;
+    Ok(claim)
 }
 
 enum Step {

@@ -1,0 +1,102 @@
+//! What the scheduler reads of each kind.
+//!
+//! Fields that are not named here are as if they were not set. Of pods and nodes it is a list of what is read, since
+//! most of them is for others; of the kinds of DRA it is a list of what is not.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde::de::DeserializeOwned;
+
+/// A kind that the scheduler watches.
+pub trait Observe: Clone + DeserializeOwned + Debug + ResourceExt + Send + 'static {
+    /// Whether a field of a struct inside of the object is read.
+    fn keep(of: &str, field: &str) -> bool {
+        of != "ObjectMeta" || field != "managedFields"
+    }
+}
+
+fn keep_metadata(field: &str) -> bool {
+    matches!(
+        field,
+        "name"
+            | "namespace"
+            | "uid"
+            | "resourceVersion"
+            | "generation"
+            | "labels"
+            | "deletionTimestamp"
+            | "ownerReferences"
+    )
+}
+
+impl Observe for Pod {
+    fn keep(of: &str, field: &str) -> bool {
+        match of {
+            "ObjectMeta" => keep_metadata(field),
+            "PodSpec" => matches!(
+                field,
+                "affinity"
+                    | "containers"
+                    | "initContainers"
+                    | "nodeName"
+                    | "nodeSelector"
+                    | "overhead"
+                    | "preemptionPolicy"
+                    | "priority"
+                    | "resourceClaims"
+                    | "resources"
+                    | "schedulerName"
+                    | "schedulingGates"
+                    | "schedulingGroup"
+                    | "tolerations"
+                    | "topologySpreadConstraints"
+            ),
+            "Container" => matches!(
+                field,
+                "name" | "image" | "ports" | "resources" | "restartPolicy"
+            ),
+            "PodStatus" => matches!(
+                field,
+                "conditions"
+                    | "nominatedNodeName"
+                    | "phase"
+                    | "resourceClaimStatuses"
+                    | "startTime"
+            ),
+            _ => true,
+        }
+    }
+}
+
+impl Observe for Node {
+    fn keep(of: &str, field: &str) -> bool {
+        match of {
+            "ObjectMeta" => keep_metadata(field),
+            "NodeSpec" => matches!(field, "taints" | "unschedulable"),
+            "NodeStatus" => matches!(field, "allocatable" | "images"),
+            _ => true,
+        }
+    }
+}
+
+impl Observe for ResourceClaim {
+    fn keep(of: &str, field: &str) -> bool {
+        match of {
+            "ObjectMeta" => field != "managedFields",
+            // What drivers report about devices is for others; their conditions are not.
+            "AllocatedDeviceStatus" => field != "data" && field != "networkData",
+            _ => true,
+        }
+    }
+}
+
+impl Observe for ResourceSlice {}
+impl Observe for DeviceClass {}
+impl Observe for PodDisruptionBudget {}
+impl Observe for Namespace {}
+impl Observe for DynamicObject {}
