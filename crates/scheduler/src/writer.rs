@@ -11,9 +11,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
@@ -187,6 +189,7 @@ impl Writer {
     }
 
     async fn bind(&self, job: BindJob) {
+        let _busy = self.recorder.hold_back();
         let Ok(_permit) = self.permits.acquire().await else {
             return;
         };
@@ -256,7 +259,7 @@ impl Writer {
                 .map_err(|e| BindError {
                     message: e.to_string(),
                 })?;
-            let error = match self.client.request::<serde_json::Value>(request).await {
+            let error = match self.client.request::<IgnoredAny>(request).await {
                 Ok(_) => break,
                 Err(error) => error,
             };
@@ -359,9 +362,13 @@ async fn patch_pod_status(
     patch: &serde_json::Value,
 ) -> Result<(), kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
-    // The answer is not needed as an object.
-    let params = PatchParams::default();
-    api.patch_subresource("status", &key.name, &params, &Patch::Strategic(patch))
-        .await
-        .map(|_: Pod| ())
+    let request = Request::new(api.resource_url())
+        .patch_subresource(
+            "status",
+            &key.name,
+            &PatchParams::default(),
+            &Patch::Strategic(patch),
+        )
+        .map_err(kube::Error::BuildRequest)?;
+    client.request::<IgnoredAny>(request).await.map(|_| ())
 }

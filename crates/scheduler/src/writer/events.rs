@@ -1,6 +1,7 @@
-//! Events about pods, written at leisure; under load the oldest that wait are dropped.
+//! Events about pods, written at leisure: while bindings are under way one at a time, so that what tells about the
+//! work does not hold the work up. When too many wait, further ones are dropped.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -10,7 +11,7 @@ use crate::actions::Rejected;
 
 /// How many events may wait.
 const BACKLOG: usize = 8192;
-/// How many events are written at the same time.
+/// How many events are written at the same time when nothing else is.
 const PARALLEL: usize = 8;
 
 /// An event to write.
@@ -94,6 +95,17 @@ impl Note {
 pub struct Recorder {
     sender: Sender<Note>,
     dropped: Arc<AtomicU64>,
+    busy: Arc<AtomicUsize>,
+}
+
+/// Something more important than events is being done until this is dropped.
+#[derive(Debug)]
+pub struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Recorder {
@@ -103,13 +115,21 @@ impl Recorder {
         shutdown: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = channel(BACKLOG);
+        let busy = Arc::new(AtomicUsize::new(0));
         (
             Self {
                 sender,
                 dropped: Arc::default(),
+                busy: busy.clone(),
             },
-            write(client, receiver, shutdown),
+            write(client, receiver, busy, shutdown),
         )
+    }
+
+    /// Says that something more important is being done.
+    pub fn hold_back(&self) -> Busy {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(self.busy.clone())
     }
 
     /// Takes an event over, or drops it when too many wait.
@@ -125,15 +145,25 @@ impl Recorder {
     }
 }
 
-async fn write(client: Client, mut notes: Receiver<Note>, shutdown: CancellationToken) {
+async fn write(
+    client: Client,
+    mut notes: Receiver<Note>,
+    busy: Arc<AtomicUsize>,
+    shutdown: CancellationToken,
+) {
     // The last text per pod and reason: the same again says nothing new.
     let mut said: FxHashMap<(String, &'static str), String> = FxHashMap::default();
-    let permits = Arc::new(Semaphore::new(PARALLEL));
+    let mut under_way = tokio::task::JoinSet::new();
     loop {
+        let limit = match busy.load(Ordering::Relaxed) {
+            0 => PARALLEL,
+            _ => 1,
+        };
         let note = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            note = notes.recv() => note,
+            Some(_) = under_way.join_next() => continue,
+            note = notes.recv(), if under_way.len() < limit => note,
         };
         let Some(note) = note else { return };
         let uid = note.regarding.uid.clone().unwrap_or_default();
@@ -148,11 +178,8 @@ async fn write(client: Client, mut notes: Receiver<Note>, shutdown: Cancellation
                 continue;
             }
         }
-        let Ok(permit) = permits.clone().acquire_owned().await else {
-            return;
-        };
         let client = client.clone();
-        tokio::spawn(async move {
+        under_way.spawn(async move {
             if let Err(error) = write_one(&client, &note).await {
                 tracing::debug!(
                     error = text(&error),
@@ -160,7 +187,6 @@ async fn write(client: Client, mut notes: Receiver<Note>, shutdown: Cancellation
                     "cannot write event"
                 );
             }
-            drop(permit);
         });
     }
 }
@@ -193,10 +219,7 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
         .header("content-type", "application/json")
         .body(body.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
-    client
-        .request::<serde_json::Value>(request)
-        .await
-        .map(|_| ())
+    client.request::<IgnoredAny>(request).await.map(|_| ())
 }
 
 fn truncated(text: &str, limit: usize) -> &str {
