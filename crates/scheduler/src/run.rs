@@ -59,6 +59,7 @@ pub async fn run_with_metrics(
     if config.profiles.is_empty() {
         return Err(Error::NoProfile);
     }
+    let client = crate::limit::limited(client, &config.client_connection);
     let Some(found) = discover(&client, &shutdown).await else {
         return Ok(());
     };

@@ -1,0 +1,248 @@
+//! Arguments of plugins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::profile::known;
+use super::{ConfigError, go_duration, invalid};
+use crate::config::{DynamicResourcesArgs, Profile};
+use crate::plugins::fit::{FitArgs, Strategy};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PluginConfig {
+    name: String,
+    #[serde(default)]
+    args: Value,
+}
+
+fn args<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, ConfigError> {
+    let value = match value {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        Value::Object(mut map) => {
+            // Every argument object may say what it is.
+            map.remove("apiVersion");
+            map.remove("kind");
+            Value::Object(map)
+        }
+        other => other,
+    };
+    serde_json::from_value(value).map_err(|e| ConfigError::Syntax(format!("{path}.args: {e}")))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DraArgs {
+    filter_timeout: Option<String>,
+    binding_timeout: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[derive(Default)]
+struct FitFile {
+    ignored_resources: Vec<String>,
+    ignored_resource_groups: Vec<String>,
+    scoring_strategy: Option<ScoringStrategy>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ScoringStrategy {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(default)]
+    resources: Vec<ResourceSpec>,
+    requested_to_capacity_ratio: Option<Ratio>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ResourceSpec {
+    name: String,
+    weight: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ratio {
+    shape: Vec<Point>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Point {
+    utilization: i64,
+    score: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct BalancedFile {
+    #[serde(default)]
+    resources: Vec<ResourceSpec>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct InterPodFile {
+    hard_pod_affinity_weight: Option<i64>,
+    #[serde(rename = "ignorePreferredTermsOfExistingPods")]
+    _ignore: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PreemptionFile {
+    #[serde(rename = "minCandidateNodesPercentage")]
+    _percentage: Option<i64>,
+    #[serde(rename = "minCandidateNodesAbsolute")]
+    _absolute: Option<i64>,
+}
+
+/// Applies the arguments of one plugin.
+pub(super) fn arguments(
+    path: &str,
+    config: PluginConfig,
+    profile: &mut Profile,
+    features: &allot_model::features::Features,
+) -> Result<(), ConfigError> {
+    match config.name.as_str() {
+        "DynamicResources" => {
+            profile.dynamic_resources = dynamic_resources(path, args(path, config.args)?, features)?
+        }
+        "NodeResourcesFit" => profile.fit = fit(path, args(path, config.args)?)?,
+        "NodeResourcesBalancedAllocation" => {
+            let file: BalancedFile = args(path, config.args)?;
+            if !file.resources.is_empty() {
+                profile.balanced = resources(path, file.resources)?;
+            }
+        }
+        "InterPodAffinity" => {
+            let file: InterPodFile = args(path, config.args)?;
+            if let Some(weight) = file.hard_pod_affinity_weight {
+                if !(0..=100).contains(&weight) {
+                    let path = format!("{path}.args.hardPodAffinityWeight");
+                    return Err(invalid(&path, weight, "not in valid range [0, 100]"));
+                }
+                profile.hard_pod_affinity_weight = weight;
+            }
+        }
+        "DefaultPreemption" => {
+            let _: PreemptionFile = args(path, config.args)?;
+        }
+        name => {
+            known(&format!("{path}.name"), name)?;
+            let empty = config
+                .args
+                .as_object()
+                .is_none_or(|m| m.keys().all(|k| k == "kind" || k == "apiVersion"));
+            if !empty {
+                return Err(invalid(
+                    &format!("{path}.args"),
+                    name,
+                    "arguments of this plugin are not supported",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn dynamic_resources(
+    path: &str,
+    file: DraArgs,
+    features: &allot_model::features::Features,
+) -> Result<DynamicResourcesArgs, ConfigError> {
+    use allot_model::features::Feature;
+    let on = |f| features.enabled(f);
+    let mut out = DynamicResourcesArgs::default();
+    if !on(Feature::DRASchedulerFilterTimeout) {
+        out.filter_timeout = None;
+    }
+    if let Some(text) = file.filter_timeout {
+        let path = format!("{path}.args.filterTimeout");
+        if !on(Feature::DRASchedulerFilterTimeout) {
+            let text = "DRASchedulingFilterTimeout feature gate is disabled".to_owned();
+            return Err(ConfigError::Forbidden { path, text });
+        }
+        out.filter_timeout = Some(go_duration(&path, &text)?).filter(|t| !t.is_zero());
+    }
+    if let Some(text) = file.binding_timeout {
+        let path = format!("{path}.args.bindingTimeout");
+        if !on(Feature::DRADeviceBindingConditions) || !on(Feature::DRAResourceClaimDeviceStatus) {
+            let text =
+                "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled".to_owned();
+            return Err(ConfigError::Forbidden { path, text });
+        }
+        out.binding_timeout = go_duration(&path, &text)?;
+        if out.binding_timeout < Duration::from_secs(1) {
+            return Err(invalid(&path, text, "must be at least 1 second"));
+        }
+    }
+    Ok(out)
+}
+
+fn resources(path: &str, list: Vec<ResourceSpec>) -> Result<Vec<(Arc<str>, i64)>, ConfigError> {
+    list.into_iter()
+        .map(|r| match r.weight.unwrap_or(1) {
+            weight @ 1..=100 => Ok((Arc::from(r.name), weight)),
+            weight => Err(invalid(
+                &format!("{path}.args.resources[{}].weight", r.name),
+                weight,
+                "not in valid range [1, 100]",
+            )),
+        })
+        .collect()
+}
+
+fn fit(path: &str, file: FitFile) -> Result<FitArgs, ConfigError> {
+    let mut out = FitArgs {
+        ignored_resources: file.ignored_resources,
+        ignored_groups: file.ignored_resource_groups,
+        ..FitArgs::default()
+    };
+    let Some(strategy) = file.scoring_strategy else {
+        return Ok(out);
+    };
+    let field = format!("{path}.args.scoringStrategy");
+    out.strategy = match strategy.kind.as_deref() {
+        None | Some("LeastAllocated") => Strategy::LeastAllocated,
+        Some("MostAllocated") => Strategy::MostAllocated,
+        Some("RequestedToCapacityRatio") => {
+            let shape = strategy
+                .requested_to_capacity_ratio
+                .map(|r| r.shape)
+                .unwrap_or_default();
+            if shape.is_empty() {
+                let field = format!("{field}.requestedToCapacityRatio.shape");
+                return Err(invalid(
+                    &field,
+                    "[]",
+                    "at least one point must be specified",
+                ));
+            }
+            Strategy::RequestedToCapacityRatio(
+                shape
+                    .into_iter()
+                    .map(|p| (p.utilization, p.score))
+                    .collect(),
+            )
+        }
+        Some(other) => {
+            return Err(invalid(
+                &format!("{field}.type"),
+                format!("{other:?}"),
+                "is not a known strategy",
+            ));
+        }
+    };
+    if !strategy.resources.is_empty() {
+        out.resources = resources(path, strategy.resources)?;
+    }
+    Ok(out)
+}
