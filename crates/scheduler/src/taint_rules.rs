@@ -39,11 +39,15 @@ impl DeviceTaintRule {
                 return None;
             }
         };
+        // Without a selector a rule is about no device, with an empty one about all; no driver has an empty name.
         let Selector {
             driver,
             pool,
             device,
-        } = spec.device_selector.unwrap_or_default();
+        } = spec.device_selector.unwrap_or(Selector {
+            driver: Some(String::new()),
+            ..Selector::default()
+        });
         Some(Self {
             name,
             rule: TaintRule {
