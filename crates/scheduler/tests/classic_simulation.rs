@@ -7,7 +7,8 @@
 //! `ALLOT_SIMULATION_SEED=n cargo test -p allot-scheduler --test classic_simulation`.
 
 mod sim {
-    #[allow(dead_code, reason = "shared with the other simulation")]
+    #[path = "classic_api.rs"]
+    #[allow(dead_code, reason = "not every part of it is used by every test")]
     pub mod api;
     pub mod classic;
     pub mod drivers;

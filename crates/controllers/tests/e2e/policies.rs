@@ -215,8 +215,10 @@ async fn a_leader_that_slept_does_not_write() {
         .await
         .unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(leader.fence(cluster.client.clone()));
-    // The whole process stands still for longer than the Lease is valid.
-    std::thread::sleep(Duration::from_millis(700));
+    // The whole process stands still, renewals included, for longer than the Lease is valid.
+    while leader.is_valid() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     assert!(maps.list(&Default::default()).await.is_err());
     leader.lost().cancelled().await;
 }

@@ -1,107 +1,313 @@
-//! What happens around the scheduler: nodes, pods that come and go, the claim controller, kills.
+//! What happens around scheduler and controllers: nodes, users, kubelets, the garbage collector, deaths.
 
 use std::time::Duration;
 
-use allot_scheduler::{Config, run};
+use allot_controllers::config::Controller;
+use allot_controllers::kit::clock::Clock;
+use allot_model::features::Features;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::api::{Api, devices_of};
+use super::api::{Api, Id, Who, id};
+use super::invariants::{claims_of, reserved_for, unsettled};
+use super::transport::Peer;
 
 const NODES: usize = 3;
-const DEVICES: usize = 2;
+const DEVICES: usize = 3;
 const NAMESPACE: &str = "sim";
+const DRIVER: &str = "sim.example.com";
+/// How many things happen before everything has to settle.
+const STEPS: usize = 60;
+/// Nothing is written any more for so long: longer than any backoff, shorter than the time after which the scheduler
+/// tries everything again, so that a missed event shows.
+const SETTLED: Duration = Duration::from_secs(25);
+/// How long settling may take.
+const SETTLING: Duration = Duration::from_secs(200);
 
 /// One simulated cluster.
 pub struct World {
     api: Api,
     rng: StdRng,
+    seed: u64,
+    clock: Clock,
     pods: usize,
+    /// The version up to which kubelets and the garbage collector have looked.
+    looked: u64,
+    running: Vec<Process>,
+}
+
+/// A process under test.
+struct Process {
+    who: Who,
+    peer: Peer,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Process {
+    fn start(api: &Api, who: Who, clock: &Clock) -> Self {
+        let (peer, stop) = (Peer::new(api, who), CancellationToken::new());
+        let (client, token) = (peer.client(), stop.clone());
+        let mut features = Features::default();
+        features.set("DRADeviceTaintRules=true").expect("a feature");
+        let clock = clock.clone();
+        let task = tokio::spawn(async move {
+            match who {
+                Who::Scheduler => {
+                    let config = allot_scheduler::Config {
+                        features,
+                        ..Default::default()
+                    };
+                    // Discovery may fail; whoever supervises it starts it again.
+                    while !token.is_cancelled() {
+                        let run =
+                            allot_scheduler::run(client.clone(), config.clone(), token.clone());
+                        if run.await.is_err() {
+                            tokio::time::sleep(Duration::from_millis(200)).await;
+                        }
+                    }
+                }
+                Who::Controllers => {
+                    let mut config = allot_controllers::Config::external();
+                    config.clock = clock;
+                    config.controllers =
+                        [Controller::ResourceClaim, Controller::DeviceTaintEviction].into();
+                    while !token.is_cancelled() {
+                        let run =
+                            allot_controllers::run(client.clone(), config.clone(), token.clone());
+                        if run.await.is_err() {
+                            tokio::time::sleep(Duration::from_millis(200)).await;
+                        }
+                    }
+                }
+            }
+        });
+        Self {
+            who,
+            peer,
+            stop,
+            task,
+        }
+    }
+
+    fn kill(&self) {
+        self.peer.kill();
+        self.stop.cancel();
+        self.task.abort();
+    }
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn at(collection: &str, object: &Value) -> Id {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    id(collection, namespace, name(object))
+}
+
+fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
 }
 
 impl World {
-    /// Runs a seed; panics when an invariant is broken.
-    pub fn run(seed: u64) {
-        Self::trace(seed);
-    }
-
-    /// Runs a seed and says everything that was written.
-    pub fn trace(seed: u64) -> Vec<String> {
+    /// Runs a seed and says everything that was written; panics when an invariant is broken.
+    pub fn run(seed: u64) -> Vec<String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let api = Api::new(seed);
             let mut world = World {
-                api: api.clone(),
+                api: Api::new(seed),
                 rng: StdRng::seed_from_u64(seed ^ 0x5eed),
+                seed,
+                clock: Clock::tokio("2026-01-02T00:00:00Z".parse().expect("a time")),
                 pods: 0,
+                looked: 0,
+                running: Vec::new(),
             };
-            world.live(seed).await;
-            std::mem::take(&mut api.0.lock().trace)
+            world.live().await;
+            std::mem::take(&mut world.api.0.lock().trace)
         })
     }
 
-    async fn live(&mut self, seed: u64) {
+    async fn live(&mut self) {
         self.fixtures();
-        let mut scheduler = self.start();
-        self.api.0.lock().faults = self.rng.random_range(0..20);
-        for _ in 0..60 {
-            match self.rng.random_range(0..12) {
-                0..6 => self.create_pod(),
-                6..9 => self.delete_pod(),
-                9 => {
-                    // Killed: nothing of it goes on.
-                    scheduler.0.cancel();
-                    scheduler.1.abort();
-                    scheduler = self.start();
-                }
-                _ => {}
-            }
+        for who in [Who::Scheduler, Who::Controllers] {
+            self.running
+                .push(Process::start(&self.api, who, &self.clock));
+        }
+        {
+            let mut s = self.api.0.lock();
+            s.faults = self.rng.random_range(0..20);
+            s.deaths = self.rng.random_range(0..3) * 15;
+        }
+        for _ in 0..STEPS {
+            self.something_happens();
             let pause = self.rng.random_range(1..150);
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_millis(pause)).await;
-                self.control_claims();
+                self.background();
             }
-            self.check(seed);
         }
         // No more faults: everything has to settle.
-        self.api.0.lock().faults = 0;
-        for _ in 0..400 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            self.control_claims();
-            self.check(seed);
+        let give_up = tokio::time::Instant::now() + SETTLING;
+        {
+            let mut s = self.api.0.lock();
+            (s.faults, s.deaths) = (0, 0);
         }
-        self.check_settled(seed);
-        scheduler.0.cancel();
-        let _ = scheduler.1.await;
+        let (step, mut quiet, mut version) = (Duration::from_millis(200), 0, 0);
+        while quiet < SETTLED.as_millis() / step.as_millis() {
+            tokio::time::sleep(step).await;
+            self.background();
+            let now = self.api.0.lock().version;
+            quiet = if now == version { quiet + 1 } else { 0 };
+            version = now;
+            if tokio::time::Instant::now() > give_up {
+                self.fail_on(Some("it does not come to rest".to_owned()));
+            }
+        }
+        let unsettled = unsettled(&self.api.0.lock(), NODES, DEVICES);
+        self.fail_on(unsettled);
+        self.running.iter().for_each(Process::kill);
     }
 
-    fn start(&self) -> (CancellationToken, tokio::task::JoinHandle<()>) {
-        let stop = CancellationToken::new();
-        let (client, token) = (self.api.client(), stop.clone());
-        let task = tokio::spawn(async move {
-            run(client, Config::default(), token).await.expect("starts");
-        });
-        (stop, task)
+    fn fail_on(&self, broken: Option<String>) {
+        if let Some(broken) = broken {
+            let trace = self.api.0.lock().trace.join("\n");
+            panic!("{trace}\nseed {}: {broken}", self.seed);
+        }
+    }
+
+    /// What goes on all the time.
+    fn background(&mut self) {
+        let broken = self.api.0.lock().broken.clone();
+        self.fail_on(broken);
+        let dead = std::mem::take(&mut self.api.0.lock().dead);
+        for who in dead {
+            self.restart(who);
+        }
+        let version = self.api.0.lock().version;
+        if version != self.looked {
+            self.kubelets();
+            self.collect_garbage();
+            self.looked = version;
+        }
+    }
+
+    fn restart(&mut self, who: Who) {
+        for process in self.running.iter_mut().filter(|p| p.who == who) {
+            process.kill();
+            *process = Process::start(&self.api, who, &self.clock);
+        }
+    }
+
+    fn something_happens(&mut self) {
+        match self.rng.random_range(0..24) {
+            0..7 => self.create_pod_from_template(),
+            7..9 => self.create_pod_with_claim(),
+            9 => self.create_pod(json!(null)),
+            10..13 => self.with_pod(|world, pod| {
+                let _ = world.api.delete(&at("pods", pod), None);
+            }),
+            13..15 => self.with_pod(|world, pod| {
+                if pod["spec"]["nodeName"].is_string() && !is_deleting(pod) {
+                    world.set_phase(pod, "Succeeded");
+                }
+            }),
+            15 | 16 => self.toggle_taint(),
+            17 => self.toggle_rule(),
+            18 => self.restart(Who::Scheduler),
+            19 => self.restart(Who::Controllers),
+            20 => self.with_pod(Self::lose_claim),
+            _ => {}
+        }
+    }
+
+    fn with_pod(&mut self, act: impl FnOnce(&mut Self, &Value)) {
+        let pods = self.api.all("pods");
+        if !pods.is_empty() {
+            let pod = &pods[self.rng.random_range(0..pods.len())];
+            act(self, pod);
+        }
+    }
+
+    fn set_phase(&self, pod: &Value, phase: &str) {
+        let mut pod = pod.clone();
+        pod["status"]["phase"] = phase.into();
+        let _ = self.api.put(at("pods", &pod), pod);
+    }
+
+    /// Somebody deletes a claim that a pod waits with.
+    fn lose_claim(&mut self, pod: &Value) {
+        if let Some(Some(claim)) = claims_of(pod).first() {
+            let _ = self
+                .api
+                .delete(&id("resourceclaims", NAMESPACE, claim), None);
+        }
+    }
+
+    /// Kubelets start pods and finish their deletion.
+    fn kubelets(&mut self) {
+        for pod in self.api.all("pods") {
+            if !pod["spec"]["nodeName"].is_string() {
+                continue;
+            }
+            if is_deleting(&pod) {
+                self.api.remove(&at("pods", &pod));
+            } else if pod["status"]["phase"] == "Pending" {
+                self.set_phase(&pod, "Running");
+            }
+        }
+    }
+
+    /// Generated claims go after their pods, and users tidy up after themselves.
+    fn collect_garbage(&mut self) {
+        let pods = self.api.all("pods");
+        for claim in self.api.all("resourceclaims") {
+            let owner = claim["metadata"]["ownerReferences"][0]["uid"].as_str();
+            let unused = match owner {
+                Some(uid) => pods.iter().all(|p| p["metadata"]["uid"] != *uid),
+                None => {
+                    reserved_for(&claim).next().is_none()
+                        && pods
+                            .iter()
+                            .all(|p| claims_of(p).iter().flatten().all(|c| c != name(&claim)))
+                }
+            };
+            if unused && !is_deleting(&claim) {
+                let _ = self.api.delete(&at("resourceclaims", &claim), None);
+            }
+        }
     }
 
     fn fixtures(&self) {
-        self.api
-            .create("namespaces", json!({"metadata": {"name": NAMESPACE}}));
-        let selector = json!([{"cel": {"expression": "device.driver == 'sim.example.com'"}}]);
-        self.api.create(
+        let create = |collection: &str, object: Value| {
+            self.api.create(collection, object).expect("a fixture");
+        };
+        create("namespaces", json!({"metadata": {"name": NAMESPACE}}));
+        let selector = json!([{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]);
+        create(
             "deviceclasses",
             json!({"metadata": {"name": "device"}, "spec": {"selectors": selector}}),
         );
+        for count in [1, 2] {
+            let meta = json!({"name": format!("t{count}"), "namespace": NAMESPACE});
+            let spec = json!({"spec": claim_spec(count)});
+            create(
+                "resourceclaimtemplates",
+                json!({"metadata": meta, "spec": spec}),
+            );
+        }
         for n in 0..NODES {
             let node = format!("n{n}");
-            let amounts = json!({"cpu": "4", "memory": "4Gi", "pods": "20"});
-            self.api.create(
+            let amounts = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
+            create(
                 "nodes",
                 json!({"metadata": {"name": node}, "spec": {}, "status": {"allocatable": amounts}}),
             );
@@ -109,136 +315,108 @@ impl World {
                 .map(|d| json!({"name": format!("{node}-{d}")}))
                 .collect();
             let spec = json!({
-                "driver": "sim.example.com",
+                "driver": DRIVER,
                 "nodeName": node,
                 "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
                 "devices": devices,
             });
-            self.api.create(
+            create(
                 "resourceslices",
                 json!({"metadata": {"name": format!("slice-{node}")}, "spec": spec}),
             );
         }
     }
 
-    /// A pod with a claim of its own, or with one that an earlier pod has.
-    fn create_pod(&mut self) {
+    fn create_pod(&mut self, claims: Value) {
         let name = format!("p{}", self.pods);
         self.pods += 1;
+        let mut spec = json!({
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}],
+        });
+        if !claims.is_null() {
+            spec["resourceClaims"] = claims;
+        }
+        let meta = json!({"name": name, "namespace": NAMESPACE});
+        let pod = json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}});
+        let _ = self.api.create("pods", pod);
+    }
+
+    fn create_pod_from_template(&mut self) {
+        let template = if self.rng.random_range(0..3) == 0 {
+            "t2"
+        } else {
+            "t1"
+        };
+        self.create_pod(json!([{"name": "r", "resourceClaimTemplateName": template}]));
+    }
+
+    /// A pod with a claim that its user made for it, or with one that an earlier pod has.
+    fn create_pod_with_claim(&mut self) {
         let claims = self.api.all("resourceclaims");
         let usable: Vec<&Value> = claims
             .iter()
-            .filter(|c| c["metadata"]["deletionTimestamp"].is_null())
+            .filter(|c| !is_deleting(c) && c["metadata"]["ownerReferences"].is_null())
             .collect();
-        let claim = if !usable.is_empty() && self.rng.random_range(0..4) == 0 {
-            let at = self.rng.random_range(0..usable.len());
-            usable[at]["metadata"]["name"]
-                .as_str()
-                .expect("named")
-                .to_owned()
+        let claim = if !usable.is_empty() && self.rng.random_range(0..2) == 0 {
+            name(usable[self.rng.random_range(0..usable.len())]).to_owned()
         } else {
-            let claim = format!("c-{name}");
-            let exactly =
-                json!({"deviceClassName": "device", "allocationMode": "ExactCount", "count": 1});
-            let spec = json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}});
-            self.api.create(
-                "resourceclaims",
-                json!({"metadata": {"name": claim, "namespace": NAMESPACE}, "spec": spec}),
-            );
+            let claim = format!("c-p{}", self.pods);
+            let meta = json!({"name": claim, "namespace": NAMESPACE});
+            let object = json!({"metadata": meta, "spec": claim_spec(1)});
+            let _ = self.api.create("resourceclaims", object);
             claim
         };
-        let spec = json!({
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}],
-            "resourceClaims": [{"name": "r", "resourceClaimName": claim}],
-        });
-        let status = json!({"phase": "Pending"});
-        self.api.create("pods", json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec, "status": status}));
+        self.create_pod(json!([{"name": "r", "resourceClaimName": claim}]));
     }
 
-    fn delete_pod(&mut self) {
-        let pods = self.api.all("pods");
-        if !pods.is_empty() {
-            let at = self.rng.random_range(0..pods.len());
-            let name = pods[at]["metadata"]["name"].as_str().expect("named");
-            self.api.delete("pods", NAMESPACE, name);
-        }
+    fn effect(&mut self) -> &'static str {
+        ["NoExecute", "NoSchedule"][self.rng.random_range(0..2)]
     }
 
-    /// What the claim controller does: drop reservations of pods that are gone, then the allocation, then the claim.
-    fn control_claims(&self) {
-        let pods = self.api.all("pods");
-        for mut claim in self.api.all("resourceclaims") {
-            let name = claim["metadata"]["name"]
-                .as_str()
-                .expect("named")
-                .to_owned();
-            let id = ("resourceclaims".to_owned(), format!("{NAMESPACE}/{name}"));
-            let used = pods
-                .iter()
-                .any(|p| p["spec"]["resourceClaims"][0]["resourceClaimName"] == *name);
-            let reserved = claim["status"]["reservedFor"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
-            let valid: Vec<Value> = reserved
-                .iter()
-                .filter(|r| pods.iter().any(|p| p["metadata"]["uid"] == r["uid"]))
-                .cloned()
-                .collect();
-            if valid.len() < reserved.len() {
-                let none = valid.is_empty();
-                claim["status"]["reservedFor"] = valid.into();
-                if none {
-                    claim["status"] = json!({});
-                    claim["metadata"]["finalizers"] = json!([]);
-                }
-                self.api.put(id, claim);
-            } else if !used && reserved.is_empty() {
-                if devices_of(&claim).next().is_some() {
-                    claim["status"] = json!({});
-                }
-                claim["metadata"]["finalizers"] = json!([]);
-                self.api.put(id, claim);
-                self.api.delete("resourceclaims", NAMESPACE, &name);
-            }
-        }
-    }
-
-    fn check(&self, seed: u64) {
-        let broken = self.api.0.lock().broken.clone();
-        if let Some(broken) = broken {
-            let trace = self.api.0.lock().trace.join("\n");
-            panic!("seed {seed}: {broken}\n{trace}");
-        }
-    }
-
-    /// Nobody waits for a device that is free, and nothing is held by nobody.
-    fn check_settled(&self, seed: u64) {
-        let claims = self.api.all("resourceclaims");
-        let pods = self.api.all("pods");
-        let held: usize = claims.iter().map(|c| devices_of(c).count()).sum();
-        let waiting: Vec<&Value> = pods
-            .iter()
-            .filter(|p| p["spec"]["nodeName"].is_null())
-            .map(|p| &p["metadata"]["name"])
-            .collect();
-        let trace = || self.api.0.lock().trace.join("\n");
-        assert!(
-            waiting.is_empty() || held == NODES * DEVICES,
-            "seed {seed}: {waiting:?} wait although only {held} devices are in use\n{}",
-            trace()
+    /// A driver taints a device, or takes its taint away.
+    fn toggle_taint(&mut self) {
+        let (node, device) = (
+            self.rng.random_range(0..NODES),
+            self.rng.random_range(0..DEVICES),
         );
-        for claim in &claims {
-            let reserved = claim["status"]["reservedFor"]
-                .as_array()
-                .map_or(0, Vec::len);
-            let used = devices_of(claim).count();
-            assert!(
-                used == 0 || reserved > 0,
-                "seed {seed}: leaked {}\n{}",
-                claim["metadata"]["name"],
-                trace()
-            );
+        let at = id("resourceslices", "", &format!("slice-n{node}"));
+        let Some(mut slice) = self.api.get(&at) else {
+            return;
+        };
+        let effect = self.effect();
+        let device = &mut slice["spec"]["devices"][device];
+        device["taints"] = match &device["taints"] {
+            Value::Null => {
+                json!([{"key": "bad", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}])
+            }
+            _ => Value::Null,
+        };
+        if let Some(device) = device.as_object_mut() {
+            device.retain(|_, v| !v.is_null());
         }
+        let _ = self.api.put(at, slice);
     }
+
+    /// An administrator taints a device by a rule, or takes the rule back.
+    fn toggle_rule(&mut self) {
+        let at = id("devicetaintrules", "", "rule");
+        if self.api.delete(&at, None).is_ok() {
+            return;
+        }
+        let node = self.rng.random_range(0..NODES);
+        let effect = self.effect();
+        let selector = json!({"driver": DRIVER, "device": format!("n{node}-0")});
+        let taint = json!({"key": "rule", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"});
+        let spec = json!({"deviceSelector": selector, "taint": taint});
+        let _ = self.api.create(
+            "devicetaintrules",
+            json!({"metadata": {"name": "rule"}, "spec": spec}),
+        );
+    }
+}
+
+fn claim_spec(count: usize) -> Value {
+    let exactly =
+        json!({"deviceClassName": "device", "allocationMode": "ExactCount", "count": count});
+    json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}})
 }

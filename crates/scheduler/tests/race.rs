@@ -1,0 +1,189 @@
+//! Two schedulers that do not know of each other, on one API server.
+//!
+//! Each has its own pods (by `schedulerName`), all want the same devices or the same claim. Every claim is decided by
+//! whoever writes first; the other one learns of it by a conflict and tries again.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::User;
+use allot_scheduler::config::Profile;
+use allot_scheduler::{Config, Metrics, run_with_metrics};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// Waits are bounded by this; they end as soon as the condition holds.
+const PATIENCE: Duration = Duration::from_secs(60);
+const DEVICES: usize = 12;
+
+struct Race {
+    client: Client,
+    stop: CancellationToken,
+}
+
+impl Race {
+    /// An API server with devices on two nodes, and two schedulers.
+    async fn start() -> Self {
+        let server = Server::in_memory().await.expect("a server in memory");
+        let client = Client::new(server.client_service(User::admin()), "default");
+        let race = Self {
+            client,
+            stop: CancellationToken::new(),
+        };
+        race.fixtures().await;
+        for name in ["red", "blue"] {
+            let config = Config {
+                profiles: vec![Profile {
+                    name: name.into(),
+                    ..Profile::default()
+                }],
+                ..Config::default()
+            };
+            let (client, stop) = (race.client.clone(), race.stop.clone());
+            tokio::spawn(async move {
+                run_with_metrics(client, config, Metrics::new(), stop)
+                    .await
+                    .expect("schedules");
+            });
+        }
+        race
+    }
+
+    async fn fixtures(&self) {
+        let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}});
+        self.create("/apis/resource.k8s.io/v1/deviceclasses", class)
+            .await;
+        for n in 0..2 {
+            let node = format!("n{n}");
+            let amounts = json!({"cpu": "64", "memory": "64Gi", "pods": "200"});
+            let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": {"allocatable": amounts, "capacity": amounts}});
+            self.create("/api/v1/nodes", object).await;
+            let devices: Vec<Value> = (0..DEVICES / 2)
+                .map(|d| json!({"name": format!("d{d}")}))
+                .collect();
+            let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+            let spec = json!({"driver": "gpu.example.com", "nodeName": node, "pool": pool, "devices": devices});
+            let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node}, "spec": spec});
+            self.create("/apis/resource.k8s.io/v1/resourceslices", slice)
+                .await;
+        }
+    }
+
+    async fn create(&self, path: &str, object: Value) {
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())
+            .expect("a valid request");
+        let created: Result<Value, _> = self.client.request(request).await;
+        created.unwrap_or_else(|e| panic!("create in {path}: {e}"));
+    }
+
+    async fn claim(&self, name: &str) {
+        let exactly = json!({"deviceClassName": "gpu"});
+        let spec = json!({"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}});
+        let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec});
+        self.create(
+            "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims",
+            claim,
+        )
+        .await;
+    }
+
+    async fn pod(&self, name: &str, scheduler: &str, claim: &str) {
+        let containers = json!([{"name": "c", "image": "example.com/c:1"}]);
+        let claims = json!([{"name": "gpu", "resourceClaimName": claim}]);
+        let spec =
+            json!({"schedulerName": scheduler, "containers": containers, "resourceClaims": claims});
+        let pod =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+        self.create("/api/v1/namespaces/default/pods", pod).await;
+    }
+
+    async fn list(&self, path: &str) -> Vec<Value> {
+        let request = http::Request::get(path)
+            .body(Vec::new())
+            .expect("a valid request");
+        let list: Value = self.client.request(request).await.expect("a list");
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    async fn claims(&self) -> Vec<Value> {
+        self.list("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims")
+            .await
+    }
+
+    /// Waits until so many pods are bound; checks all the time that no device is given twice.
+    async fn until_bound(&self, wanted: usize) -> Vec<Value> {
+        let start = tokio::time::Instant::now();
+        loop {
+            let claims = self.claims().await;
+            let mut devices = BTreeSet::new();
+            for result in claims.iter().flat_map(results) {
+                let device = (
+                    result["pool"].clone().to_string(),
+                    result["device"].to_string(),
+                );
+                assert!(devices.insert(device), "given twice: {result}");
+            }
+            let pods = self.list("/api/v1/namespaces/default/pods").await;
+            let bound: Vec<Value> = pods
+                .iter()
+                .filter(|p| p["spec"]["nodeName"].is_string())
+                .cloned()
+                .collect();
+            if bound.len() >= wanted {
+                return bound;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{} of {wanted} pods are bound: {pods:#?}",
+                bound.len()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Race {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn results(claim: &Value) -> Vec<Value> {
+    let results = &claim["status"]["allocation"]["devices"]["results"];
+    results.as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_of_both_share_a_claim_that_one_of_them_allocated() {
+    let race = Race::start().await;
+    for round in 0..6 {
+        let claim = format!("shared-{round}");
+        race.claim(&claim).await;
+        for scheduler in ["red", "blue"] {
+            race.pod(&format!("{scheduler}-{round}"), scheduler, &claim)
+                .await;
+        }
+        // One undecided claim at a time: nothing in the API keeps two schedulers from giving one device to two claims.
+        race.until_bound(2 * (round + 1)).await;
+    }
+    let bound = race.until_bound(12).await;
+    for claim in race.claims().await {
+        assert_eq!(results(&claim).len(), 1, "{claim:#}");
+        let reserved = claim["status"]["reservedFor"].as_array().map(Vec::len);
+        assert_eq!(reserved, Some(2), "{claim:#}");
+        // Both pods are where the device is.
+        let node = &results(&claim)[0]["pool"];
+        let users = bound.iter().filter(|p| {
+            p["spec"]["resourceClaims"][0]["resourceClaimName"] == claim["metadata"]["name"]
+        });
+        assert!(
+            users.clone().all(|p| p["spec"]["nodeName"] == *node),
+            "{claim:#}"
+        );
+        assert_eq!(users.count(), 2);
+    }
+}
