@@ -105,7 +105,6 @@ struct Binding {
     special: Option<Arc<ResourceClaim>>,
     /// Claims are written, conditions have to come true until then.
     waits_until: Option<Timestamp>,
-    waiting: bool,
     /// When the attempt began.
     started: Now,
 }
@@ -126,6 +125,8 @@ pub struct Core {
     budgets: FxHashMap<Key, Budget>,
     nominated: FxHashMap<Uid, (Arc<PodInfo>, Arc<str>)>,
     bindings: FxHashMap<Uid, Binding>,
+    /// Those of them that wait for conditions.
+    waiting: FxHashSet<Uid>,
     next_start: usize,
     actions: Vec<Action>,
 }
@@ -147,6 +148,7 @@ impl Core {
             budgets: FxHashMap::default(),
             nominated: FxHashMap::default(),
             bindings: FxHashMap::default(),
+            waiting: FxHashSet::default(),
             next_start: 0,
             actions: Vec::new(),
             metrics,
@@ -185,9 +187,9 @@ impl Core {
     /// When to call [`Core::tick`] without any input.
     pub fn next_wakeup(&self, time: Time) -> Option<Now> {
         let conditions = self
-            .bindings
-            .values()
-            .filter_map(|b| b.waits_until)
+            .waiting
+            .iter()
+            .filter_map(|pod| self.bindings.get(pod)?.waits_until)
             .min()
             .map(|at| {
                 let left = at.duration_since(time.wall);

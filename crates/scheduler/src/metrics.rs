@@ -50,8 +50,10 @@ struct Inner {
     algorithm_duration: Histogram,
     sli_duration: Histograms<One>,
     pod_attempts: Histogram,
-    pending: Family<One, Gauge>,
-    cache_size: Family<One, Gauge>,
+    /// Active, backoff, unschedulable, gated.
+    pending: [Gauge; 4],
+    /// Nodes, assumed pods.
+    cache_size: [Gauge; 2],
     preemptions: Counter,
     victims: Histogram,
     claim_creates: Family<One, Counter>,
@@ -112,13 +114,13 @@ impl Metrics {
             "Attempts until a pod was bound",
             pod_attempts.clone(),
         );
-        let pending = Family::default();
+        let pending: Family<One, Gauge> = Family::default();
         registry.register(
             "scheduler_pending_pods",
             "Pods in the queue, by part",
             pending.clone(),
         );
-        let cache_size = Family::default();
+        let cache_size: Family<One, Gauge> = Family::default();
         registry.register(
             "scheduler_cache_size",
             "Objects in the cache",
@@ -160,6 +162,13 @@ impl Metrics {
             "Writes of claims that lost a race",
             bind_conflicts.clone(),
         );
+        // Set all the time, so looked up once.
+        let one = |family: &Family<One, Gauge>, label, value: &str| {
+            family.get_or_create(&[(label, value.to_owned())]).clone()
+        };
+        let pending = ["active", "backoff", "unschedulable", "gated"]
+            .map(|queue| one(&pending, "queue", queue));
+        let cache_size = ["nodes", "assumed_pods"].map(|kind| one(&cache_size, "type", kind));
         Self(Arc::new(Inner {
             registry: Mutex::new(registry),
             attempts,
@@ -220,22 +229,21 @@ impl Metrics {
 
     /// Sizes of the queue and of the cache.
     pub(crate) fn sizes(&self, queue: Counts, nodes: usize, assumed: usize) {
-        let set = |family: &Family<One, Gauge>, label: &'static str, value: &str, n: usize| {
-            family
-                .get_or_create(&[(label, value.to_owned())])
-                .set(i64::try_from(n).unwrap_or(i64::MAX));
+        let set = |gauge: &Gauge, n: usize| {
+            gauge.set(i64::try_from(n).unwrap_or(i64::MAX));
         };
-        set(&self.0.pending, "queue", "active", queue.active);
-        set(&self.0.pending, "queue", "backoff", queue.backoff);
-        set(
-            &self.0.pending,
-            "queue",
-            "unschedulable",
+        let queued = [
+            queue.active,
+            queue.backoff,
             queue.unschedulable,
-        );
-        set(&self.0.pending, "queue", "gated", queue.gated);
-        set(&self.0.cache_size, "type", "nodes", nodes);
-        set(&self.0.cache_size, "type", "assumed_pods", assumed);
+            queue.gated,
+        ];
+        for (gauge, n) in self.0.pending.iter().zip(queued) {
+            set(gauge, n);
+        }
+        for (gauge, n) in self.0.cache_size.iter().zip([nodes, assumed]) {
+            set(gauge, n);
+        }
     }
 
     /// Pods were preempted.

@@ -35,6 +35,8 @@ pub enum Error {
     NoProfile,
 }
 
+/// From how long on an attempt is worth telling the runtime that it blocks.
+const SLOW: Duration = Duration::from_millis(1);
 /// How many observations are taken in before the next pod is tried.
 const BATCH: usize = 512;
 
@@ -100,6 +102,7 @@ pub async fn run_with_metrics(
         inputs,
         start: Instant::now(),
         pending,
+        slow: false,
         shutdown: shutdown.clone(),
     }
     .run()
@@ -286,6 +289,8 @@ struct Loop {
     start: Instant,
     /// First lists that have not arrived yet; nothing is decided before, since it would be decided on half a picture.
     pending: usize,
+    /// The last attempt took long; the next one is expected to.
+    slow: bool,
     shutdown: CancellationToken,
 }
 
@@ -321,12 +326,19 @@ impl Loop {
             }
             loop {
                 let time = self.time();
-                // Attempts take processor time: tell the runtime, where it can use the hint.
+                // Attempts take processor time: tell the runtime when it is much; telling costs a change of threads.
                 let begin = std::time::Instant::now();
-                if !blocking(|| self.core.schedule_one(time)) {
+                let tried = if self.slow {
+                    blocking(|| self.core.schedule_one(time))
+                } else {
+                    self.core.schedule_one(time)
+                };
+                if !tried {
                     break;
                 }
-                self.metrics.decided(begin.elapsed());
+                let taken = begin.elapsed();
+                self.slow = taken > SLOW;
+                self.metrics.decided(taken);
                 self.flush();
                 if self.shutdown.is_cancelled() {
                     return;

@@ -43,10 +43,10 @@ impl Core {
 
     /// All claims are written; wait until their devices are ready.
     pub(super) fn claims_ready(&mut self, pod: &Uid, time: Time) {
-        let Some(binding) = self.bindings.get_mut(pod) else {
+        let Some(binding) = self.bindings.get(pod) else {
             return;
         };
-        binding.waiting = true;
+        self.waiting.insert(pod.clone());
         let (info, node) = (binding.queued.info.clone(), binding.node.clone());
         let timeout = self
             .profile(scheduler_name(&info.pod))
@@ -80,11 +80,12 @@ impl Core {
 
     /// Looks at every pod that waits for conditions.
     pub(super) fn check_conditions(&mut self, time: Time) {
+        let late = |b: &super::Binding| b.waits_until.is_some_and(|at| at <= time.wall);
         let due: Vec<Uid> = self
-            .bindings
+            .waiting
             .iter()
-            .filter(|(_, b)| b.waiting && b.waits_until.is_some_and(|at| at <= time.wall))
-            .map(|(uid, _)| uid.clone())
+            .filter(|pod| self.bindings.get(*pod).is_some_and(late))
+            .cloned()
             .collect();
         for pod in due {
             self.check_binding(&pod, time);
@@ -93,15 +94,14 @@ impl Core {
 
     /// Looks at the pods that wait for conditions of a claim.
     pub(super) fn check_conditions_of(&mut self, claim: &Key, time: Time) {
+        let needs = |b: &super::Binding| {
+            b.claims.contains(claim) || b.special.as_ref().is_some_and(|c| key_of(c) == *claim)
+        };
         let concerned: Vec<Uid> = self
-            .bindings
+            .waiting
             .iter()
-            .filter(|(_, b)| {
-                b.waiting
-                    && (b.claims.contains(claim)
-                        || b.special.as_ref().is_some_and(|c| key_of(c) == *claim))
-            })
-            .map(|(uid, _)| uid.clone())
+            .filter(|pod| self.bindings.get(*pod).is_some_and(needs))
+            .cloned()
             .collect();
         for pod in concerned {
             self.check_binding(&pod, time);
@@ -111,7 +111,8 @@ impl Core {
     /// Goes on with a pod whose devices are ready, gives up one whose devices are not going to be. Says whether it
     /// still waits.
     fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
-        let Some(binding) = self.bindings.get(pod).filter(|b| b.waiting) else {
+        let waiting = self.waiting.contains(pod);
+        let Some(binding) = self.bindings.get(pod).filter(|_| waiting) else {
             return false;
         };
         let late = binding.waits_until.is_some_and(|at| at <= time.wall);
@@ -153,8 +154,8 @@ impl Core {
             .all(|c| conditions::readiness(c) == Readiness::Ready)
         {
             self.note_conditions(pod, &claims, "success", time);
+            self.waiting.remove(pod);
             if let Some(binding) = self.bindings.get_mut(pod) {
-                binding.waiting = false;
                 binding.waits_until = None;
                 let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
                 self.actions.push(Action::BindPod { pod, node });
@@ -190,6 +191,7 @@ impl Core {
         let Some(binding) = self.bindings.remove(pod) else {
             return;
         };
+        self.waiting.remove(pod);
         let taken = time.now.saturating_sub(binding.started);
         let profile = scheduler_name(&binding.queued.info.pod).to_owned();
         let bound = outcome.is_ok();

@@ -321,7 +321,6 @@ impl Core {
                 classic: classic_claims,
                 special: None,
                 waits_until: None,
-                waiting: false,
                 started: time.now,
             },
         );
