@@ -47,13 +47,17 @@ pub enum Controller {
     ResourceQuota,
     /// Deletes finished Jobs after their time to live.
     TtlAfterFinished,
+    /// Endpoints of services.
+    Endpoints,
+    /// EndpointSlices of services.
+    EndpointSlice,
 }
 
 use Controller as C;
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -73,6 +77,8 @@ impl Controller {
         C::Disruption,
         C::ResourceQuota,
         C::TtlAfterFinished,
+        C::Endpoints,
+        C::EndpointSlice,
     ];
 
     /// The name in `--controllers`.
@@ -97,6 +103,8 @@ impl Controller {
             C::Disruption => "disruption-controller",
             C::ResourceQuota => "resourcequota-controller",
             C::TtlAfterFinished => "ttl-after-finished-controller",
+            C::Endpoints => "endpoints-controller",
+            C::EndpointSlice => "endpointslice-controller",
         }
     }
 

@@ -29,6 +29,7 @@ mod daemonset;
 mod deployment;
 mod disruption;
 pub mod drain;
+mod endpoints;
 mod error;
 mod gc;
 mod inventory;

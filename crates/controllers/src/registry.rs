@@ -40,7 +40,7 @@ pub(crate) struct ClassicVersion {
 const LAST_DETERMINISTIC: u32 = 27;
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 10] = [
+const ASKED: [&str; 11] = [
     "coordination.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
@@ -51,6 +51,7 @@ const ASKED: [&str; 10] = [
     "apps/v1",
     "batch/v1",
     "policy/v1",
+    "discovery.k8s.io/v1",
 ];
 
 impl Served {
@@ -193,6 +194,7 @@ fn task(
         C::Job | C::TtlAfterFinished => ("batch/v1", "jobs"),
         C::CronJob => ("batch/v1", "cronjobs"),
         C::NodeLifecycle => ("coordination.k8s.io/v1", "leases"),
+        C::EndpointSlice => ("discovery.k8s.io/v1", "endpointslices"),
         _ => ("", ""),
     };
     if !needed.0.is_empty() && !served.has(needed.0, needed.1) {
@@ -217,6 +219,8 @@ fn task(
         C::Job => crate::job::build(context),
         C::CronJob => crate::cronjob::build(context),
         C::TtlAfterFinished => crate::ttl::build(context),
+        C::Endpoints => crate::endpoints::endpoints(context),
+        C::EndpointSlice => crate::endpoints::slices(context),
         C::NodeLifecycle => crate::nodes::build(context),
         C::PodGarbageCollector => crate::podgc::build(context),
         C::ServiceAccount => crate::accounts::service_accounts(context),

@@ -1,0 +1,143 @@
+use super::*;
+
+fn service(spec: Value) -> Service {
+    let meta = json!({"name": "s", "namespace": "d", "uid": "s-1", "labels": {"app": "a"}});
+    serde_json::from_value(json!({"metadata": meta, "spec": spec})).expect("a service")
+}
+
+fn web() -> Service {
+    service(
+        json!({"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": "web"}]}),
+    )
+}
+
+fn pod(name: &str, ip: &str, ready: bool) -> Arc<Pod> {
+    let meta =
+        json!({"name": name, "namespace": "d", "uid": name, "labels": {"app": "web", "x": "y"}});
+    let ports = json!([{"name": "web", "containerPort": 8080}]);
+    let spec = json!({"nodeName": "n", "containers": [{"name": "c", "ports": ports}]});
+    let condition = json!({"type": "Ready", "status": if ready { "True" } else { "False" }});
+    let status = json!({"phase": "Running", "podIP": ip, "conditions": [condition]});
+    let pod = json!({"metadata": meta, "spec": spec, "status": status});
+    Arc::new(serde_json::from_value(pod).expect("a pod"))
+}
+
+fn changed(pod: &Pod, change: impl FnOnce(&mut Value)) -> Arc<Pod> {
+    let mut value = json!(pod);
+    change(&mut value);
+    Arc::new(serde_json::from_value(value).expect("a pod"))
+}
+
+#[test]
+fn a_service_selects_by_all_of_its_labels() {
+    let pod = pod("a", "10.0.0.1", true);
+    assert!(selects(&web(), &pod));
+    assert!(!selects(
+        &service(json!({"selector": {"app": "web", "x": "z"}})),
+        &pod
+    ));
+    // Without a selector the endpoints are somebody else's.
+    assert!(!selects(&service(json!({})), &pod));
+    let external = json!({"type": "ExternalName", "selector": {"app": "web"}});
+    assert!(!selects(&service(external), &pod));
+}
+
+#[test]
+fn endpoints_tell_ready_pods_from_others() {
+    let gone = changed(&pod("c", "10.0.0.3", true), |p| {
+        p["status"]["phase"] = "Succeeded".into();
+    });
+    let leaving = changed(&pod("d", "10.0.0.4", true), |p| {
+        p["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    });
+    let pods = [
+        pod("a", "10.0.0.1", true),
+        pod("b", "10.0.0.2", false),
+        gone,
+        leaving,
+    ];
+    let object = endpoints(&web(), &pods);
+    let subset = &object["subsets"][0];
+    assert_eq!(subset["addresses"].as_array().map(Vec::len), Some(1));
+    assert_eq!(subset["addresses"][0]["ip"], "10.0.0.1");
+    assert_eq!(subset["addresses"][0]["nodeName"], "n");
+    assert_eq!(subset["notReadyAddresses"][0]["ip"], "10.0.0.2");
+    assert_eq!(
+        subset["ports"],
+        json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
+    );
+    assert_eq!(object["metadata"]["labels"]["app"], "a");
+}
+
+#[test]
+fn slices_keep_pods_that_terminate_and_say_so() {
+    let leaving = changed(&pod("d", "10.0.0.4", true), |p| {
+        p["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    });
+    let slices = slices(&web(), &[leaving]);
+    assert_eq!(slices.len(), 1);
+    let conditions = &slices[0]["endpoints"][0]["conditions"];
+    assert_eq!(
+        *conditions,
+        json!({"ready": false, "serving": true, "terminating": true})
+    );
+    assert_eq!(slices[0]["metadata"]["labels"][SERVICE_NAME], "s");
+    assert_eq!(slices[0]["metadata"]["ownerReferences"][0]["uid"], "s-1");
+}
+
+#[test]
+fn many_pods_fill_several_slices_and_none_leave_an_empty_one() {
+    let pods: Vec<_> = (0..250)
+        .map(|i| pod(&format!("p{i}"), &format!("10.0.1.{i}"), true))
+        .collect();
+    let sizes: Vec<usize> = slices(&web(), &pods)
+        .iter()
+        .map(|s| s["endpoints"].as_array().map_or(0, Vec::len))
+        .collect();
+    assert_eq!(sizes, [100, 100, 50]);
+    let empty = slices(&web(), &[]);
+    assert_eq!(empty.len(), 1);
+    assert_eq!(empty[0]["endpoints"], json!([]));
+}
+
+#[test]
+fn a_port_that_no_container_has_is_left_out() {
+    let odd = service(
+        json!({"selector": {"app": "web"}, "ports": [{"port": 1, "targetPort": "none"}, {"port": 2}]}),
+    );
+    let object = endpoints(&odd, &[pod("a", "10.0.0.1", true)]);
+    assert_eq!(
+        object["subsets"][0]["ports"],
+        json!([{"port": 2, "protocol": "TCP"}])
+    );
+}
+
+#[test]
+fn unready_addresses_are_published_on_request() {
+    let mut all = web();
+    if let Some(spec) = &mut all.spec {
+        spec.publish_not_ready_addresses = Some(true);
+    }
+    let pods = [pod("b", "10.0.0.2", false)];
+    assert_eq!(
+        endpoints(&all, &pods)["subsets"][0]["addresses"][0]["ip"],
+        "10.0.0.2"
+    );
+    assert_eq!(
+        slices(&all, &pods)[0]["endpoints"][0]["conditions"]["ready"],
+        true
+    );
+}
+
+#[test]
+fn what_the_server_adds_is_no_difference() {
+    let wanted = endpoints(&web(), &[]);
+    let mut stored = wanted.clone();
+    stored["metadata"]["uid"] = "u".into();
+    if let Some(map) = stored.as_object_mut() {
+        map.remove("subsets");
+    }
+    assert!(!differs(&stored, &wanted, &["subsets"]));
+    let more = endpoints(&web(), &[pod("a", "10.0.0.1", true)]);
+    assert!(differs(&stored, &more, &["subsets"]));
+}
