@@ -298,6 +298,25 @@ impl Claims {
         Ok(())
     }
 
+    /// A claim whose name a pod has. The scheduler may be using it already: that the cache does not have it (yet) must
+    /// not lead to another one.
+    async fn recorded(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<ResourceClaim>>, Error> {
+        let newer = |claim: &Arc<ResourceClaim>| !classic::is_classic(&**claim);
+        if let Some(claim) = self.claims.find(namespace, name) {
+            return Ok(Some(claim).filter(newer));
+        }
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
+        let Some(claim) = claims.get_opt(name).await? else {
+            return Ok(None);
+        };
+        self.claims.assume(claim.clone());
+        Ok(Some(Arc::new(claim)).filter(newer))
+    }
+
     /// Finds or makes the claim for an entry of the pod; `None` if the pod knows it already.
     async fn claim_for(
         &self,
@@ -320,7 +339,7 @@ impl Claims {
             return Ok(None);
         }
         if let Some(name) = plan::claim_name(pod, pod_claim)
-            && let Some(claim) = self.newer_claim(namespace, name)
+            && let Some(claim) = self.recorded(namespace, name).await?
         {
             if plan::is_for_pod(&claim, pod) {
                 return Ok(None);
@@ -360,8 +379,9 @@ impl Claims {
     /// Writes the names of generated claims into the pod's status.
     async fn record(&self, pod: &Pod, names: &[(String, String)]) -> Result<(), Error> {
         let statuses = plan::claim_statuses(pod, names);
+        // Names that were written by an attempt whose answer got lost may be in use: only what was seen is replaced.
         let body = json!({
-            "metadata": api::same(pod),
+            "metadata": api::unchanged(pod),
             "status": {"resourceClaimStatuses": statuses},
         });
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), meta::namespace(pod));
