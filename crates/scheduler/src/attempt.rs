@@ -87,7 +87,7 @@ impl<'a> Attempt<'a> {
         let on = |p| profile.filters.contains(p);
         let affinity = NodeAffinity::new(pod);
         let spread = on(Plugin::PodTopologySpread)
-            .then(|| Spread::new(pod, &affinity, snapshot))
+            .then(|| Spread::new(pod, &affinity, snapshot, &profile.spread))
             .flatten();
         let interpod = on(Plugin::InterPodAffinity)
             .then(|| InterPodAffinity::new(pod, snapshot))
@@ -482,7 +482,9 @@ impl<'a> Attempt<'a> {
                         images.score(n, &snapshot.image_nodes, snapshot.nodes.len())
                     }))
                 }
-                Plugin::PodTopologySpread => spread::scores(pod, &self.affinity, snapshot, nodes),
+                Plugin::PodTopologySpread => {
+                    spread::scores(pod, &self.affinity, snapshot, nodes, &profile.spread)
+                }
                 Plugin::InterPodAffinity => {
                     interpod::scores(pod, snapshot, nodes, profile.hard_pod_affinity_weight)
                 }

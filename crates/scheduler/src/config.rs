@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::plugins::fit::FitArgs;
+use crate::plugins::spread::Defaults;
 use crate::plugins::{Plugin, PluginSet};
 use crate::queue::Backoff;
 
@@ -50,6 +51,8 @@ pub struct Profile {
     pub balanced: Vec<(Arc<str>, i64)>,
     /// What required affinity of another pod counts in the score of InterPodAffinity.
     pub hard_pod_affinity_weight: i64,
+    /// How PodTopologySpread treats pods without constraints of their own.
+    pub spread: Defaults,
 }
 
 impl Default for Profile {
@@ -68,6 +71,7 @@ impl Default for Profile {
             fit: FitArgs::default(),
             balanced: vec![("cpu".into(), 1), ("memory".into(), 1)],
             hard_pod_affinity_weight: 1,
+            spread: Defaults::system(),
         }
     }
 }

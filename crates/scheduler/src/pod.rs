@@ -132,6 +132,8 @@ pub struct PodInfo {
     pub key: Key,
     /// Its identity.
     pub uid: Uid,
+    /// The replica set or the like that it is one of.
+    pub controller: Option<Uid>,
     /// What it asks for.
     pub requests: Resources,
     /// CPU (thousandths) and memory with defaults for containers that ask for none.
@@ -195,6 +197,7 @@ impl PodInfo {
             .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
             .collect();
         Self {
+            controller: replicated_by(&pod),
             requests: resources::pod_requests(&pod),
             nonzero: resources::pod_requests_nonzero(&pod),
             ports: host_ports(&pod),
@@ -308,6 +311,20 @@ pub fn scheduler_name(pod: &Pod) -> &str {
         .and_then(|s| s.scheduler_name.as_deref())
         .filter(|n| !n.is_empty())
         .unwrap_or("default-scheduler")
+}
+
+/// The controller of a pod, if it is of a kind whose pods are alike and spread by default.
+fn replicated_by(pod: &Pod) -> Option<Uid> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners
+        .filter(|o| o.controller == Some(true))
+        .find(|o| {
+            matches!(
+                o.kind.as_str(),
+                "ReplicaSet" | "StatefulSet" | "ReplicationController"
+            )
+        })
+        .map(|o| Uid::from(o.uid.as_str()))
 }
 
 fn host_ports(pod: &Pod) -> Vec<HostPort> {

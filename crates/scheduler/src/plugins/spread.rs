@@ -1,4 +1,8 @@
 //! PodTopologySpread.
+//!
+//! Pods without constraints of their own are spread by default ones, if they have a controller. Upstream counts for
+//! those what the selectors of the controller and of the pod's services choose together; here it is the pods of the
+//! same controller, which is the same unless a service chooses only some of them.
 
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -7,7 +11,7 @@ use super::affinity::NodeAffinity;
 use super::{MAX_SCORE, Plugin, taints};
 use crate::cache::Snapshot;
 use crate::node::NodeInfo;
-use crate::pod::PodInfo;
+use crate::pod::{PodInfo, Uid};
 use crate::selectors::Labels;
 use crate::status::Rejection;
 
@@ -15,11 +19,65 @@ const MISSING_LABEL: &str =
     "node(s) didn't match pod topology spread constraints (missing required label)";
 const VIOLATED: &str = "node(s) didn't match pod topology spread constraints";
 
+/// A constraint for pods that have none of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefaultConstraint {
+    /// Largest difference between domains.
+    pub max_skew: i32,
+    /// The node label that makes a domain.
+    pub key: String,
+    /// Whether it must hold, or only should.
+    pub required: bool,
+}
+
+/// The constraints for pods that have none of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    /// The constraints.
+    pub constraints: Vec<DefaultConstraint>,
+    /// They are those of the system: nodes without one of the labels take part, too.
+    pub system: bool,
+}
+
+impl Defaults {
+    /// Those of upstream, which only score: hosts at most 3 apart, zones at most 5.
+    pub fn system() -> Self {
+        let constraint = |max_skew, key: &str| DefaultConstraint {
+            max_skew,
+            key: key.to_owned(),
+            required: false,
+        };
+        Self {
+            constraints: vec![
+                constraint(3, "kubernetes.io/hostname"),
+                constraint(5, "topology.kubernetes.io/zone"),
+            ],
+            system: true,
+        }
+    }
+}
+
+/// Which pods count.
+#[derive(Debug, Clone)]
+enum Counted {
+    Labels(Labels),
+    OfController(Uid),
+}
+
+impl Counted {
+    fn matches(&self, pod: &PodInfo) -> bool {
+        match self {
+            Self::Labels(selector) => selector.matches(pod.labels()),
+            Self::OfController(uid) => pod.controller.as_ref() == Some(uid),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Constraint {
     max_skew: i64,
     key: String,
-    selector: Labels,
+    selector: Counted,
     min_domains: usize,
     honor_affinity: bool,
     honor_taints: bool,
@@ -38,13 +96,25 @@ impl Constraint {
             max_skew: i64::from(c.max_skew),
             key: c.topology_key.clone(),
             self_match: i64::from(selector.matches(pod.labels())),
-            selector,
+            selector: Counted::Labels(selector),
             min_domains: c
                 .min_domains
                 .and_then(|m| usize::try_from(m).ok())
                 .unwrap_or(1),
             honor_affinity: c.node_affinity_policy.as_deref() != Some("Ignore"),
             honor_taints: c.node_taints_policy.as_deref() == Some("Honor"),
+        }
+    }
+
+    fn by_default(controller: &Uid, c: &DefaultConstraint) -> Self {
+        Self {
+            max_skew: i64::from(c.max_skew),
+            key: c.key.clone(),
+            selector: Counted::OfController(controller.clone()),
+            min_domains: 1,
+            honor_affinity: true,
+            honor_taints: false,
+            self_match: 1,
         }
     }
 
@@ -56,7 +126,7 @@ impl Constraint {
     fn counts(&self, pod: &PodInfo, other: &PodInfo) -> bool {
         other.key.namespace == pod.key.namespace
             && !other.is_terminating()
-            && self.selector.matches(other.labels())
+            && self.selector.matches(other)
     }
 
     fn count_on(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
@@ -64,11 +134,26 @@ impl Constraint {
     }
 }
 
-fn constraints(pod: &PodInfo, when: &str) -> Vec<Constraint> {
-    let all = pod.spec().topology_spread_constraints.iter().flatten();
-    all.filter(|c| c.when_unsatisfiable == when)
-        .map(|c| Constraint::new(pod, c))
-        .collect()
+fn constraints(pod: &PodInfo, required: bool, defaults: &Defaults) -> Vec<Constraint> {
+    let when = if required {
+        "DoNotSchedule"
+    } else {
+        "ScheduleAnyway"
+    };
+    let own = pod.spec().topology_spread_constraints.as_deref();
+    match (own.unwrap_or_default(), &pod.controller) {
+        ([], None) => Vec::new(),
+        ([], Some(controller)) => {
+            let all = defaults.constraints.iter();
+            all.filter(|c| c.required == required)
+                .map(|c| Constraint::by_default(controller, c))
+                .collect()
+        }
+        (own, _) => {
+            let those = own.iter().filter(|c| c.when_unsatisfiable == when);
+            those.map(|c| Constraint::new(pod, c)).collect()
+        }
+    }
 }
 
 /// The constraints that must hold, with the number of matching pods per domain.
@@ -79,8 +164,13 @@ pub struct Spread {
 
 impl Spread {
     /// Counts pods per domain; `None` when the pod has no such constraint.
-    pub fn new(pod: &PodInfo, affinity: &NodeAffinity, snapshot: &Snapshot) -> Option<Self> {
-        let constraints = constraints(pod, "DoNotSchedule");
+    pub fn new(
+        pod: &PodInfo,
+        affinity: &NodeAffinity,
+        snapshot: &Snapshot,
+        defaults: &Defaults,
+    ) -> Option<Self> {
+        let constraints = constraints(pod, true, defaults);
         if constraints.is_empty() {
             return None;
         }
@@ -151,20 +241,27 @@ pub fn scores(
     affinity: &NodeAffinity,
     snapshot: &Snapshot,
     nodes: &[usize],
+    defaults: &Defaults,
 ) -> Option<Vec<i64>> {
-    let constraints = constraints(pod, "ScheduleAnyway");
+    let constraints = constraints(pod, false, defaults);
     if constraints.is_empty() {
         return None;
     }
-    let has_all = |n: &NodeInfo| constraints.iter().all(|c| n.labels().contains_key(&c.key));
+    let own = pod.spec().topology_spread_constraints.as_deref();
+    let lenient = defaults.system && own.unwrap_or_default().is_empty();
+    let has_all =
+        |n: &NodeInfo| lenient || constraints.iter().all(|c| n.labels().contains_key(&c.key));
     let mut sums = vec![0f64; nodes.len()];
     for c in &constraints {
         let feasible: FxHashSet<&str> = nodes
             .iter()
             .map(|i| &snapshot.nodes[*i])
             .filter(|n| has_all(n))
-            .map(|n| n.labels()[&c.key].as_str())
+            .filter_map(|n| n.labels().get(&c.key).map(String::as_str))
             .collect();
+        if feasible.is_empty() {
+            continue;
+        }
         let weight = (feasible.len() as f64 + 2.0).ln();
         let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
         for node in &snapshot.nodes {

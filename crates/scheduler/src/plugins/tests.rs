@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::affinity::NodeAffinity;
 use super::fit::{FitArgs, Strategy};
 use super::interpod::InterPodAffinity;
-use super::spread::Spread;
+use super::spread::{self, Defaults, Spread};
 use super::*;
 use crate::cache::{Cache, Snapshot};
 use crate::node::NodeInfo;
@@ -267,7 +267,8 @@ fn check_spread(spec: Value, on: &[&str], fits: &[&str]) {
         &pods,
     );
     let p = pod("p", x, spec);
-    let spread = Spread::new(&p, &NodeAffinity::new(&p), &s).expect("has constraints");
+    let spread =
+        Spread::new(&p, &NodeAffinity::new(&p), &s, &Defaults::system()).expect("has constraints");
     let got: Vec<&str> = s
         .nodes
         .iter()
@@ -292,6 +293,48 @@ fn topology_spread() {
     check_spread(narrowed.clone(), &["a"], &["a", "b"]);
     narrowed["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
     check_spread(narrowed, &["a"], &["b"]);
+}
+
+/// A pod of a replica set.
+fn replica(name: &str, of: &str, spec: Value) -> Arc<PodInfo> {
+    let mut value = json!(*pod(name, json!({}), spec).pod);
+    value["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": of, "uid": of, "controller": true}]);
+    Arc::new(PodInfo::new(Arc::new(
+        serde_json::from_value(value).expect("fixture"),
+    )))
+}
+
+#[test]
+fn replicas_are_spread_over_hosts_by_default() {
+    let host = |name: &str| json!({"kubernetes.io/hostname": name});
+    let nodes = [("a", host("a")), ("b", host("b")), ("c", host("c"))];
+    let on = [
+        (replica("r0", "r", json!({})), "a"),
+        (replica("r1", "r", json!({})), "a"),
+        (replica("r2", "r", json!({})), "b"),
+        (replica("other", "q", json!({})), "c"),
+    ];
+    let s = cluster(&nodes, &on);
+    let score = |pod: &Arc<PodInfo>, defaults: &Defaults| {
+        spread::scores(pod, &NodeAffinity::new(pod), &s, &[0, 1, 2], defaults)
+    };
+    let p = replica("r3", "r", json!({}));
+    let scores = score(&p, &Defaults::system()).expect("spread by default");
+    assert!(scores[0] < scores[1] && scores[1] < scores[2], "{scores:?}");
+    // They should hold, no more.
+    assert!(Spread::new(&p, &NodeAffinity::new(&p), &s, &Defaults::system()).is_none());
+    // A pod of nobody, or with constraints of its own, is not concerned.
+    assert_eq!(
+        score(&pod("p", json!({}), json!({})), &Defaults::system()),
+        None
+    );
+    let own = replica("r4", "r", spread_over("zone", 1, json!({})));
+    assert_eq!(score(&own, &Defaults::system()), None);
+    let none = Defaults {
+        constraints: Vec::new(),
+        system: false,
+    };
+    assert_eq!(score(&p, &none), None);
 }
 
 fn term(app: &str) -> Value {

@@ -11,6 +11,7 @@ use super::profile::known;
 use super::{ConfigError, go_duration, invalid};
 use crate::config::{DynamicResourcesArgs, Profile};
 use crate::plugins::fit::{FitArgs, Strategy};
+use crate::plugins::spread::{DefaultConstraint, Defaults};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,6 +98,22 @@ struct InterPodFile {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SpreadFile {
+    #[serde(default)]
+    default_constraints: Vec<SpreadConstraint>,
+    defaulting_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SpreadConstraint {
+    max_skew: i32,
+    topology_key: String,
+    when_unsatisfiable: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PreemptionFile {
     #[serde(rename = "minCandidateNodesPercentage")]
     _percentage: Option<i64>,
@@ -132,6 +149,7 @@ pub(super) fn arguments(
                 profile.hard_pod_affinity_weight = weight;
             }
         }
+        "PodTopologySpread" => profile.spread = spread(path, args(path, config.args)?)?,
         "DefaultPreemption" => {
             let _: PreemptionFile = args(path, config.args)?;
         }
@@ -245,4 +263,67 @@ fn fit(path: &str, file: FitFile) -> Result<FitArgs, ConfigError> {
         out.resources = resources(path, strategy.resources)?;
     }
     Ok(out)
+}
+
+fn spread(path: &str, file: SpreadFile) -> Result<Defaults, ConfigError> {
+    let path = format!("{path}.args");
+    match file.defaulting_type.as_deref() {
+        None | Some("System") if file.default_constraints.is_empty() => {
+            return Ok(Defaults::system());
+        }
+        Some("System") => {
+            let text = "when .defaultingType is \"System\", default constraints must be empty";
+            return Err(invalid(
+                &format!("{path}.defaultConstraints"),
+                file.default_constraints.len(),
+                text,
+            ));
+        }
+        None | Some("List") => {}
+        Some(other) => {
+            return Err(invalid(
+                &format!("{path}.defaultingType"),
+                format!("{other:?}"),
+                "is not \"System\" or \"List\"",
+            ));
+        }
+    }
+    let read = |(i, c): (usize, SpreadConstraint)| {
+        let path = format!("{path}.defaultConstraints[{i}]");
+        if c.max_skew <= 0 {
+            return Err(invalid(
+                &format!("{path}.maxSkew"),
+                c.max_skew,
+                "not in valid range (0, inf)",
+            ));
+        }
+        if c.topology_key.is_empty() {
+            return Err(invalid(
+                &format!("{path}.topologyKey"),
+                "\"\"",
+                "can not be empty",
+            ));
+        }
+        let required = match c.when_unsatisfiable.as_str() {
+            "DoNotSchedule" => true,
+            "ScheduleAnyway" => false,
+            other => {
+                return Err(invalid(
+                    &format!("{path}.whenUnsatisfiable"),
+                    format!("{other:?}"),
+                    "is not \"DoNotSchedule\" or \"ScheduleAnyway\"",
+                ));
+            }
+        };
+        Ok(DefaultConstraint {
+            max_skew: c.max_skew,
+            key: c.topology_key,
+            required,
+        })
+    };
+    let constraints = file.default_constraints.into_iter().enumerate().map(read);
+    Ok(Defaults {
+        constraints: constraints.collect::<Result<_, _>>()?,
+        system: false,
+    })
 }
