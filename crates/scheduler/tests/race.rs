@@ -94,8 +94,13 @@ impl Race {
     async fn pod(&self, name: &str, scheduler: &str, claim: &str) {
         let containers = json!([{"name": "c", "image": "example.com/c:1"}]);
         let claims = json!([{"name": "gpu", "resourceClaimName": claim}]);
-        let spec =
-            json!({"schedulerName": scheduler, "containers": containers, "resourceClaims": claims});
+        // Nobody reports for the nodes, so they are tainted.
+        let spec = json!({
+            "schedulerName": scheduler,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": containers,
+            "resourceClaims": claims,
+        });
         let pod =
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
         self.create("/api/v1/namespaces/default/pods", pod).await;
