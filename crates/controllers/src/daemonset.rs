@@ -8,21 +8,22 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
-use crate::kit::informer::{Informer, Key, key, key_of};
+use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::revision::{History, REVISION_HASH, Revision, data_of, hash_of};
+use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
-    self, BY_CONTROLLER, ORPHANS, PodControl, controller_uid, orphan_namespace, pod_from_template,
-    write_status,
+    self, BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status,
 };
 
 use plan::{Fit, NodeState};
@@ -41,36 +42,31 @@ struct DaemonSets {
     queue: Queue<Key>,
 }
 
+impl PodSet for Object {
+    const KIND: &'static str = "DaemonSet";
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        self.spec.as_ref().map(|s| &s.selector)
+    }
+}
+
 /// Sets the controller up.
 pub(crate) fn build(context: &Context) -> Task {
-    let pods = context.informer::<Pod>();
-    pods.index(BY_CONTROLLER, controller_uid)
-        .index(ORPHANS, orphan_namespace);
     let revisions = context.informer::<Revision>();
     revisions.index(BY_CONTROLLER, controller_uid);
+    let Sets {
+        control,
+        sets,
+        clock,
+        queue,
+    } = Sets::new(context, "daemonset-controller", "daemonset");
     let this = Arc::new(DaemonSets {
-        control: PodControl {
-            client: context.client.clone(),
-            events: context.events.component("daemonset-controller"),
-            pods: pods.clone(),
-        },
-        sets: context.informer::<Object>(),
+        control,
+        sets,
         nodes: context.informer::<Node>(),
         revisions,
-        clock: context.clock.clone(),
-        queue: context.queue("daemonset"),
-    });
-    let queue = this.queue.clone();
-    this.sets
-        .on(move |change| queue.add(key_of(&**change.object())));
-    let weak = Arc::downgrade(&this);
-    pods.on(move |change| {
-        if let Some(this) = weak.upgrade() {
-            if let Some(old) = change.old() {
-                this.pod_changed(old);
-            }
-            this.pod_changed(change.object());
-        }
+        clock,
+        queue,
     });
     let weak = Arc::downgrade(&this);
     this.nodes.on(move |change| {
@@ -99,26 +95,6 @@ pub(crate) fn build(context: &Context) -> Task {
 }
 
 impl DaemonSets {
-    fn pod_changed(&self, pod: &Pod) {
-        let namespace = meta::namespace(pod);
-        if let Some(owner) = meta::controller_of(&pod.metadata) {
-            if owner.kind == "DaemonSet" {
-                self.queue.add(key(Some(namespace), &owner.name));
-            }
-            return;
-        }
-        for set in self.sets.list() {
-            let selector = set.spec.as_ref().map(|s| &s.selector);
-            if meta::namespace(&*set) == namespace
-                && selector.is_some_and(|s| {
-                    !meta::is_empty_selector(s) && meta::selects(s, pod.metadata.labels.as_ref())
-                })
-            {
-                self.queue.add(key_of(&*set));
-            }
-        }
-    }
-
     async fn sync(&self, key: &str) -> Result<Next, Error> {
         let Some(set) = self.sets.get(key) else {
             return Ok(Next::Done);

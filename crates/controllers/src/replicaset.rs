@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::kit::clock::{Clock, rfc3339};
 use crate::kit::context::Context;
-use crate::kit::informer::{Informer, Key, key, key_of};
+use crate::kit::informer::{Informer, Key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
+use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
-    self, BY_CONTROLLER, ORPHANS, PodControl, controller_uid, deletion_rank, orphan_namespace,
-    pod_from_template, remove_condition, set_condition, write_status,
+    self, BY_CONTROLLER, PodControl, deletion_rank, pod_from_template, remove_condition,
+    set_condition, write_status,
 };
 
 /// Pods created or deleted per pass at most, as in upstream.
@@ -33,32 +35,27 @@ struct ReplicaSets {
     queue: Queue<Key>,
 }
 
+impl PodSet for Set {
+    const KIND: &'static str = "ReplicaSet";
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        self.spec.as_ref().map(|s| &s.selector)
+    }
+}
+
 /// Sets the controller up.
 pub(crate) fn build(context: &Context) -> Task {
-    let pods = context.informer::<Pod>();
-    pods.index(BY_CONTROLLER, controller_uid)
-        .index(ORPHANS, orphan_namespace);
+    let Sets {
+        control,
+        sets,
+        clock,
+        queue,
+    } = Sets::new(context, "replicaset-controller", "replicaset");
     let this = Arc::new(ReplicaSets {
-        control: PodControl {
-            client: context.client.clone(),
-            events: context.events.component("replicaset-controller"),
-            pods: pods.clone(),
-        },
-        sets: context.informer::<Set>(),
-        clock: context.clock.clone(),
-        queue: context.queue("replicaset"),
-    });
-    let queue = this.queue.clone();
-    this.sets
-        .on(move |change| queue.add(key_of(&**change.object())));
-    let weak = Arc::downgrade(&this);
-    pods.on(move |change| {
-        if let Some(this) = weak.upgrade() {
-            if let Some(old) = change.old() {
-                this.pod_changed(old);
-            }
-            this.pod_changed(change.object());
-        }
+        control,
+        sets,
+        clock,
+        queue,
     });
     let queue = this.queue.clone();
     Box::pin(queue.run(
@@ -118,30 +115,6 @@ fn count(set: &ReplicaSet, pods: &[Arc<Pod>], now: jiff::Timestamp) -> Counts {
 }
 
 impl ReplicaSets {
-    fn pod_changed(&self, pod: &Pod) {
-        let namespace = meta::namespace(pod);
-        if let Some(owner) = meta::controller_of(&pod.metadata) {
-            if owner.kind == "ReplicaSet" {
-                self.queue.add(key(Some(namespace), &owner.name));
-            }
-            return;
-        }
-        if pod.metadata.labels.is_none() {
-            return;
-        }
-        // An orphan: whoever selects it may adopt it.
-        for set in self.sets.list() {
-            let selector = set.spec.as_ref().map(|s| &s.selector);
-            if meta::namespace(&*set) == namespace
-                && selector.is_some_and(|s| {
-                    !meta::is_empty_selector(s) && meta::selects(s, pod.metadata.labels.as_ref())
-                })
-            {
-                self.queue.add(key_of(&*set));
-            }
-        }
-    }
-
     async fn sync(&self, key: &str) -> Result<Next, Error> {
         let Some(set) = self.sets.get(key) else {
             return Ok(Next::Done);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use serde_json::{Value, json};
 
@@ -14,15 +15,15 @@ use crate::Error;
 use crate::kit::api::{self, Delete};
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
-use crate::kit::informer::{Informer, Key, key, key_of};
+use crate::kit::informer::{Informer, Key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::revision::{History, REVISION_HASH, Revision, data_of, hash_of};
+use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
-    self, BY_CONTROLLER, ORPHANS, PodControl, controller_uid, orphan_namespace, pod_from_template,
-    write_status,
+    self, BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status,
 };
 
 use plan::{Action, Member, Rules};
@@ -37,35 +38,37 @@ struct StatefulSets {
     queue: Queue<Key>,
 }
 
+impl PodSet for Object {
+    const KIND: &'static str = "StatefulSet";
+
+    fn selector(&self) -> Option<&LabelSelector> {
+        self.spec.as_ref().map(|s| &s.selector)
+    }
+
+    fn adopts(&self, pod: &Pod) -> bool {
+        ordinal_of(meta::name(self), meta::name(pod)).is_some()
+            && self
+                .selector()
+                .is_some_and(|s| meta::selects(s, pod.metadata.labels.as_ref()))
+    }
+}
+
 /// Sets the controller up.
 pub(crate) fn build(context: &Context) -> Task {
-    let pods = context.informer::<Pod>();
-    pods.index(BY_CONTROLLER, controller_uid)
-        .index(ORPHANS, orphan_namespace);
     let revisions = context.informer::<Revision>();
     revisions.index(BY_CONTROLLER, controller_uid);
+    let Sets {
+        control,
+        sets,
+        clock,
+        queue,
+    } = Sets::new(context, "statefulset-controller", "statefulset");
     let this = Arc::new(StatefulSets {
-        control: PodControl {
-            client: context.client.clone(),
-            events: context.events.component("statefulset-controller"),
-            pods: pods.clone(),
-        },
-        sets: context.informer::<Object>(),
+        control,
+        sets,
         revisions,
-        clock: context.clock.clone(),
-        queue: context.queue("statefulset"),
-    });
-    let queue = this.queue.clone();
-    this.sets
-        .on(move |change| queue.add(key_of(&**change.object())));
-    let weak = Arc::downgrade(&this);
-    pods.on(move |change| {
-        if let Some(this) = weak.upgrade() {
-            if let Some(old) = change.old() {
-                this.pod_changed(old);
-            }
-            this.pod_changed(change.object());
-        }
+        clock,
+        queue,
     });
     let queue = this.queue.clone();
     Box::pin(queue.run(
@@ -87,25 +90,6 @@ fn ordinal_of(set: &str, pod: &str) -> Option<i32> {
 }
 
 impl StatefulSets {
-    fn pod_changed(&self, pod: &Pod) {
-        let namespace = meta::namespace(pod);
-        if let Some(owner) = meta::controller_of(&pod.metadata) {
-            if owner.kind == "StatefulSet" {
-                self.queue.add(key(Some(namespace), &owner.name));
-            }
-            return;
-        }
-        for set in self.sets.list() {
-            let selector = set.spec.as_ref().map(|s| &s.selector);
-            if meta::namespace(&*set) == namespace
-                && ordinal_of(meta::name(&*set), meta::name(pod)).is_some()
-                && selector.is_some_and(|s| meta::selects(s, pod.metadata.labels.as_ref()))
-            {
-                self.queue.add(key_of(&*set));
-            }
-        }
-    }
-
     fn members(&self, set: &Object, min_ready: i32) -> Vec<Member> {
         let now = self.clock.now();
         let pods = self.control.pods.by_index(BY_CONTROLLER, meta::uid(set));

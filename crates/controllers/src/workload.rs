@@ -14,6 +14,7 @@ use crate::kit::informer::{Cached, Informer};
 use crate::kit::meta;
 
 pub(crate) mod revision;
+pub(crate) mod sets;
 
 #[cfg(test)]
 mod tests;
