@@ -161,6 +161,8 @@ impl Cluster {
             (None, Some(directory)) => std::path::absolute(directory)?,
             (None, None) => default_directory()?,
         };
+        // What nobody can start again must leave no containers behind.
+        let ephemeral = scratch.is_some();
         let nodes = node_directories(&directory, args.nodes)?;
         args.apiserver.data_dir = Some(directory.clone());
         let test = args.driver == Some(Driver::Test);
@@ -213,6 +215,7 @@ impl Cluster {
                         node_config(name, root, args.runtime.into(), &running.authority)?;
                     // The cluster's keys are readable by the user whose processes containers are.
                     config.hidden.push(directory.clone());
+                    config.ephemeral = ephemeral;
                     anyhow::Ok(config)
                 })
                 .collect::<anyhow::Result<Vec<_>>>()?;

@@ -71,6 +71,8 @@ pub struct Config {
     pub plugins: bool,
     /// How often the Lease is renewed; its duration is four times that.
     pub heartbeat: Duration,
+    /// Nothing of the node outlives it: its containers are stopped when it stops.
+    pub ephemeral: bool,
     /// Directories of the host that containers must not see, besides the node's own.
     pub hidden: Vec<PathBuf>,
     /// How long a driver may be away until its ResourceSlices are deleted.
@@ -94,6 +96,7 @@ impl Config {
             address,
             plugins: true,
             heartbeat: Duration::from_secs(10),
+            ephemeral: false,
             hidden: Vec::new(),
             slice_grace: Duration::from_secs(30),
         }

@@ -22,6 +22,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::mpsc;
@@ -48,7 +49,8 @@ use plugins::Plugins;
 use pods::Node;
 use runtime::{DynRuntime, Process, Simulated};
 
-/// Runs one node until `shutdown`. Containers go on after that; the next run finds them.
+/// Runs one node until `shutdown`. Containers go on after that, and the next run finds them, unless the node is
+/// [ephemeral](Config::ephemeral).
 ///
 /// # Errors
 /// What cannot be retried: a directory that cannot be used, a damaged checkpoint, a Node that the API server refuses.
@@ -169,7 +171,21 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         Some(Err(error)) = tasks.join_next() => if error.is_panic() { std::panic::resume_unwind(error.into_panic()) },
     }
     tasks.shutdown().await;
+    if config.ephemeral {
+        stop_all(&*runtime).await;
+    }
     Ok(())
+}
+
+/// Stops every container.
+async fn stop_all(runtime: &dyn runtime::Runtime) {
+    const GRACE: Duration = Duration::from_secs(2);
+    let found = runtime.recover().await;
+    let stops = found.into_iter().map(|container| async move {
+        runtime.stop(container.running.id.clone(), GRACE).await;
+        runtime.remove(&container.running.id);
+    });
+    futures::future::join_all(stops).await;
 }
 
 /// Runs several nodes in this process; the first error ends all.

@@ -171,3 +171,34 @@ async fn replicas_get_a_device_each() {
     seen.dedup();
     assert_eq!(seen.len(), 2, "two different GPUs: {seen:?}");
 }
+
+/// Whether a process of this machine has the argument.
+fn is_running(argument: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.into_iter().any(|line| {
+        line.split(|byte| *byte == 0)
+            .any(|it| it == argument.as_bytes())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_cluster_in_memory_leaves_no_container_behind() {
+    // Nobody else sleeps for just as long.
+    let seconds = format!("8640{}", std::process::id());
+    let up = Up::in_memory().await;
+    up.create(&format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: sleeper}}
+spec:
+  containers: [{{name: c, image: none, command: [sleep, '{seconds}']}}]
+"
+    ))
+    .await;
+    up.running("sleeper").await;
+    assert!(is_running(&seconds));
+    assert!(up.stop());
+    assert!(!is_running(&seconds));
+}
