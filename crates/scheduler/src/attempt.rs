@@ -373,7 +373,7 @@ impl<'a> Attempt<'a> {
                 .as_ref()
                 .is_some_and(|d| d.has_preferences(&self.dra));
         let negotiates = self.negotiates();
-        if !devices_count && !(negotiates && self.devices.is_some()) {
+        if !(devices_count || negotiates && self.devices.is_some()) {
             let scores = if feasible.len() > 1 {
                 self.scores(feasible)
             } else {

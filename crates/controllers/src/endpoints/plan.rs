@@ -202,10 +202,13 @@ fn labels(service: &Service, (label, value): (&str, &str)) -> serde_json::Map<St
     labels
 }
 
+/// Addresses that are ready, addresses that are not, and the ports of both.
+type Subset = (Vec<Value>, Vec<Value>, Vec<Value>);
+
 /// The Endpoints object of a service.
 pub(super) fn endpoints(service: &Service, pods: &[Arc<Pod>]) -> Value {
     // By ports, since pods may differ in where a named port leads.
-    let mut subsets: BTreeMap<String, (Vec<Value>, Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    let mut subsets: BTreeMap<String, Subset> = BTreeMap::new();
     for pod in pods {
         let Some(ip) = addresses(pod).first().copied() else {
             continue;
@@ -262,10 +265,13 @@ pub(super) fn endpoints(service: &Service, pods: &[Arc<Pod>]) -> Value {
     object
 }
 
+/// A family of addresses, and the ports as JSON.
+type GroupKey<'a> = (&'a str, String);
+
 /// The EndpointSlices of a service, in no particular order; there is always one per family of addresses in use.
 pub(super) fn slices(service: &Service, pods: &[Arc<Pod>]) -> Vec<Value> {
     let anyway = publishes_unready(service);
-    let mut groups: BTreeMap<(&str, String), (Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    let mut groups: BTreeMap<GroupKey<'_>, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
     for pod in pods.iter().filter(|p| !meta::is_finished(p)) {
         for ip in addresses(pod) {
             let family = if ip.contains(':') { "IPv6" } else { "IPv4" };

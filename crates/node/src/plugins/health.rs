@@ -28,11 +28,14 @@ struct Report {
     until: Instant,
 }
 
+/// The latest reports of a driver, by pool and device.
+type Reports = HashMap<(String, String), Report>;
+
 /// The latest reports.
 #[derive(Debug)]
 pub(crate) struct Health {
-    /// By driver, then by pool and device.
-    reports: Mutex<HashMap<String, HashMap<(String, String), Report>>>,
+    /// By driver.
+    reports: Mutex<HashMap<String, Reports>>,
     changed: watch::Sender<()>,
 }
 

@@ -159,10 +159,9 @@ async fn feed(mut stdin: Option<ChildStdin>, mut input: mpsc::Receiver<Message>)
     while let Some((channel, data)) = input.recv().await {
         match (channel, &mut stdin) {
             (channel::STDIN, Some(pipe)) => {
+                let written = pipe.write_all(&data).await;
                 // A program that does not read any more does not end the session.
-                if pipe.write_all(&data).await.is_err() {
-                    stdin = None;
-                }
+                stdin = stdin.filter(|_| written.is_ok());
             }
             (channel::CLOSE, _) => stdin = None,
             _ => {}

@@ -219,7 +219,7 @@ fn change(key: Key, before: Option<&ResourceClaim>, after: Option<&ResourceClaim
     let structured = |c: Option<&ResourceClaim>| {
         c.is_some_and(|c| c.status.allocation.is_some() && c.is_structured())
     };
-    let freed = structured(before) && !after.is_some_and(|a| a.status.allocation.is_some());
+    let freed = structured(before) && after.is_none_or(|a| a.status.allocation.is_none());
     let progressed = match (before, after) {
         (Some(before), Some(after)) => {
             before.status != after.status

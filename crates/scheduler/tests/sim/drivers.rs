@@ -155,8 +155,8 @@ impl Driver {
         asked.retain(|node| !self.can_take(node, own.len(), &uids));
         let unsuitable = asked;
         if !selected.is_empty() && !unsuitable.iter().any(|n| n == selected) {
-            for (_, claim) in &own {
-                // The finalizer, the allocation and the write of it are steps of their own.
+            // One claim after the other; the finalizer, the allocation and the write of it are steps of their own.
+            if let Some((_, claim)) = own.first() {
                 if !self.protects(claim) {
                     let mut all = list(&claim["metadata"]["finalizers"]);
                     all.push(self.finalizer().into());

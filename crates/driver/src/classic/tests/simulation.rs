@@ -23,8 +23,8 @@ async fn nothing_is_stuck_and_nothing_is_held() {
 
 async fn run(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
-    let world = World::start(if seed % 3 == 0 { 26 } else { 30 }).await;
-    let mut alive = vec![true; PODS];
+    let world = World::start(if seed.is_multiple_of(3) { 26 } else { 30 }).await;
+    let mut alive = [true; PODS];
     for pod in 0..PODS {
         let (pod, claim) = (format!("p{pod}"), format!("p{pod}-cat"));
         world.pod(&pod, &["cat"]).await;

@@ -116,7 +116,7 @@ fn selector(resources: &Value, path: &Path) -> ErrorList {
         }
         expression => match allot_cel::named_resources::compile(expression) {
             Ok(_) => ErrorList::new(),
-            Err(error) => vec![Error::invalid(&path, expression, &error.to_string())],
+            Err(error) => vec![Error::invalid(&path, expression, error.to_string())],
         },
     }
 }
