@@ -7,7 +7,9 @@
 
 mod graph;
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
@@ -26,6 +28,8 @@ use crate::registry::Task;
 
 use graph::{Graph, Node, Verdict};
 
+/// How long the claim controller has for the claims of a pod that is gone.
+const DEFERRAL: Duration = Duration::from_secs(1);
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 /// Finalizers of allocated claims: of the structured allocation of today and of 1.30.
@@ -40,6 +44,8 @@ struct Collector {
     graph: Mutex<Graph>,
     /// UIDs of objects to look at.
     queue: Queue<String>,
+    /// UIDs of claims that the claim controller was given time for.
+    deferred: Mutex<HashSet<String>>,
 }
 
 /// Sets the controller up.
@@ -49,6 +55,7 @@ pub(crate) fn build(context: &Context, inventory: &Inventory) -> Task {
         inventory: inventory.clone(),
         graph: Mutex::default(),
         queue: context.queue("garbage_collector"),
+        deferred: Mutex::default(),
     });
     let weak = Arc::downgrade(&this);
     inventory.on(move |kind, change| {
@@ -68,8 +75,7 @@ fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
-/// An allocated claim of a pod: the claim controller releases and deletes it. Once the finalizer is gone the claim is
-/// looked at again, in case that controller does not run.
+/// An allocated claim of a pod: the claim controller releases and deletes it, and comes first.
 fn is_held_for_pod(node: &Node) -> bool {
     let of_pod = |owner: &OwnerReference| owner.kind == "Pod" && owner.api_version == "v1";
     node.owners.iter().any(of_pod) && ALLOCATED.iter().any(|finalizer| node.has(finalizer))
@@ -81,7 +87,10 @@ impl Collector {
             let mut graph = self.graph.lock();
             match change {
                 Change::Added(obj) | Change::Updated(_, obj) => graph.upsert(kind, obj),
-                Change::Deleted(obj) => graph.remove(meta::uid(&**obj)),
+                Change::Deleted(obj) => {
+                    self.deferred.lock().remove(meta::uid(&**obj));
+                    graph.remove(meta::uid(&**obj))
+                }
             }
         };
         for uid in work {
@@ -119,9 +128,10 @@ impl Collector {
             }
             return Ok(Next::Done);
         }
-        if is_held_for_pod(&node) {
-            return Ok(Next::Done);
+        if is_held_for_pod(&node) && self.deferred.lock().insert(uid.to_owned()) {
+            return Ok(Next::After(DEFERRAL));
         }
+        self.deferred.lock().remove(uid);
         let has_dependents = self.graph.lock().has_dependents(uid);
         let policy = if waiting && has_dependents {
             PropagationPolicy::Foreground

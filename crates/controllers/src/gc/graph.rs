@@ -112,7 +112,6 @@ impl Graph {
         let new = old.is_none();
         let was_waiting = old.is_some_and(Node::waits_for_dependents);
         let was_deleting = old.is_some_and(|n| n.deleting);
-        let was_held = old.is_some_and(|n| n.finalizers.len() > node.finalizers.len());
         for owner in &old_owners {
             if node.owners.iter().all(|o| o.uid != owner.uid) {
                 self.unlink(&owner.uid, &uid);
@@ -130,7 +129,7 @@ impl Graph {
                 || node.owners.iter().zip(&old_owners).any(|(a, b)| {
                     a.uid != b.uid || a.block_owner_deletion != b.block_owner_deletion
                 });
-        if !node.deleting && !node.owners.is_empty() && (new || changed_owners || was_held) {
+        if !node.deleting && !node.owners.is_empty() && (new || changed_owners) {
             // Most owners are known and alive; only the others are worth a look.
             if node
                 .owners

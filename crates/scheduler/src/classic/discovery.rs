@@ -66,7 +66,7 @@ pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
         return Ok(Found::default());
     };
     let served = |version: &str| group.versions.iter().any(|v| v.version == version);
-    let v1 = served("v1");
+    let v1 = served("v1") || reaches_v1(client).await?;
     let Some(version) = ["v1alpha2", "v1alpha1"].into_iter().find(|v| served(v)) else {
         return Ok(Found { v1, classic: None });
     };
@@ -86,6 +86,18 @@ pub async fn discover(client: &Client) -> Result<Found, kube::Error> {
             alone: !v1,
         }),
     })
+}
+
+/// Whether v1 can be used although it is not announced: the embedded server lets its own components do so.
+async fn reaches_v1(client: &Client) -> Result<bool, kube::Error> {
+    let list = client
+        .list_api_group_resources(&format!("{GROUP}/v1"))
+        .await;
+    match list {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// The release that the server is, or that it behaves like.
