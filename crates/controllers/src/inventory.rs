@@ -4,15 +4,14 @@
 //! that some controller has an informer for is read from there. Every other kind is watched in its
 //! most stable version; everything but the metadata is dropped on arrival.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::{DynamicResourceScope, ObjectMeta};
+use kube::core::ObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Deserializer};
 use tokio::sync::Notify;
@@ -65,34 +64,7 @@ impl MetaObject {
     }
 }
 
-impl Resource for MetaObject {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(dt: &ApiResource) -> Cow<'_, str> {
-        dt.kind.as_str().into()
-    }
-
-    fn group(dt: &ApiResource) -> Cow<'_, str> {
-        dt.group.as_str().into()
-    }
-
-    fn version(dt: &ApiResource) -> Cow<'_, str> {
-        dt.version.as_str().into()
-    }
-
-    fn plural(dt: &ApiResource) -> Cow<'_, str> {
-        dt.plural.as_str().into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+crate::kit::resource::dynamic!([] MetaObject, metadata);
 
 /// Group and kind.
 pub(crate) type GroupKind = (String, String);

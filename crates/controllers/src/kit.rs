@@ -9,6 +9,7 @@ pub mod meta;
 pub mod metrics;
 pub mod nodes;
 pub mod queue;
+pub(crate) mod resource;
 pub mod slim;
 pub mod versioned;
 pub mod whole;

@@ -1,10 +1,6 @@
 //! Objects that are read without what no controller looks at.
 
-use std::borrow::Cow;
-
 use allot_apimachinery::lean;
-use kube::Resource;
-use kube::core::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
@@ -22,31 +18,4 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Slim<K> {
     }
 }
 
-impl<K: Resource> Resource for Slim<K> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::kind(dt)
-    }
-
-    fn group(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::group(dt)
-    }
-
-    fn version(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::version(dt)
-    }
-
-    fn plural(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::plural(dt)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        self.0.meta()
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.0.meta_mut()
-    }
-}
+crate::kit::resource::like_inner!(Slim, 0);

@@ -1,10 +1,8 @@
 //! Objects of kinds whose API version is known only at run time.
 
-use std::borrow::Cow;
 use std::ops::Deref;
 
-use kube::Resource;
-use kube::core::{ApiResource, DynamicResourceScope, ObjectMeta};
+use kube::core::ObjectMeta;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -45,35 +43,4 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Versioned<T> {
     }
 }
 
-impl<T> Resource for Versioned<T> {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(dt: &ApiResource) -> Cow<'_, str> {
-        dt.kind.as_str().into()
-    }
-
-    fn group(dt: &ApiResource) -> Cow<'_, str> {
-        dt.group.as_str().into()
-    }
-
-    fn version(dt: &ApiResource) -> Cow<'_, str> {
-        dt.version.as_str().into()
-    }
-
-    fn api_version(dt: &ApiResource) -> Cow<'_, str> {
-        dt.api_version.as_str().into()
-    }
-
-    fn plural(dt: &ApiResource) -> Cow<'_, str> {
-        dt.plural.as_str().into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+crate::kit::resource::dynamic!([T] Versioned<T>, metadata);

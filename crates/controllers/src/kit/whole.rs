@@ -1,10 +1,7 @@
 //! Objects that are read typed and copied whole.
 
-use std::borrow::Cow;
 use std::ops::Deref;
 
-use kube::Resource;
-use kube::core::ObjectMeta;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -48,31 +45,4 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Whole<K> {
     }
 }
 
-impl<K: Resource> Resource for Whole<K> {
-    type DynamicType = K::DynamicType;
-    type Scope = K::Scope;
-
-    fn kind(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::kind(dt)
-    }
-
-    fn group(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::group(dt)
-    }
-
-    fn version(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::version(dt)
-    }
-
-    fn plural(dt: &Self::DynamicType) -> Cow<'_, str> {
-        K::plural(dt)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        self.typed.meta()
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.typed.meta_mut()
-    }
-}
+crate::kit::resource::like_inner!(Whole, typed);
