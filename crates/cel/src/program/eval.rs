@@ -136,6 +136,11 @@ impl<'a> Evaluator<'a, '_> {
     #[inline(never)]
     fn equal(&mut self, sides: &'a [Node; 2]) -> Outcome<'a> {
         let (left, right) = self.sides(sides)?;
+        self.equal_values(left, right)
+    }
+
+    #[inline]
+    fn equal_values(&mut self, left: Outcome<'a>, right: Outcome<'a>) -> Outcome<'a> {
         let cost = match &left {
             Ok(Value::Quantity(_) | Value::Version(_) | Value::Extension(_)) => 1,
             _ => shorter(&left, &right),
@@ -164,12 +169,7 @@ impl<'a> Evaluator<'a, '_> {
         } else {
             (value, constant)
         };
-        let cost = match &left {
-            Ok(Value::Quantity(_) | Value::Version(_) | Value::Extension(_)) => 1,
-            _ => shorter(&left, &right),
-        };
-        self.spend(cost)?;
-        Ok(Value::Bool(left?.equals(&right?)?))
+        self.equal_values(left, right)
     }
 
     #[inline(never)]
