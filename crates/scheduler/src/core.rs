@@ -68,6 +68,15 @@ pub enum Input {
     },
     /// A claim was written outside of a binding.
     ClaimChanged(Arc<ResourceClaim>),
+    /// Taking the allocation of a claim back is over.
+    Deallocated {
+        /// The claim.
+        key: Key,
+        /// Its identity.
+        uid: Uid,
+        /// The claim without its allocation; `None` when it was left as it is.
+        claim: Option<Arc<ResourceClaim>>,
+    },
     /// All claims of a pod are written; its binding waits for conditions.
     ClaimsReady(Uid),
     /// Something about classic kinds.
@@ -173,6 +182,7 @@ impl Core {
                 claim,
             } => self.claim_written(&pod, &in_flight, claim, time),
             Input::ClaimChanged(claim) => self.claim_changed(claim, time),
+            Input::Deallocated { key, uid, claim } => self.deallocated(&key, &uid, claim, time),
             Input::Classic(input) => self.classic_input(*input, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
@@ -290,3 +300,6 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,9 @@ pub mod extended;
 mod prepare;
 pub mod resolve;
 
-pub use prepare::{Deallocation, DraContext, NodeDevices, PodDevices, SpecialOnNode};
+pub use prepare::{
+    Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodDevices, SpecialOnNode,
+};
 
 use crate::classic::Classic;
 use crate::plugins::Plugin;

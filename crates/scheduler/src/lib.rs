@@ -29,6 +29,7 @@ pub mod config;
 pub mod core;
 pub mod dra;
 pub mod hints;
+pub mod known;
 mod limit;
 pub mod message;
 pub mod metrics;

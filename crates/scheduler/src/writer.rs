@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::actions::{Action, BindJob};
 use crate::classic::Served;
 use crate::core::{BindError, Input};
-use crate::dra::claims::uid_of;
+use crate::dra::claims::key_of;
+use crate::known::{self, Object};
 use crate::metrics::Metrics;
 use crate::pod::{Key, PodInfo, Uid};
 
@@ -72,6 +73,35 @@ fn text(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
+    }
+}
+
+/// Writes for one claim go one after the other.
+struct Turns<T>(Mutex<FxHashMap<Uid, Turn<T>>>);
+
+/// One claim's turn, with what the last writer of ours left.
+type Turn<T> = Arc<tokio::sync::Mutex<Option<Arc<T>>>>;
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Object> Turns<T> {
+    fn of(&self, uid: &str) -> Turn<T> {
+        let mut turns = self.0.lock();
+        if turns.len() > 1024 {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        turns.entry(uid.into()).or_default().clone()
+    }
+
+    /// Waits for the turn of a writer that knows a claim as it once was. With the newest known version.
+    async fn take(&self, claim: &Arc<T>) -> (tokio::sync::OwnedMutexGuard<Option<Arc<T>>>, Arc<T>) {
+        let last = self.of(claim.uid()).lock_owned().await;
+        let newest = known::newest(claim.clone(), last.as_ref());
+        (last, newest)
     }
 }
 
@@ -148,10 +178,16 @@ impl Writer {
                     writer.spawn(async move |w| w.preempt(&preemptor, &node, &victim).await);
                 }
             }
-            Action::Deallocate(claim) => writer.spawn(async move |w| match w.claims.deallocate(&claim).await {
-                Ok(Some(claim)) => w.report(Input::ClaimChanged(Arc::new(claim))),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(claim = claim_name(&claim), %error, "cannot deallocate"),
+            Action::Deallocate(claim) => writer.spawn(async move |w| {
+                let written = w.claims.deallocate(&claim).await.unwrap_or_else(|error| {
+                    tracing::warn!(claim = claim_name(&claim), %error, "cannot deallocate");
+                    None
+                });
+                w.report(Input::Deallocated {
+                    key: key_of(&claim),
+                    uid: claim.uid().into(),
+                    claim: written.map(Arc::new),
+                });
             }),
             Action::DeleteSpecial(claim) => writer.spawn(async move |w| {
                 if let Err(error) = w.claims.delete_special(&claim).await {
@@ -339,7 +375,7 @@ impl Writer {
 }
 
 fn claim_name(claim: &ResourceClaim) -> String {
-    crate::dra::claims::key_of(claim).to_string()
+    key_of(claim).to_string()
 }
 
 fn now() -> String {

@@ -6,23 +6,11 @@ use allot_model::classic::objects::{Allocation, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{ClaimTask, key_of};
+use crate::known::Known;
 use crate::pod::{Key, Uid};
-use crate::version::is_newer;
 
 /// Consumers that a claim can have at most.
 pub const RESERVED_FOR: usize = 32;
-
-#[derive(Debug, Default)]
-struct Entry {
-    seen: Option<Arc<ResourceClaim>>,
-    assumed: Option<Arc<ResourceClaim>>,
-}
-
-impl Entry {
-    fn effective(&self) -> Option<&Arc<ResourceClaim>> {
-        self.assumed.as_ref().or(self.seen.as_ref())
-    }
-}
 
 /// Pods whose reservation is being written, and what is allocated with it.
 #[derive(Debug, Default)]
@@ -51,7 +39,7 @@ pub struct Change {
 /// All classic claims. See the module.
 #[derive(Debug, Default)]
 pub struct Claims {
-    entries: FxHashMap<Key, Entry>,
+    known: Known<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
     /// Claims whose allocation is being taken back: no pod may count on it any more.
     deallocating: FxHashSet<Uid>,
@@ -62,28 +50,20 @@ pub fn uid_of(claim: &ResourceClaim) -> &str {
     claim.metadata.uid.as_deref().unwrap_or_default()
 }
 
-fn version_of(claim: &ResourceClaim) -> &str {
-    claim
-        .metadata
-        .resource_version
-        .as_deref()
-        .unwrap_or_default()
-}
-
 impl Claims {
     /// The newest known version of a claim.
     pub fn get(&self, key: &Key) -> Option<&Arc<ResourceClaim>> {
-        self.entries.get(key)?.effective()
+        self.known.get(key)
     }
 
     /// The newest known version of every claim.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
-        self.entries.values().filter_map(Entry::effective)
+        self.known.iter()
     }
 
     /// Names of all claims.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.entries.keys()
+        self.known.entries().map(|(key, _)| key)
     }
 
     /// What is being written for a claim.
@@ -142,22 +122,11 @@ impl Claims {
     /// A watch showed a claim.
     pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let key = key_of(&claim.metadata);
-        let entry = self.entries.entry(key.clone()).or_default();
-        if entry
-            .seen
-            .as_ref()
-            .is_some_and(|s| is_newer(version_of(s), version_of(&claim)))
-        {
+        let entry = self.known.entry_mut(key.clone());
+        let before = entry.effective().cloned();
+        if !entry.see(claim) {
             return Change::default();
         }
-        let before = entry.effective().cloned();
-        // An answer about an object that was replaced meanwhile is older than what replaced it.
-        if entry.assumed.as_ref().is_some_and(|a| {
-            uid_of(a) != uid_of(&claim) || !is_newer(version_of(a), version_of(&claim))
-        }) {
-            entry.assumed = None;
-        }
-        entry.seen = Some(claim);
         let after = entry.effective().cloned();
         change(key, before.as_deref(), after.as_deref())
     }
@@ -165,22 +134,18 @@ impl Claims {
     /// A write of ours returned a claim: believe it until a watch is as new. Claims that are gone stay gone.
     pub fn assume(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let key = key_of(&claim.metadata);
-        let Some(entry) = self.entries.get_mut(&key) else {
+        let Some(before) = self.known.get(&key).cloned() else {
             return Change::default();
         };
-        let before = entry.effective().cloned();
-        if before.as_ref().is_some_and(|b| {
-            uid_of(b) != uid_of(&claim) || !is_newer(version_of(&claim), version_of(b))
-        }) {
+        if !self.known.entry_mut(key.clone()).assume(claim.clone()) {
             return Change::default();
         }
-        entry.assumed = Some(claim.clone());
-        change(key, before.as_deref(), Some(&claim))
+        change(key, Some(&before), Some(&claim))
     }
 
     /// A watch showed a claim gone, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
-        match self.entries.remove(key) {
+        match self.known.remove(key) {
             Some(entry) => change(key.clone(), entry.effective().map(|c| &**c), None),
             None => Change::default(),
         }

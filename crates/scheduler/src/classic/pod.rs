@@ -313,7 +313,7 @@ impl State {
     ) -> Result<Self, Rejection> {
         let reject = |text: &'static str| Err(Rejection::unschedulable(PLUGIN, text));
         if claim.status.deallocation_requested || cx.claims.is_deallocating(uid_of(claim)) {
-            return reject("resourceclaim must be reallocated");
+            return reject(crate::dra::MUST_BE_REALLOCATED);
         }
         if let Some(allocation) = &claim.status.allocation {
             if !cx.claims.can_be_reserved(claim, &pod.uid) {

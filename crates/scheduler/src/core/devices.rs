@@ -8,8 +8,10 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Core, Time};
+use crate::actions::Action;
 use crate::dra::claims::{Change, key_of};
 use crate::hints::ClusterEvent;
+use crate::known::Object;
 use crate::pod::Key;
 use crate::reflector::Observed;
 use crate::taint_rules::DeviceTaintRule;
@@ -63,6 +65,25 @@ impl Core {
     pub(super) fn claim_changed(&mut self, claim: Arc<ResourceClaim>, time: Time) {
         let change = self.claims.assume(claim);
         self.after(&change, time);
+    }
+
+    /// Takes the allocation from a claim that stands in the way of a pod.
+    pub(super) fn deallocate(&mut self, claim: Arc<ResourceClaim>) {
+        self.claims.deallocate(claim.uid());
+        self.actions.push(Action::Deallocate(claim));
+    }
+
+    pub(super) fn deallocated(
+        &mut self,
+        key: &Key,
+        uid: &str,
+        claim: Option<Arc<ResourceClaim>>,
+        time: Time,
+    ) {
+        let assumed = claim.map(|claim| self.claims.assume(claim));
+        let over = self.claims.deallocated(key, uid);
+        self.after(&assumed.unwrap_or_default(), time);
+        self.after(&over, time);
     }
 
     /// Brings back the pods that a change of a claim concerns.

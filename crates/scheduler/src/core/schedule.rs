@@ -351,7 +351,7 @@ impl Core {
         );
         tracing::debug!(pod = %pod.key, message, "unschedulable");
         match undo {
-            Some(Deallocation::Deallocate(claim)) => self.actions.push(Action::Deallocate(claim)),
+            Some(Deallocation::Deallocate(claim)) => self.deallocate(claim),
             Some(Deallocation::Delete(claim)) => self.actions.push(Action::DeleteSpecial(claim)),
             Some(Deallocation::Classic(claim, publish)) => {
                 self.deallocate_classic(&pod, claim, publish);

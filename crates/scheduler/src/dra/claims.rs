@@ -12,23 +12,12 @@ use allot_allocator::{Cluster, Holder};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::known::{Known, Object};
 use crate::pod::{Key, Uid};
 use crate::version::is_newer;
 
 /// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
 const REMEMBERED: usize = 8192;
-
-#[derive(Debug, Default)]
-struct Entry {
-    seen: Option<Arc<ResourceClaim>>,
-    assumed: Option<Arc<ResourceClaim>>,
-}
-
-impl Entry {
-    fn effective(&self) -> Option<&Arc<ResourceClaim>> {
-        self.assumed.as_ref().or(self.seen.as_ref())
-    }
-}
 
 /// An allocation that was decided and is being written.
 #[derive(Debug, Clone)]
@@ -55,8 +44,10 @@ pub struct Change {
 /// All claims. See the module.
 #[derive(Debug)]
 pub struct Claims {
-    entries: FxHashMap<Key, Entry>,
+    known: Known<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
+    /// Claims whose allocation is being taken back: no pod may count on it any more.
+    deallocating: FxHashSet<Uid>,
     cluster: Cluster,
     /// Special claims by the pod that owns them.
     specials: FxHashMap<Uid, Key>,
@@ -82,20 +73,13 @@ pub fn allocation_of(claim: &ResourceClaim) -> Option<&AllocationResult> {
     claim.status.as_ref()?.allocation.as_ref()
 }
 
-fn version_of(claim: &ResourceClaim) -> &str {
-    claim
-        .metadata
-        .resource_version
-        .as_deref()
-        .unwrap_or_default()
-}
-
 impl Claims {
     /// No claims, on a cluster that so far only has its features.
     pub fn new(cluster: Cluster) -> Self {
         Self {
-            entries: FxHashMap::default(),
+            known: Known::default(),
             in_flight: FxHashMap::default(),
+            deallocating: FxHashSet::default(),
             cluster,
             specials: FxHashMap::default(),
             gone: FxHashSet::default(),
@@ -115,12 +99,12 @@ impl Claims {
 
     /// The newest known version of a claim.
     pub fn get(&self, key: &Key) -> Option<&Arc<ResourceClaim>> {
-        self.entries.get(key)?.effective()
+        self.known.get(key)
     }
 
     /// The newest known version of every claim.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
-        self.entries.values().filter_map(Entry::effective)
+        self.known.iter()
     }
 
     /// The special claim for extended resources that a pod has.
@@ -146,12 +130,12 @@ impl Claims {
             progressed: true,
             ..Change::default()
         };
-        if let Some(old) = self.entries.get(&key).and_then(|e| e.effective()).cloned()
+        if let Some(old) = self.known.get(&key).cloned()
             && uid_of(&old) != uid_of(&claim)
         {
             // Re-created while the watch was away; or a watch shows a claim older than one that was assumed.
-            if self.entries.get(&key).is_some_and(|e| e.seen.is_none())
-                && !is_newer(version_of(&claim), version_of(&old))
+            if self.known.entry(&key).is_some_and(|e| e.is_unseen())
+                && !is_newer(claim.version(), old.version())
             {
                 return Change::default();
             }
@@ -161,26 +145,14 @@ impl Claims {
         if self.gone.contains(&uid) {
             return change;
         }
-        let entry = self.entries.entry(key).or_default();
-        let before = entry.effective().cloned();
         if let Some(pod) = special_owner(&claim) {
-            self.specials.insert(pod.into(), key_of(&claim));
+            self.specials.insert(pod.into(), key.clone());
         }
-        if entry
-            .seen
-            .as_ref()
-            .is_some_and(|s| is_newer(version_of(s), version_of(&claim)))
-        {
+        let entry = self.known.entry_mut(key);
+        let before = entry.effective().cloned();
+        if !entry.see(claim) {
             return Change::default();
         }
-        if entry
-            .assumed
-            .as_ref()
-            .is_some_and(|a| !is_newer(version_of(a), version_of(&claim)))
-        {
-            entry.assumed = None;
-        }
-        entry.seen = Some(claim);
         let after = entry.effective().cloned();
         change.freed |= lost_allocation(before.as_deref(), after.as_deref());
         // Most changes of a claim are not about its devices.
@@ -198,7 +170,7 @@ impl Claims {
 
     /// A watch showed a claim gone, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
-        let Some(entry) = self.entries.remove(key) else {
+        let Some(entry) = self.known.remove(key) else {
             return Change::default();
         };
         let mut change = Change {
@@ -206,7 +178,7 @@ impl Claims {
             freed: false,
             progressed: true,
         };
-        for claim in [&entry.seen, &entry.assumed].into_iter().flatten() {
+        for claim in entry.versions() {
             change.freed |= allocation_of(claim).is_some();
             if let Some(pod) = special_owner(claim) {
                 self.specials.remove(pod);
@@ -220,9 +192,9 @@ impl Claims {
 
     /// Claims that a watch showed; a new list that lacks one of them means that it is gone.
     pub fn seen_keys(&self) -> Vec<Key> {
-        self.entries
-            .iter()
-            .filter(|(_, e)| e.seen.is_some())
+        self.known
+            .entries()
+            .filter(|(_, e)| !e.is_unseen())
             .map(|(k, _)| k.clone())
             .collect()
     }
@@ -230,15 +202,10 @@ impl Claims {
     /// Claims of which only our own write is known; a new list that is newer than the write and lacks them means that
     /// they are gone.
     pub fn unseen_older_than(&self, list_version: &str) -> Vec<Key> {
-        let gone = |e: &Entry| {
-            e.seen.is_none()
-                && e.assumed
-                    .as_ref()
-                    .is_some_and(|a| !is_newer(version_of(a), list_version))
-        };
-        self.entries
-            .iter()
-            .filter(|(_, e)| gone(e))
+        let is_old = |c: &Arc<ResourceClaim>| !is_newer(c.version(), list_version);
+        self.known
+            .entries()
+            .filter(|(_, e)| e.is_unseen() && e.effective().is_some_and(is_old))
             .map(|(k, _)| k.clone())
             .collect()
     }
@@ -249,18 +216,15 @@ impl Claims {
         if self.gone.contains(&uid) {
             return Change::default();
         }
-        let entry = self.entries.entry(key.clone()).or_default();
-        if entry.effective().is_some_and(|e| {
-            // A claim of another identity under this name is newer, since ours existed when it was written.
-            uid_of(e) != &*uid || !is_newer(version_of(&claim), version_of(e))
-        }) {
+        let entry = self.known.entry_mut(key.clone());
+        let before = entry.effective().cloned();
+        if !entry.assume(claim.clone()) {
             return Change::default();
         }
         if let Some(pod) = special_owner(&claim) {
             self.specials.insert(pod.into(), key.clone());
         }
-        let freed = lost_allocation(entry.effective().map(|c| &**c), Some(&claim));
-        entry.assumed = Some(claim.clone());
+        let freed = lost_allocation(before.as_deref(), Some(&claim));
         self.recount(&uid, Some(&claim));
         Change {
             key: Some(key),
@@ -300,6 +264,26 @@ impl Claims {
         Change {
             key: Some(entry.key),
             freed: !written,
+            progressed: true,
+        }
+    }
+
+    /// Whether the allocation of a claim is being taken back.
+    pub fn is_deallocating(&self, uid: &str) -> bool {
+        self.deallocating.contains(uid)
+    }
+
+    /// The allocation of a claim is going to be taken back.
+    pub fn deallocate(&mut self, uid: &str) {
+        self.deallocating.insert(uid.into());
+    }
+
+    /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
+    pub fn deallocated(&mut self, key: &Key, uid: &str) -> Change {
+        self.deallocating.remove(uid);
+        Change {
+            key: Some(key.clone()),
+            freed: false,
             progressed: true,
         }
     }

@@ -25,6 +25,8 @@ use crate::solver::{Outcome, Problem, Solver};
 use crate::status::Rejection;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
+/// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
+pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
 /// What the plugin reads.
 #[derive(Clone, Copy)]
@@ -131,6 +133,9 @@ impl PodDevices {
         }
         let mut claims = Vec::with_capacity(resolved.len());
         for resolve::Resolved { key, claim } in resolved {
+            if cx.claims.is_deallocating(uid_of(&claim)) {
+                return Err(Rejection::unresolvable(PLUGIN, MUST_BE_REALLOCATED));
+            }
             let pending = cx
                 .claims
                 .in_flight(uid_of(&claim))

@@ -2,23 +2,19 @@
 
 use super::*;
 use crate::actions::{ClaimTask, SpecialTask};
-use crate::dra::claims::{allocation_of, key_of};
+use crate::dra::claims::allocation_of;
 use crate::dra::resolve::is_reserved_for;
 use crate::reflector::Read;
-use crate::version::is_newer;
 
 /// Keeps a claim from going away while it is allocated.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-
-/// One claim's turn, with what the last writer of ours left.
-type Turn = Arc<tokio::sync::Mutex<Option<Arc<ResourceClaim>>>>;
 
 pub(super) struct ClaimWriter {
     client: Client,
     /// Whether to record when a claim was allocated.
     timestamps: bool,
     metrics: Metrics,
-    turns: Mutex<FxHashMap<Uid, Turn>>,
+    turns: Turns<ResourceClaim>,
 }
 
 impl ClaimWriter {
@@ -27,20 +23,12 @@ impl ClaimWriter {
             client,
             timestamps,
             metrics,
-            turns: Mutex::default(),
+            turns: Turns::default(),
         }
     }
 
     fn api(&self, namespace: &str) -> Api<ResourceClaim> {
         Api::namespaced(self.client.clone(), namespace)
-    }
-
-    fn turn(&self, uid: &Uid) -> Turn {
-        let mut turns = self.turns.lock();
-        if turns.len() > 1024 {
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        turns.entry(uid.clone()).or_default().clone()
     }
 
     /// Writes the allocation of a claim, if it is not written yet, and the reservation for a pod.
@@ -49,16 +37,7 @@ impl ClaimWriter {
         task: &ClaimTask,
         pod: &PodInfo,
     ) -> Result<Arc<ResourceClaim>, BindError> {
-        let turn = self.turn(&task.uid);
-        let mut last = turn.lock().await;
-        let version = |c: &ResourceClaim| c.metadata.resource_version.clone().unwrap_or_default();
-        let mut claim = task.claim.clone();
-        if let Some(left) = last
-            .as_ref()
-            .filter(|l| is_newer(&version(l), &version(&claim)))
-        {
-            claim = left.clone();
-        }
+        let (mut last, mut claim) = self.turns.take(&task.claim).await;
         let mut pause = Pause::new();
         let mut doing = "add finalizer to";
         loop {
@@ -104,7 +83,7 @@ impl ClaimWriter {
         claim: &ResourceClaim,
         doing: &mut &'static str,
     ) -> Result<Step, BindError> {
-        if claim.metadata.deletion_timestamp.is_some() || uid_of(claim) != &*task.uid {
+        if claim.metadata.deletion_timestamp.is_some() || claim.uid() != &*task.uid {
             return Err(deleted(&task.key));
         }
         let api = self.api(&task.key.namespace);
@@ -200,7 +179,7 @@ impl ClaimWriter {
         let claim = Arc::new(created);
         let task = ClaimTask {
             key: key_of(&claim),
-            uid: uid_of(&claim).into(),
+            uid: claim.uid().into(),
             claim: claim.clone(),
             allocation: Some(task.allocation.clone()),
         };
@@ -222,14 +201,19 @@ impl ClaimWriter {
     ) -> Result<Option<ResourceClaim>, kube::Error> {
         let key = key_of(claim);
         let patch = json!({
-            "metadata": {"uid": uid_of(claim), "resourceVersion": claim.metadata.resource_version},
+            "metadata": {"uid": claim.uid(), "resourceVersion": claim.metadata.resource_version},
             "status": {"allocation": null, "reservedFor": null, "devices": null},
         });
-        let api = self.api(&key.namespace);
-        match patch_claim(api, &key.name, Some("status"), &patch).await {
-            Ok(claim) => Ok(Some(claim)),
-            Err(error) if matches!(code(&error), 404 | 409) => Ok(None),
-            Err(error) => Err(error),
+        let mut pause = Pause::new();
+        loop {
+            let api = self.api(&key.namespace);
+            match patch_claim(api, &key.name, Some("status"), &patch).await {
+                Ok(claim) => return Ok(Some(claim)),
+                Err(error) if matches!(code(&error), 404 | 409) => return Ok(None),
+                // The precondition tells whether a write whose answer got lost was carried out.
+                Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -245,7 +229,7 @@ impl ClaimWriter {
             .flatten()
             .filter(|f| *f != FINALIZER)
             .collect::<Vec<_>>();
-        let patch = json!({"metadata": {"uid": uid_of(claim), "finalizers": finalizers}});
+        let patch = json!({"metadata": {"uid": claim.uid(), "finalizers": finalizers}});
         match api
             .patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch))
             .await
@@ -256,7 +240,7 @@ impl ClaimWriter {
         }
         let params = DeleteParams {
             preconditions: Some(Preconditions {
-                uid: Some(uid_of(claim).to_owned()),
+                uid: Some(claim.uid().to_owned()),
                 resource_version: None,
             }),
             ..DeleteParams::default()
@@ -276,7 +260,7 @@ impl ClaimWriter {
     ) -> Result<ResourceClaim, kube::Error> {
         let key = key_of(claim);
         let patch = json!({
-            "metadata": {"uid": uid_of(claim)},
+            "metadata": {"uid": claim.uid()},
             "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
         });
         let api = self.api(&key.namespace);

@@ -8,13 +8,8 @@ use kube::core::ApiResource;
 use kube::core::DynamicObject;
 
 use super::*;
-use crate::classic::claims::uid_of;
 use crate::classic::negotiations::is_owned_by;
 use crate::classic::{self, ClaimTask, Served};
-use crate::version::is_newer;
-
-/// One claim's turn, with what the last writer of ours left.
-type Turn = Arc<tokio::sync::Mutex<Option<Arc<Claim>>>>;
 
 /// One write of those for a pod that go one after the other.
 enum Order {
@@ -26,7 +21,7 @@ enum Order {
 pub(super) struct ClassicWriter {
     client: Client,
     served: Served,
-    turns: Mutex<FxHashMap<Uid, Turn>>,
+    turns: Turns<Claim>,
     /// Writes per pod; the entry exists as long as somebody works on them.
     orders: Mutex<FxHashMap<Uid, VecDeque<Order>>>,
 }
@@ -42,21 +37,13 @@ impl ClassicWriter {
         Self {
             client,
             served,
-            turns: Mutex::default(),
+            turns: Turns::default(),
             orders: Mutex::default(),
         }
     }
 
     fn api(&self, namespace: &str, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, resource)
-    }
-
-    fn turn(&self, uid: &Uid) -> Turn {
-        let mut turns = self.turns.lock();
-        if turns.len() > 1024 {
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        turns.entry(uid.clone()).or_default().clone()
     }
 
     /// Puts writes for a pod in line. Says whether somebody has to begin working on them.
@@ -192,7 +179,7 @@ impl ClassicWriter {
         status: serde_json::Value,
     ) -> Result<Claim, kube::Error> {
         let metadata =
-            json!({"uid": uid_of(claim), "resourceVersion": claim.metadata.resource_version});
+            json!({"uid": claim.uid(), "resourceVersion": claim.metadata.resource_version});
         let patch = json!({"metadata": metadata, "status": status});
         let object = self
             .api(&key.namespace, &self.served.claims())
@@ -213,14 +200,14 @@ impl ClassicWriter {
         pod: &Uid,
     ) -> Result<Option<Claim>, kube::Error> {
         let key = classic::key_of(&claim.metadata);
-        let turn = self.turn(&Uid::from(uid_of(claim)));
+        let turn = self.turns.of(claim.uid());
         let mut last = turn.lock().await;
         let mut pause = Pause::new();
         loop {
             let Some(current) = self.read(&key).await? else {
                 return Ok(None);
             };
-            if uid_of(&current) != uid_of(claim) || !current.is_reserved_for(pod) {
+            if current.uid() != claim.uid() || !current.is_reserved_for(pod) {
                 return Ok(None);
             }
             let rest: Vec<_> = current
@@ -262,16 +249,7 @@ impl ClassicWriter {
         pod: &PodInfo,
         metrics: &Metrics,
     ) -> Result<Arc<Claim>, BindError> {
-        let turn = self.turn(&task.uid);
-        let mut last = turn.lock().await;
-        let version = |c: &Claim| c.metadata.resource_version.clone().unwrap_or_default();
-        let mut claim = task.claim.clone();
-        if let Some(left) = last
-            .as_ref()
-            .filter(|l| is_newer(&version(l), &version(&claim)))
-        {
-            claim = left.clone();
-        }
+        let (mut last, mut claim) = self.turns.take(&task.claim).await;
         let mut pause = Pause::new();
         loop {
             let error = match self.step(task, pod, &claim).await? {
@@ -318,7 +296,7 @@ impl ClassicWriter {
         pod: &PodInfo,
         claim: &Claim,
     ) -> Result<Option<Result<Claim, kube::Error>>, BindError> {
-        if claim.metadata.deletion_timestamp.is_some() || uid_of(claim) != &*task.uid {
+        if claim.metadata.deletion_timestamp.is_some() || claim.uid() != &*task.uid {
             return Err(elsewhere(&task.key, "deleted"));
         }
         let mut status = serde_json::Map::new();
@@ -436,7 +414,7 @@ impl Writer {
                 });
                 self.report(Input::Classic(Box::new(classic::Input::Deallocated {
                     key: classic::key_of(&claim.metadata),
-                    uid: uid_of(&claim).into(),
+                    uid: claim.uid().into(),
                     claim: written.map(Arc::new),
                 })));
             }

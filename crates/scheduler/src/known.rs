@@ -1,0 +1,151 @@
+//! An object that others write and we write too: what a watch *saw* of it, and what a write of ours returned (*assumed*)
+//! until a watch is at least as new.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustc_hash::FxHashMap;
+
+use crate::pod::Key;
+use crate::version::is_newer;
+
+/// Something with metadata.
+pub trait Object {
+    /// Its metadata.
+    fn meta(&self) -> &ObjectMeta;
+
+    /// Its identity.
+    fn uid(&self) -> &str {
+        self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// Its version.
+    fn version(&self) -> &str {
+        self.meta().resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+impl Object for k8s_openapi::api::resource::v1::ResourceClaim {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Object for allot_model::classic::objects::ResourceClaim {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// The newer one of two versions of an object.
+pub fn newest<T: Object>(a: Arc<T>, b: Option<&Arc<T>>) -> Arc<T> {
+    b.filter(|b| is_newer(b.version(), a.version()))
+        .cloned()
+        .unwrap_or(a)
+}
+
+/// One object.
+#[derive(Debug)]
+pub struct Entry<T> {
+    seen: Option<Arc<T>>,
+    assumed: Option<Arc<T>>,
+}
+
+impl<T> Default for Entry<T> {
+    fn default() -> Self {
+        let (seen, assumed) = (None, None);
+        Self { seen, assumed }
+    }
+}
+
+impl<T: Object> Entry<T> {
+    /// The newest version.
+    pub fn effective(&self) -> Option<&Arc<T>> {
+        self.assumed.as_ref().or(self.seen.as_ref())
+    }
+
+    /// Both versions, as far as there are two.
+    pub fn versions(&self) -> impl Iterator<Item = &Arc<T>> {
+        [&self.seen, &self.assumed].into_iter().flatten()
+    }
+
+    /// Whether only our own write is known.
+    pub fn is_unseen(&self) -> bool {
+        self.seen.is_none()
+    }
+
+    /// A watch showed a version. Says whether it is news.
+    pub fn see(&mut self, object: Arc<T>) -> bool {
+        let newer = |than: &Arc<T>| is_newer(than.version(), object.version());
+        if self.seen.as_ref().is_some_and(newer) {
+            return false;
+        }
+        // An answer about an object that was replaced meanwhile is older than what replaced it.
+        if self
+            .assumed
+            .as_ref()
+            .is_some_and(|a| a.uid() != object.uid() || !newer(a))
+        {
+            self.assumed = None;
+        }
+        self.seen = Some(object);
+        true
+    }
+
+    /// A write of ours returned a version. Says whether it is news; an answer about an object under whose name another
+    /// one is known is none, since ours existed when it was written.
+    pub fn assume(&mut self, object: Arc<T>) -> bool {
+        let news = self.effective().is_none_or(|known| {
+            known.uid() == object.uid() && is_newer(object.version(), known.version())
+        });
+        if news {
+            self.assumed = Some(object);
+        }
+        news
+    }
+}
+
+/// All objects of a kind.
+#[derive(Debug)]
+pub struct Known<T> {
+    entries: FxHashMap<Key, Entry<T>>,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        let entries = FxHashMap::default();
+        Self { entries }
+    }
+}
+
+impl<T: Object> Known<T> {
+    /// The newest version of an object.
+    pub fn get(&self, key: &Key) -> Option<&Arc<T>> {
+        self.entries.get(key)?.effective()
+    }
+
+    /// What is known under a name.
+    pub fn entry(&self, key: &Key) -> Option<&Entry<T>> {
+        self.entries.get(key)
+    }
+
+    /// What is known under a name; nothing at first.
+    pub fn entry_mut(&mut self, key: Key) -> &mut Entry<T> {
+        self.entries.entry(key).or_default()
+    }
+
+    /// Forgets a name.
+    pub fn remove(&mut self, key: &Key) -> Option<Entry<T>> {
+        self.entries.remove(key)
+    }
+
+    /// The newest version of every object.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.entries.values().filter_map(Entry::effective)
+    }
+
+    /// All names, with what is known.
+    pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry<T>)> {
+        self.entries.iter()
+    }
+}
