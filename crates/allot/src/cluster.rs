@@ -178,14 +178,14 @@ impl Cluster {
 
         let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
         let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
-        let as_user = |name: &str| {
-            let user = User::new(name, [MASTERS]);
-            Client::new(running.server.client_service(user), "default")
+        let as_user = |name: &str, agent: &'static str| {
+            let service = running.server.client_service(User::new(name, [MASTERS]));
+            Client::new(service.with_agent(agent), "default")
         };
         let mut cluster = Self {
             url: running.url,
             kubeconfig: running.kubeconfig,
-            client: as_user("kubernetes-admin"),
+            client: as_user("kubernetes-admin", "allot"),
             nodes: args.nodes,
             driver: None,
             components: JoinSet::new(),
@@ -195,11 +195,11 @@ impl Cluster {
             _scratch: scratch,
         };
 
-        let client = as_user("system:kube-scheduler");
+        let client = as_user("system:kube-scheduler", "allot-scheduler");
         cluster.spawn("scheduler", |stop| {
             allot_scheduler::run(client, scheduling, stop)
         });
-        let client = as_user("system:kube-controller-manager");
+        let client = as_user("system:kube-controller-manager", "allot-controllers");
         let config = Controllers {
             root_ca: Some(running.authority.certificate().to_owned()),
             ..controllers
@@ -219,7 +219,7 @@ impl Cluster {
                     anyhow::Ok(config)
                 })
                 .collect::<anyhow::Result<Vec<_>>>()?;
-            let client = as_user("system:nodes");
+            let client = as_user("system:nodes", "allot-node");
             cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
         }
         let driver = match args.driver {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use allot_store::{Backend, Embedded};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use http::header::{HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
@@ -97,6 +98,7 @@ impl Server {
         ClientService {
             server: self.clone(),
             user: Arc::new(user),
+            agent: None,
         }
     }
 
@@ -342,6 +344,16 @@ struct InProcess;
 pub struct ClientService {
     server: Server,
     user: Arc<User>,
+    agent: Option<HeaderValue>,
+}
+
+impl ClientService {
+    /// Names the client in its requests: the manager of the fields it writes.
+    #[must_use]
+    pub fn with_agent(mut self, agent: &'static str) -> Self {
+        self.agent = Some(HeaderValue::from_static(agent));
+        self
+    }
 }
 
 impl<B> tower::Service<Request<B>> for ClientService
@@ -360,6 +372,10 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(InProcess);
+        if let Some(agent) = &self.agent {
+            let headers = request.headers_mut();
+            headers.entry(USER_AGENT).or_insert_with(|| agent.clone());
+        }
         let (server, user) = (self.server.clone(), self.user.clone());
         Box::pin(async move { Ok(server.handle(request, Some((*user).clone())).await) })
     }

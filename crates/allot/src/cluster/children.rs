@@ -85,7 +85,8 @@ impl Drivers {
             tasks.spawn(keep_running(name, command, stop.clone()));
         }
         if many {
-            let client = crate::cmd::component::client(Some(&self.kubeconfig)).await?;
+            let client =
+                crate::cmd::component::client(Some(&self.kubeconfig), "allot-driver").await?;
             for (name, root) in self.nodes {
                 let work = self
                     .driver

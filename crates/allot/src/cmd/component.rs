@@ -1,12 +1,12 @@
 //! What commands that run one component have in common.
 
-use std::path::Path;
+mod client;
+
 use std::time::Duration;
 
-use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+pub use client::{Watches, client, config, connect, throttle};
 
 /// Runs a component until it ends or the process is told to stop.
 pub fn block_on<F>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
@@ -40,51 +40,6 @@ fn stop_signals() -> anyhow::Result<impl Future<Output = ()> + Send> {
             _ = terminate.recv() => {}
         }
     })
-}
-
-/// A client for the API server of a kubeconfig file, or of the environment.
-pub async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
-    Ok(kube::Client::try_from(config(kubeconfig).await?)?)
-}
-
-/// How to reach the API server of a kubeconfig file, or of the environment.
-pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
-    Ok(match kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
-        }
-        None => kube::Config::infer()
-            .await
-            .context("no kubeconfig found; name one with --kubeconfig")?,
-    })
-}
-
-/// The same client, with at most `qps` requests per second after the first `burst`; without a limit if `qps` is 0.
-pub fn throttle(client: kube::Client, qps: f64, burst: u32) -> kube::Client {
-    if qps <= 0.0 {
-        return client;
-    }
-    let namespace = client.default_namespace().to_owned();
-    let period = Duration::from_secs_f64(1.0 / qps);
-    // When the bucket is full again.
-    let full = std::sync::Arc::new(parking_lot::Mutex::new(Instant::now()));
-    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let client = client.clone();
-        let wait = {
-            let (mut full, now) = (full.lock(), Instant::now());
-            *full = (*full).max(now) + period;
-            (*full - now).saturating_sub(period * burst.max(1))
-        };
-        async move {
-            tokio::time::sleep(wait).await;
-            client.send(request).await
-        }
-    });
-    kube::Client::new(service, namespace)
 }
 
 /// Serves `/metrics` and health over plain HTTP, forever.

@@ -54,7 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let client = component::client(args.kubeconfig.as_deref()).await?;
+    let client = component::client(args.kubeconfig.as_deref(), "allot-controllers").await?;
     let mut config = if is_allot(&client, &shutdown).await {
         Config::embedded()
     } else {

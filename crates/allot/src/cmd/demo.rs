@@ -113,7 +113,7 @@ async fn tell(
     let ready = started.elapsed();
     println!("# a cluster in memory is ready at {}\n", cluster.url);
     // From here on as any other client: over TLS, with the kubeconfig.
-    let client = super::component::client(Some(&cluster.kubeconfig)).await?;
+    let client = super::component::client(Some(&cluster.kubeconfig), "allot-demo").await?;
     let shell = Shell::new(client.clone());
     shell.get("resourceslices").await?;
     shell.get("deviceclasses").await?;

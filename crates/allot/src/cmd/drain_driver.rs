@@ -29,7 +29,7 @@ pub struct Args {
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
-        let client = component::client(args.kubeconfig.as_deref()).await?;
+        let client = component::client(args.kubeconfig.as_deref(), "allot-drain-driver").await?;
         let what = Drain {
             driver: args.driver.clone(),
             node: args.node,

@@ -76,7 +76,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     });
     let configs: Vec<Config> = configs.collect();
     super::component::block_on(async move |shutdown| {
-        let client = super::component::client(args.kubeconfig.as_deref()).await?;
+        let client = super::component::client(args.kubeconfig.as_deref(), "allot-node").await?;
         Ok(allot_node::run_fleet(client, configs, shutdown).await?)
     })
 }

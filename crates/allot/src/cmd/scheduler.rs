@@ -54,7 +54,8 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         .kubeconfig
         .clone()
         .map(PathBuf::from);
-    let client = component::client(args.kubeconfig.or(from_file).as_deref()).await?;
+    let client =
+        component::client(args.kubeconfig.or(from_file).as_deref(), "allot-scheduler").await?;
     let election = LeaderElection {
         // One process on one machine is the normal case; upstream's default is for control planes of several.
         enabled: args

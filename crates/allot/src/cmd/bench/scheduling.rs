@@ -77,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     workload.pods = args.pods.unwrap_or(workload.pods);
     workload.init = args.init.unwrap_or(workload.init);
     component::block_on(|shutdown| async move {
-        let client = component::client(args.kubeconfig.as_deref()).await?;
+        let client = component::client(args.kubeconfig.as_deref(), "allot-bench").await?;
         let bench = Bench {
             client,
             names: Names {

@@ -33,7 +33,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         if args.exit_with_parent {
             super::exit_with_parent(&shutdown);
         }
-        let client = component::client(args.kubeconfig.as_deref()).await?;
+        let client = component::client(args.kubeconfig.as_deref(), "allot-driver-gpu").await?;
         let mut config = allot_driver_gpu::Config::new(args.node_name, args.kubelet_dir);
         config.gpus = args.num_devices;
         if let Some(directory) = args.cdi_dir {

@@ -146,7 +146,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 let mut config = args.config(&shared.drivername)?;
                 let from_env = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
                 let kubeconfig = from_env.map(PathBuf::from).or(shared.kubeconfig);
-                let client = component::client(kubeconfig.as_deref()).await?;
+                let client = component::client(kubeconfig.as_deref(), "allot-driver-test").await?;
                 let client =
                     component::throttle(client, shared.kube_api_qps, shared.kube_api_burst);
                 if let Some(listener) = listen(&shared.http_endpoint).await? {

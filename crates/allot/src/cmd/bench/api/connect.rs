@@ -6,13 +6,9 @@ use anyhow::Context;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper_util::client::legacy::Client as Http;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use kube::client::{Body, ConfigExt};
-use tower::{BoxError, ServiceBuilder};
+use kube::client::Body;
 
-use crate::cmd::component;
+use crate::cmd::component::{self, Watches};
 
 /// Streams on one connection: servers allow a hundred or more.
 pub const STREAMS: usize = 90;
@@ -80,22 +76,7 @@ pub async fn request(
 /// A client with a connection of its own, which is open when this returns: requests that come at the same time would
 /// otherwise open one each.
 async fn connect(config: &kube::Config) -> anyhow::Result<kube::Client> {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    // As Go's clients do; otherwise requests wait for acknowledgements that the server delays by 40 ms.
-    tcp.set_nodelay(true);
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(config.rustls_client_config()?)
-        .https_or_http()
-        .enable_all_versions()
-        .wrap_connector(tcp);
-    let http = Http::builder(TokioExecutor::new()).build::<_, Body>(connector);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .map_err(BoxError::from)
-        .service(http);
-    let client = kube::Client::new(service, config.default_namespace.clone());
+    let client = component::connect(config.clone(), "allot-bench", Watches::Beside)?;
     let response = request(&client, Method::GET, "/version", "", Vec::new())
         .await
         .context("the server does not answer")?;

@@ -1,0 +1,192 @@
+//! Clients of an API server behind a socket.
+
+use std::path::Path;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use anyhow::Context;
+use futures::future::BoxFuture;
+use http::header::{HeaderValue, UPGRADE, USER_AGENT};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ConfigExt};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::time::Instant;
+use tower::retry::RetryLayer;
+use tower::{BoxError, Service, ServiceBuilder};
+
+/// A connection that says nothing for so long is asked whether it is still there; as client-go does.
+const PING_AFTER: Duration = Duration::from_secs(30);
+/// It has so long for the answer; as client-go.
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A client for the API server of a kubeconfig file, or of the environment. `agent` is the name of the component: the
+/// server shows it as the manager of fields.
+pub async fn client(kubeconfig: Option<&Path>, agent: &str) -> anyhow::Result<kube::Client> {
+    connect(config(kubeconfig).await?, agent, Watches::Apart)
+}
+
+/// Where watches go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Watches {
+    /// On connections of their own.
+    ///
+    /// A server allows a hundred streams or so on a connection, and hyper opens no second one: watches would use them
+    /// up and then hold up everything else.
+    Apart,
+    /// Beside the other requests on the same HTTP/2 connection; the caller counts them.
+    Beside,
+}
+
+/// A client for the API server of `config`.
+///
+/// kube's own client knows HTTP/1.1 only and leaves Nagle's algorithm on, so that small requests wait for
+/// acknowledgements which the other side delays by 40 ms. This one does as Go's clients do. It leaves the work to
+/// kube's where a proxy or a command for credentials is configured.
+///
+/// # Errors
+/// Certificates and tokens of the configuration that cannot be used.
+pub fn connect(
+    mut config: kube::Config,
+    agent: &str,
+    watches: Watches,
+) -> anyhow::Result<kube::Client> {
+    let version = env!("CARGO_PKG_VERSION");
+    let agent = format!(
+        "{agent}/{version} ({}/{})",
+        std::env::consts::OS,
+        std::env::consts::ARCH
+    );
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::try_from(agent)?));
+    if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
+        return Ok(kube::Client::try_from(config)?);
+    }
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(RetryLayer::new(RetryPolicy::server_retry()))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(Transport::new(&config, watches)?);
+    Ok(kube::Client::new(service, config.default_namespace))
+}
+
+/// Connections to one server: HTTP/2 where it speaks it, and HTTP/1.1 for upgrades (exec), which need it.
+#[derive(Clone)]
+struct Transport {
+    requests: Http<Connector, Body>,
+    streams: Http<Connector, Body>,
+    watches: Watches,
+}
+
+type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
+
+impl Transport {
+    fn new(config: &kube::Config, watches: Watches) -> anyhow::Result<Self> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // A watch has no pings.
+        tcp.set_keepalive(Some(PING_AFTER));
+        tcp.set_keepalive_interval(Some(PING_TIMEOUT));
+        tcp.set_keepalive_retries(Some(3));
+        tcp.set_connect_timeout(config.connect_timeout);
+        let https = || {
+            let builder = hyper_rustls::HttpsConnectorBuilder::new()
+                .with_tls_config(config.rustls_client_config()?)
+                .https_or_http();
+            anyhow::Ok(match config.tls_server_name.clone() {
+                None => builder,
+                Some(name) => {
+                    let name = name
+                        .try_into()
+                        .context("tls-server-name of the kubeconfig")?;
+                    builder
+                        .with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name))
+                }
+            })
+        };
+        let mut builder = Http::builder(TokioExecutor::new());
+        builder
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new());
+        let streams = builder.build(https()?.enable_http1().wrap_connector(tcp.clone()));
+        builder
+            .http2_keep_alive_interval(PING_AFTER)
+            .http2_keep_alive_timeout(PING_TIMEOUT);
+        let requests = builder.build(https()?.enable_all_versions().wrap_connector(tcp));
+        Ok(Self {
+            requests,
+            streams,
+            watches,
+        })
+    }
+}
+
+impl Service<Request<Body>> for Transport {
+    type Response = Response<Incoming>;
+    type Error = hyper_util::client::legacy::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let apart = request.headers().contains_key(UPGRADE)
+            || self.watches == Watches::Apart
+                && request.uri().query().is_some_and(|query| {
+                    query
+                        .split('&')
+                        .any(|part| matches!(part, "watch=true" | "watch=1" | "follow=true"))
+                });
+        let connections = if apart { &self.streams } else { &self.requests };
+        Box::pin(connections.request(request))
+    }
+}
+
+/// How to reach the API server of a kubeconfig file, or of the environment.
+pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+    Ok(match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::infer()
+            .await
+            .context("no kubeconfig found; name one with --kubeconfig")?,
+    })
+}
+
+/// The same client, with at most `qps` requests per second after the first `burst`; without a limit if `qps` is 0.
+pub fn throttle(client: kube::Client, qps: f64, burst: u32) -> kube::Client {
+    if qps <= 0.0 {
+        return client;
+    }
+    let namespace = client.default_namespace().to_owned();
+    let period = Duration::from_secs_f64(1.0 / qps);
+    // When the bucket is full again.
+    let full = std::sync::Arc::new(parking_lot::Mutex::new(Instant::now()));
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let client = client.clone();
+        let wait = {
+            let (mut full, now) = (full.lock(), Instant::now());
+            *full = (*full).max(now) + period;
+            (*full - now).saturating_sub(period * burst.max(1))
+        };
+        async move {
+            tokio::time::sleep(wait).await;
+            client.send(request).await
+        }
+    });
+    kube::Client::new(service, namespace)
+}
