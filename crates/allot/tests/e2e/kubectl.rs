@@ -10,6 +10,8 @@ async fn kubectl(up: &Up, line: &str) -> String {
     command
         .args(line.split_whitespace())
         .env("KUBECONFIG", &up.kubeconfig)
+        // What kubectl remembers of a server that had this port before would be wrong.
+        .env("HOME", up.kubeconfig.parent().expect("a file"))
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
         .stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output())

@@ -56,6 +56,8 @@ impl Cluster {
         command
             .args(arguments.split_whitespace())
             .env("KUBECONFIG", &self.kubeconfig)
+            // What kubectl remembers of a server that had this port before would be wrong.
+            .env("HOME", self.kubeconfig.parent().expect("a file"))
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
             .stdin(Stdio::null());
         command
@@ -135,6 +137,8 @@ spec: {spec}
         let started = Command::new(env!("CARGO_BIN_EXE_allot"))
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
+            // What kubectl remembers of a server that had this port before would be wrong.
+            .env("HOME", self.kubeconfig.parent().expect("a file"))
             .stdin(Stdio::null())
             .spawn();
         Component(started.expect("the binary starts"))
