@@ -230,6 +230,8 @@ impl Call<'_> {
         strategy::default(&self.resource, &self.version, &mut new);
         let owners = match applied {
             Some(owners) => owners,
+            // A binding or an eviction is an object of its own: nobody comes to own what it changes in the pod.
+            None if part == Part::Sub => old.owners.clone(),
             None => {
                 let subresource = self.request.info.subresource.as_str();
                 managed::with_manager(&self.resource, &self.version, subresource, |fields, _| {

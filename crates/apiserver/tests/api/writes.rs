@@ -39,6 +39,21 @@ async fn finalizers_hold_an_object() {
 }
 
 #[tokio::test]
+async fn a_binding_owns_no_field_of_the_pod() {
+    let server = Server::in_memory().await.unwrap();
+    let (_, made) = admin(&server, "POST", PODS, pod("p")).await;
+    let target = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    admin(&server, "POST", &format!("{PODS}/p/binding"), target).await;
+    let (_, bound) = admin(&server, "GET", &format!("{PODS}/p"), Value::Null).await;
+    assert_eq!(bound["spec"]["nodeName"], "n");
+    assert_eq!(
+        bound["metadata"]["managedFields"],
+        made["metadata"]["managedFields"]
+    );
+    assert!(bound["metadata"]["managedFields"].is_array());
+}
+
+#[tokio::test]
 async fn a_running_pod_gets_time_to_end() {
     let server = Server::in_memory().await.unwrap();
     admin(&server, "POST", PODS, pod("p")).await;
