@@ -3,6 +3,8 @@
 //! Each drives the real binary with the real kubectl and compares what is printed; ages and random suffixes are masked.
 //! Without kubectl the tests say that they were skipped.
 
+#[path = "seeds/components.rs"]
+mod components;
 #[path = "seeds/harness.rs"]
 mod harness;
 #[path = "seeds/seed_002.rs"]

@@ -1,7 +1,7 @@
 //! A cluster of the real binary and a shell in front of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -51,13 +51,25 @@ impl Cluster {
         })
     }
 
+    /// Where the cluster has its files until it stops.
+    pub fn directory(&self) -> &Path {
+        self.kubeconfig.parent().expect("a file in a directory")
+    }
+
+    /// Writes a file that lives as long as the cluster.
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let path = self.directory().join(name);
+        std::fs::write(&path, content).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    }
+
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new("kubectl");
         command
             .args(arguments.split_whitespace())
             .env("KUBECONFIG", &self.kubeconfig)
             // What kubectl remembers of a server that had this port before would be wrong.
-            .env("HOME", self.kubeconfig.parent().expect("a file"))
+            .env("HOME", self.directory())
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
             .stdin(Stdio::null());
         command
@@ -137,8 +149,6 @@ spec: {spec}
         let started = Command::new(env!("CARGO_BIN_EXE_allot"))
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)
-            // What kubectl remembers of a server that had this port before would be wrong.
-            .env("HOME", self.kubeconfig.parent().expect("a file"))
             .stdin(Stdio::null())
             .spawn();
         Component(started.expect("the binary starts"))
@@ -220,6 +230,36 @@ impl Lines {
         let line = self.0.recv_timeout(PATIENCE);
         line.unwrap_or_else(|_| panic!("no {what} came"))
     }
+}
+
+/// A claim `cat` of that version and a pod that uses it, as the documents of classic DRA write them; `placed` is more of
+/// the pod's spec.
+pub fn pod_with_cat(version: &str, pod: &str, placed: &str) -> String {
+    format!(
+        "
+apiVersion: resource.k8s.io/{version}
+kind: ResourceClaim
+metadata: {{name: cat}}
+spec: {{resourceClassName: example}}
+---{}",
+        pod_for_cat(pod, placed)
+    )
+}
+
+/// The pod of [`pod_with_cat`].
+pub fn pod_for_cat(pod: &str, placed: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {pod}}}
+spec:
+  {placed}
+  containers:
+  - {{name: c, image: busybox, command: [sleep, '9999'], resources: {{claims: [{{name: cat}}]}}}}
+  resourceClaims: [{{name: cat, source: {{resourceClaimName: cat}}}}]
+"
+    )
 }
 
 fn printed(output: &std::process::Output) -> Printed {

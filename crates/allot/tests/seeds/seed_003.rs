@@ -3,7 +3,7 @@
 //! The manifests are `examples/classic/1.26`: the printed ones, indented again, with the classes' and parameters' names
 //! under `metadata` and `---` where a separator had been mangled.
 
-use super::harness::Cluster;
+use super::harness::{Cluster, pod_for_cat, pod_with_cat};
 
 const V1_26: &str = "--emulated-version 1.26 --dra --driver test";
 const CATS: &str =
@@ -202,28 +202,13 @@ fn seed_003_item_12_a_claim_that_is_not_shareable_is_used_by_one_pod() {
         return;
     };
     cluster.ok("create -f classic/1.26/resourceclass.yaml");
-    let pod = |name: &str| {
-        format!(
-            "
-apiVersion: v1
-kind: Pod
-metadata: {{name: {name}}}
-spec:
-  containers:
-  - {{name: c, image: busybox, command: [sleep, '9999'], resources: {{claims: [{{name: cat}}]}}}}
-  resourceClaims: [{{name: cat, source: {{resourceClaimName: cat}}}}]
----"
-        )
-    };
-    let claim = "
-apiVersion: resource.k8s.io/v1alpha1
-kind: ResourceClaim
-metadata: {name: cat}
-spec: {resourceClassName: example}
----";
-    assert!(cluster.create(&format!("{claim}{}", pod("first"))).success);
+    assert!(
+        cluster
+            .create(&pod_with_cat("v1alpha1", "first", ""))
+            .success
+    );
     cluster.ready("first");
-    assert!(cluster.create(&pod("second")).success);
+    assert!(cluster.create(&pod_for_cat("second", "")).success);
     cluster.ok("wait --for=condition=PodScheduled=False pod/second --timeout=60s");
     let reserved = "get resourceclaim cat -o jsonpath={.status.reservedFor[*].name}";
     assert_eq!(cluster.ok(reserved), "first");
@@ -231,42 +216,6 @@ spec: {resourceClassName: example}
     cluster.ok("delete pod first --grace-period=1");
     cluster.ready("second");
     assert_eq!(cluster.ok(reserved), "second");
-}
-
-#[test]
-fn seed_003_item_14_a_pod_that_went_around_the_scheduler_does_not_start() {
-    let Some(cluster) = Cluster::up(V1_26) else {
-        return;
-    };
-    cluster.ok("create -f classic/1.26/resourceclass.yaml");
-    let events = cluster.follow("get events -w --no-headers");
-    let pod = "
-apiVersion: resource.k8s.io/v1alpha1
-kind: ResourceClaim
-metadata: {name: cat}
-spec: {resourceClassName: example}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: placed}
-spec:
-  nodeName: node-0
-  containers:
-  - {name: c, image: busybox, command: [sleep, '9999'], resources: {claims: [{name: cat}]}}
-  resourceClaims: [{name: cat, source: {resourceClaimName: cat}}]
-";
-    assert!(cluster.create(pod).success);
-    let refused = std::iter::repeat_with(|| events.next().join(" "))
-        .find(|event| {
-            event.contains("pod/placed") && event.contains("FailedPrepareDynamicResources")
-        })
-        .expect("endless");
-    assert!(refused.contains("resource claim"), "{refused}");
-    assert_eq!(
-        cluster.ok("get pod placed -o jsonpath={.status.phase}"),
-        "Pending"
-    );
-    assert_eq!(cluster.rows("get resourceclaim cat")[1][3], "pending");
 }
 
 #[test]

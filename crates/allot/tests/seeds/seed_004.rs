@@ -2,7 +2,7 @@
 //!
 //! The manifests are `examples/classic/1.27` and `1.30`: the printed ones with the names under `metadata`.
 
-use super::harness::{Cluster, masked};
+use super::harness::{Cluster, masked, pod_with_cat};
 
 const CATS: &str = "--dra --driver test --drivername resource-driver.example.com";
 
@@ -94,22 +94,8 @@ fn seed_001_item_47_48_a_pod_that_went_around_the_scheduler_is_repaired_by_the_c
         return;
     };
     cluster.ok("create -f classic/1.30/resourceclass.yaml");
-    let pod = "
-apiVersion: resource.k8s.io/v1alpha2
-kind: ResourceClaim
-metadata: {name: cat}
-spec: {resourceClassName: example}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: placed}
-spec:
-  nodeName: node-0
-  containers:
-  - {name: c, image: busybox, command: [sleep, '9999'], resources: {claims: [{name: cat}]}}
-  resourceClaims: [{name: cat, source: {resourceClaimName: cat}}]
-";
-    assert!(cluster.create(pod).success);
+    let pod = pod_with_cat("v1alpha2", "placed", "nodeName: node-0");
+    assert!(cluster.create(&pod).success);
     cluster.ready("placed");
     assert_eq!(
         cluster.rows("get resourceclaim cat")[1][3],
