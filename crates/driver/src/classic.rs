@@ -72,12 +72,13 @@ mod tests;
 
 pub use allot_election::Settings as LeaderElection;
 pub use allot_model::classic::objects::{
-    AllocationResult, Attribute, ClaimParameters, DriverRequests, Instance, ParametersReference,
-    ResourceHandle, ResourceRequest, Selector, StructuredHandle,
+    AllocationResult, Attribute, ClaimParameters, ClassParameters, DriverRequests, Instance,
+    ParametersReference, ResourceHandle, ResourceRequest, Selector, StructuredHandle,
+    VendorParameters,
 };
 pub use api::{ClassicVersion, discover};
 pub use controller::{Controller, Error};
-pub use convert::generate_claim_parameters;
+pub use convert::{Parameters, generate_parameters};
 pub use k8s_openapi::api::core::v1::{NodeSelector, Pod};
 pub use objects::{Allocation, Claim, Class};
 pub use plugin::{NodeDriver, NodePlugin};

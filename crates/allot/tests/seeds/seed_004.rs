@@ -104,6 +104,33 @@ fn seed_001_item_47_48_a_pod_that_went_around_the_scheduler_is_repaired_by_the_c
 }
 
 #[test]
+fn parameters_of_a_structured_class_reach_the_containers() {
+    let Some(cluster) = Cluster::up(&format!("--emulated-version 1.30 {CATS}")) else {
+        return;
+    };
+    cluster.ok("create -f classic/1.30/structured-class-of-cats.yaml");
+    cluster.ok("wait --for=condition=Established crd --all --timeout=60s");
+    let objects = "
+apiVersion: cats.resource.example.com/v1
+kind: ClaimParameters
+metadata: {name: for-all}
+spec: {size: small}
+---
+apiVersion: resource.k8s.io/v1alpha2
+kind: ResourceClass
+metadata: {name: example}
+driverName: resource-driver.example.com
+structuredParameters: true
+parametersRef: {apiGroup: cats.resource.example.com, kind: ClaimParameters, name: for-all, namespace: default}
+---";
+    let objects = format!("{objects}{}", pod_with_cat("v1alpha2", "with-cat", ""));
+    assert!(cluster.create(&objects).success);
+    cluster.ready("with-cat");
+    let environment = cluster.ok("exec with-cat -- printenv");
+    assert!(environment.contains("admin_size=small\n"), "{environment}");
+}
+
+#[test]
 fn seed_001_item_49_a_node_selector_places_the_pod_instead() {
     let Some(cluster) = Cluster::up(&format!("--emulated-version 1.30 {CATS}")) else {
         return;

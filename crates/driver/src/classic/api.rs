@@ -51,6 +51,11 @@ impl ClassicVersion {
         self.resource("ResourceClaimParameters", "resourceclaimparameters")
     }
 
+    /// ResourceClassParameters, which v1alpha2 has since 1.30.
+    pub fn class_parameters(self) -> ApiResource {
+        self.resource("ResourceClassParameters", "resourceclassparameters")
+    }
+
     /// PodScheduling, which is PodSchedulingContext in v1alpha2.
     pub fn negotiations(self) -> ApiResource {
         match self {

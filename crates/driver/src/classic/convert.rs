@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use allot_model::classic::objects::{ClaimParameters, ParametersReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use allot_model::classic::objects::{ClaimParameters, ClassParameters, ParametersReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -18,19 +20,74 @@ use super::events::Recorder;
 use super::queue::Queue;
 use crate::Failure;
 
-/// Keeps a ResourceClaimParameters object for every object of a vendor's kind, until `shutdown`: created with it,
-/// changed with it, put back if somebody else changes it, and gone with it, because it is owned.
+/// Where parameters of classes are kept that are made from objects without a namespace.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Parameters that the scheduler understands: [`ClaimParameters`] or [`ClassParameters`].
+pub trait Parameters:
+    Serialize + DeserializeOwned + Default + Clone + PartialEq + Send + Sync
+{
+    /// Begins the names of generated objects.
+    const STEM: &str;
+    /// Whether a reference to the original names its namespace, as a class has to.
+    const NAMES_NAMESPACE: bool;
+
+    /// The kind.
+    fn resource() -> ApiResource;
+    /// Name and the like.
+    fn metadata(&mut self) -> &mut ObjectMeta;
+    /// What they were made from.
+    fn generated_from(&mut self) -> &mut Option<ParametersReference>;
+}
+
+impl Parameters for ClaimParameters {
+    const STEM: &str = "resource-claim-parameters";
+    const NAMES_NAMESPACE: bool = false;
+
+    fn resource() -> ApiResource {
+        ClassicVersion::V1alpha2.claim_parameters()
+    }
+
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+
+    fn generated_from(&mut self) -> &mut Option<ParametersReference> {
+        &mut self.generated_from
+    }
+}
+
+impl Parameters for ClassParameters {
+    const STEM: &str = "resource-class-parameters";
+    const NAMES_NAMESPACE: bool = true;
+
+    fn resource() -> ApiResource {
+        ClassicVersion::V1alpha2.class_parameters()
+    }
+
+    fn metadata(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+
+    fn generated_from(&mut self) -> &mut Option<ParametersReference> {
+        &mut self.generated_from
+    }
+}
+
+/// Keeps a ResourceClaimParameters or ResourceClassParameters object for every object of a vendor's kind, until
+/// `shutdown`: created with it, changed with it, put back if somebody else changes it, and gone with it, because it is
+/// owned.
 ///
 /// What `convert` returns needs neither metadata nor `generatedFrom`. Its errors reach the events of the vendor's
 /// object, and it is called again when that changes.
-pub async fn generate_claim_parameters(
+pub async fn generate_parameters<P: Parameters>(
     client: Client,
     driver_name: &str,
     kind: ApiResource,
-    convert: impl Fn(&DynamicObject) -> Result<ClaimParameters, Failure> + Send + Sync,
+    convert: impl Fn(&DynamicObject) -> Result<P, Failure> + Send + Sync,
     shutdown: CancellationToken,
 ) {
-    let generated = ClassicVersion::V1alpha2.claim_parameters();
+    let generated = P::resource();
     let mut background = JoinSet::new();
     let (events, sending) = Recorder::new(client.clone(), driver_name);
     background.spawn(sending);
@@ -46,6 +103,7 @@ pub async fn generate_claim_parameters(
                 return;
             };
             match source(&object).filter(|_| is_copy) {
+                Some(from) if P::NAMES_NAMESPACE => queue.add((from.namespace, from.name)),
                 Some(from) => queue.add((change.name.0, from.name)),
                 None => queue.add(change.name),
             }
@@ -89,33 +147,40 @@ fn source(copy: &DynamicObject) -> Option<ParametersReference> {
 }
 
 /// Makes the generated object what is wanted, if it is not yet.
-async fn store(
+async fn store<P: Parameters>(
     client: &Client,
     kind: &ApiResource,
     generated: &ApiResource,
     original: &DynamicObject,
-    mut wanted: ClaimParameters,
+    mut wanted: P,
     copies: &Cache,
 ) -> Result<(), Trouble> {
     let metadata = &original.metadata;
-    let namespace = metadata.namespace.clone().unwrap_or_default();
+    let own = metadata.namespace.clone().unwrap_or_default();
+    let namespace = match own.as_str() {
+        "" => DEFAULT_NAMESPACE.to_owned(),
+        own => own.to_owned(),
+    };
     let uid = metadata.uid.clone().unwrap_or_default();
     // One name per original: two attempts can not make two of them.
-    let name = format!("resource-claim-parameters-{uid}");
-    wanted.generated_from = Some(ParametersReference {
+    let name = format!("{}-{uid}", P::STEM);
+    *wanted.generated_from() = Some(ParametersReference {
         api_group: kind.group.clone(),
         kind: kind.kind.clone(),
         name: metadata.name.clone().unwrap_or_default(),
-        namespace: String::new(),
+        namespace: if P::NAMES_NAMESPACE {
+            own
+        } else {
+            String::new()
+        },
     });
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, generated);
     let known = copies.get(&(namespace.clone(), name.clone()));
     let stored = match known {
         Some(known) => {
             let value = serde_json::to_value(&*known);
-            let stored: ClaimParameters =
-                value.and_then(serde_json::from_value).unwrap_or_default();
-            wanted.metadata = stored.metadata.clone();
+            let mut stored: P = value.and_then(serde_json::from_value).unwrap_or_default();
+            *wanted.metadata() = stored.metadata().clone();
             if stored == wanted {
                 return Ok(());
             }
@@ -142,7 +207,7 @@ async fn store(
 }
 
 /// Everything but the metadata.
-fn data(parameters: &ClaimParameters) -> serde_json::Value {
+fn data(parameters: &impl Serialize) -> serde_json::Value {
     let mut data = json!(parameters);
     if let Some(members) = data.as_object_mut() {
         members.remove("metadata");
