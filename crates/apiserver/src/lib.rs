@@ -40,6 +40,7 @@ mod encode;
 pub mod error;
 mod health;
 pub mod identity;
+mod jobs;
 mod kubelet;
 mod managed;
 mod metrics;

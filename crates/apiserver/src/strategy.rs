@@ -9,6 +9,7 @@ use allot_model::validate::meta as meta_rules;
 use serde_json::{Value, json};
 
 use crate::classic;
+use crate::jobs;
 use crate::object::{child_mut, metadata_mut};
 use crate::registry::Resource;
 use crate::server::Core;
@@ -159,6 +160,9 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     }
     if resource.is("apps", "daemonsets") {
         set_template_generation(object, 1);
+    }
+    if resource.is("batch", "jobs") {
+        jobs::generate_selector(object);
     }
 }
 
@@ -356,6 +360,10 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
         versions::events::from_core(&mut event);
         errors.extend(validate::create(&resource.group, &resource.plural, &event));
         return errors;
+    }
+    if resource.is("batch", "jobs") {
+        // Not in updates: it cannot change any more, and jobs of earlier versions have none.
+        jobs::validate_selector(object, &mut errors);
     }
     errors.extend(validate::create(&resource.group, &resource.plural, object));
     errors

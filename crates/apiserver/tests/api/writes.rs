@@ -207,3 +207,68 @@ async fn events_have_two_faces() {
     .await;
     assert_eq!(body["items"].as_array().map(Vec::len), Some(1), "{body}");
 }
+
+#[tokio::test]
+async fn a_job_gets_the_selector_of_its_pods() {
+    const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+    let server = Server::in_memory().await.unwrap();
+    let job = |name: &str, spec: Value| {
+        let template = json!({
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+        });
+        let mut job = json!({"metadata": {"name": name}, "spec": {"template": template}});
+        for (key, value) in spec.as_object().unwrap() {
+            match key.as_str() {
+                "labels" => job["spec"]["template"]["metadata"] = json!({"labels": value}),
+                key => job["spec"][key] = value.clone(),
+            }
+        }
+        job
+    };
+    let post = async |job: Value| admin(&server, "POST", JOBS, job).await;
+
+    let (code, body) = post(job("a", json!({"labels": {"app": "x"}}))).await;
+    assert_eq!(code, 201, "{body}");
+    let uid = &body["metadata"]["uid"];
+    assert_eq!(
+        body["spec"]["selector"],
+        json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}})
+    );
+    assert_eq!(
+        body["spec"]["template"]["metadata"]["labels"],
+        json!({
+            "app": "x", "job-name": "a", "batch.kubernetes.io/job-name": "a",
+            "controller-uid": uid, "batch.kubernetes.io/controller-uid": uid,
+        })
+    );
+    assert_eq!(
+        body["metadata"]["labels"],
+        body["spec"]["template"]["metadata"]["labels"]
+    );
+    // A manifest that was read from one job does not make another that takes its pods.
+    let copied = json!({"selector": body["spec"]["selector"], "labels": body["spec"]["template"]["metadata"]["labels"]});
+    let (code, body) = post(job("b", copied)).await;
+    let message = body["message"].as_str().unwrap_or_default();
+    assert!(
+        code == 422
+            && message.contains("spec.selector: Invalid value")
+            && message.contains("`selector` not auto-generated"),
+        "{body}"
+    );
+
+    let by_hand = json!({
+        "manualSelector": true, "selector": {"matchLabels": {"app": "x"}}, "labels": {"app": "x"},
+    });
+    let (code, body) = post(job("c", by_hand)).await;
+    assert_eq!(code, 201, "{body}");
+    assert_eq!(
+        body["spec"]["template"]["metadata"]["labels"],
+        json!({"app": "x"})
+    );
+    let (code, body) = post(job("d", json!({"manualSelector": true}))).await;
+    let message = body["message"].as_str().unwrap_or_default();
+    assert!(
+        code == 422 && message.contains("spec.selector: Required value"),
+        "{body}"
+    );
+}

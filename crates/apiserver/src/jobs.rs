@@ -1,0 +1,97 @@
+//! The selector of a job and the labels of its pods, which the server makes unless the job brings its own.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::labels::LabelSelector;
+use serde_json::{Value, json};
+
+use crate::object::child_mut;
+
+/// The labels of a job's pods, with the names they had before 1.27 and have since.
+const UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+const NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
+
+fn by_hand(job: &Value) -> bool {
+    job["spec"]["manualSelector"] == true
+}
+
+/// Makes labels and selector from name and UID. What the template already says of a pair stays.
+pub fn generate_selector(job: &mut Value) {
+    if by_hand(job) {
+        return;
+    }
+    let (uid, name) = (
+        job["metadata"]["uid"].clone(),
+        job["metadata"]["name"].clone(),
+    );
+    let spec = child_mut(job, "spec");
+    let template = spec.entry("template").or_insert_with(|| json!({}));
+    child_mut(template, "metadata");
+    let labels = child_mut(&mut template["metadata"], "labels");
+    let before = labels.clone();
+    for (pair, value) in [(NAME, name), (UID, uid.clone())] {
+        if !labels.contains_key(pair[0]) {
+            for key in pair {
+                labels.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+    let all = labels.clone();
+    let selector = spec.entry("selector").or_insert_with(|| json!({}));
+    let wanted = child_mut(selector, "matchLabels");
+    if !wanted.contains_key(UID[1]) {
+        wanted.insert(UID[1].to_owned(), uid);
+    }
+    // The defaults give a job without labels those of its template, and upstream the generated ones too.
+    let own = child_mut(&mut job["metadata"], "labels");
+    if own.is_empty() || *own == before {
+        *own = all;
+    }
+}
+
+/// Checks that the pods are labelled as the job's, and that the selector finds them.
+pub fn validate_selector(job: &Value, errors: &mut ErrorList) {
+    let spec = &job["spec"];
+    let path = Path::new("spec");
+    let at = path.child("selector");
+    if spec["selector"].is_null() {
+        errors.push(Error::required(&at, ""));
+        return;
+    }
+    let place = path.child("template").child("metadata").child("labels");
+    let labels = &spec["template"]["metadata"]["labels"];
+    let selector = LabelSelector::from_json(&spec["selector"])
+        .ok()
+        .and_then(|selector| selector.to_selector().ok());
+    let matches = |labels: &Value| {
+        let labels = crate::object::string_map(labels);
+        selector
+            .as_ref()
+            .is_none_or(|selector| selector.matches(&labels))
+    };
+    if !by_hand(job) {
+        let mut expected = json!({});
+        for (pair, value) in [
+            (UID, &job["metadata"]["uid"]),
+            (NAME, &job["metadata"]["name"]),
+        ] {
+            for key in pair {
+                expected[key] = value.clone();
+                if labels[key].is_null() {
+                    let detail = format!("must be '{}'", value.as_str().unwrap_or_default());
+                    errors.push(Error::required(&place.key(key), &detail));
+                } else if &labels[key] != value {
+                    let detail = format!("must be '{}'", value.as_str().unwrap_or_default());
+                    errors.push(Error::invalid(&place.key(key), &labels[key], &detail));
+                }
+            }
+        }
+        if !matches(&expected) {
+            let detail = "`selector` not auto-generated";
+            errors.push(Error::invalid(&at, &spec["selector"], detail));
+        }
+    }
+    if !matches(labels) {
+        let detail = "`selector` does not match template `labels`";
+        errors.push(Error::invalid(&place, labels, detail));
+    }
+}
