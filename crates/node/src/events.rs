@@ -78,8 +78,14 @@ impl Recorder {
                     .spec
                     .iter()
                     .flat_map(|spec| spec.init_containers.iter().flatten());
+                let ephemeral = pod
+                    .spec
+                    .iter()
+                    .flat_map(|spec| spec.ephemeral_containers.iter().flatten());
                 let list = if init.clone().any(|c| c.name == name) {
                     "initContainers"
+                } else if ephemeral.clone().any(|c| c.name == name) {
+                    "ephemeralContainers"
                 } else {
                     "containers"
                 };

@@ -20,7 +20,11 @@ use crate::events::Recorder;
 use crate::runtime::{DynRuntime, Found};
 
 mod env;
+mod handler;
 mod launch;
+mod lifecycle;
+mod message;
+mod probes;
 mod state;
 mod status;
 #[cfg(test)]

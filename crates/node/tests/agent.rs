@@ -8,3 +8,5 @@ mod classic;
 mod containers;
 #[path = "agent/harness.rs"]
 mod harness;
+#[path = "agent/health.rs"]
+mod health;

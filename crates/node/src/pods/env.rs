@@ -15,7 +15,7 @@ pub(super) type Problem = String;
 pub(super) struct Sources {
     client: Client,
     namespace: String,
-    maps: HashMap<String, Option<BTreeMap<String, Vec<u8>>>>,
+    maps: HashMap<String, Option<ConfigMap>>,
     secrets: HashMap<String, Option<BTreeMap<String, Vec<u8>>>>,
 }
 
@@ -29,34 +29,56 @@ impl Sources {
         }
     }
 
-    /// The data of a config map; `None` when it does not exist and need not.
-    pub(super) async fn config_map(
-        &mut self,
-        name: &str,
-        optional: bool,
-    ) -> Result<Option<&BTreeMap<String, Vec<u8>>>, Problem> {
+    /// A config map; `None` when it does not exist and need not.
+    async fn map(&mut self, name: &str, optional: bool) -> Result<Option<&ConfigMap>, Problem> {
         if !self.maps.contains_key(name) {
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
             let found = api.get_opt(name).await.map_err(|error| text(&error))?;
-            let data = found.map(|map| {
-                let text = map
-                    .data
-                    .into_iter()
-                    .flatten()
-                    .map(|(key, value)| (key, value.into_bytes()));
-                let binary = map
-                    .binary_data
-                    .into_iter()
-                    .flatten()
-                    .map(|(key, value)| (key, value.0));
-                text.chain(binary).collect()
-            });
-            self.maps.insert(name.to_owned(), data);
+            self.maps.insert(name.to_owned(), found);
         }
         match self.maps.get(name).and_then(Option::as_ref) {
             None if !optional => Err(format!("configmap \"{name}\" not found")),
             found => Ok(found),
         }
+    }
+
+    /// What a config map gives to a volume.
+    pub(super) async fn config_map(
+        &mut self,
+        name: &str,
+        optional: bool,
+    ) -> Result<Option<BTreeMap<String, Vec<u8>>>, Problem> {
+        let Some(map) = self.map(name, optional).await? else {
+            return Ok(None);
+        };
+        let text = map.data.iter().flatten();
+        let text = text.map(|(key, value)| (key.clone(), value.clone().into_bytes()));
+        let binary = map.binary_data.iter().flatten();
+        let binary = binary.map(|(key, value)| (key.clone(), value.0.clone()));
+        Ok(Some(text.chain(binary).collect()))
+    }
+
+    /// What a config map gives to an environment: `binaryData` is for volumes alone.
+    async fn config_map_text(
+        &mut self,
+        name: &str,
+        optional: bool,
+    ) -> Result<BTreeMap<String, String>, Problem> {
+        let map = self.map(name, optional).await?;
+        Ok(map.and_then(|map| map.data.clone()).unwrap_or_default())
+    }
+
+    /// What a secret gives to an environment.
+    async fn secret_text(
+        &mut self,
+        name: &str,
+        optional: bool,
+    ) -> Result<BTreeMap<String, String>, Problem> {
+        let data = self.secret(name, optional).await?.into_iter().flatten();
+        let text = |value: &Vec<u8>| String::from_utf8_lossy(value).into_owned();
+        Ok(data
+            .map(|(key, value)| (key.clone(), text(value)))
+            .collect())
     }
 
     /// The data of a secret.
@@ -105,21 +127,17 @@ pub(super) async fn environment(
         let prefix = from.prefix.as_deref().unwrap_or_default();
         let data = if let Some(map) = &from.config_map_ref {
             sources
-                .config_map(&map.name, map.optional.unwrap_or(false))
+                .config_map_text(&map.name, map.optional.unwrap_or(false))
                 .await?
         } else if let Some(secret) = &from.secret_ref {
             sources
-                .secret(&secret.name, secret.optional.unwrap_or(false))
+                .secret_text(&secret.name, secret.optional.unwrap_or(false))
                 .await?
         } else {
-            None
+            continue;
         };
-        for (key, value) in data.into_iter().flatten() {
-            env.push((
-                format!("{prefix}{key}"),
-                String::from_utf8_lossy(value).into_owned(),
-            ));
-        }
+        let named = |(key, value)| (format!("{prefix}{key}"), value);
+        env.extend(data.into_iter().map(named));
     }
     for variable in container.env.iter().flatten() {
         let value = match &variable.value_from {
@@ -161,7 +179,7 @@ async fn referenced(
             &map.name,
             &map.key,
             optional,
-            sources.config_map(&map.name, optional).await?,
+            sources.config_map_text(&map.name, optional).await?,
         )
     } else if let Some(secret) = &from.secret_key_ref {
         let optional = secret.optional.unwrap_or(false);
@@ -170,13 +188,13 @@ async fn referenced(
             &secret.name,
             &secret.key,
             optional,
-            sources.secret(&secret.name, optional).await?,
+            sources.secret_text(&secret.name, optional).await?,
         )
     } else {
         return Ok(None);
     };
-    match data.and_then(|data| data.get(key)) {
-        Some(value) => Ok(Some(String::from_utf8_lossy(value).into_owned())),
+    match data.get(key) {
+        Some(value) => Ok(Some(value.clone())),
         None if optional => Ok(None),
         None => {
             let namespace = downward.pod.namespace().unwrap_or_default();

@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
 use super::env::{self, Downward, Sources};
-use super::{Node, log_path, volumes};
+use super::volumes::Volume;
+use super::{Node, log_path, message, volumes};
 use crate::shim::spec::{ContainerSpec, Mount, Owner};
 
 /// Why a container cannot be made: reason of the waiting state, and message.
@@ -31,7 +32,7 @@ pub(super) async fn container_spec(
     node: &Node,
     pod: &Pod,
     container: &Container,
-    volumes: &BTreeMap<String, PathBuf>,
+    volumes: &BTreeMap<String, Volume>,
     attempt: u32,
 ) -> Result<ContainerSpec, Obstacle> {
     let namespace = pod.namespace().unwrap_or_default();
@@ -71,6 +72,7 @@ pub(super) async fn container_spec(
         target: PathBuf::from(&mount.container_path),
         read_only: mount.options.iter().any(|option| option == "ro"),
     }));
+    mounts.extend(message::mount(node, pod, container, attempt).map_err(config)?);
     let pod_security = spec.security_context.unwrap_or_default();
     let security = container.security_context.clone().unwrap_or_default();
     let id = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());

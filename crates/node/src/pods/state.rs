@@ -1,5 +1,6 @@
 //! What a worker knows about its containers.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,6 +14,23 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_s
 /// A container that ran this long starts with a fresh back-off.
 const CALM: Duration = Duration::from_secs(600);
 
+/// What the probes of a container that runs have found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// It is up: liveness and readiness count from here.
+    pub(crate) started: bool,
+    /// It can do its work.
+    pub(crate) ready: bool,
+}
+
+impl Health {
+    /// That of a container without probes.
+    pub(crate) const GOOD: Self = Self {
+        started: true,
+        ready: true,
+    };
+}
+
 /// One container of a pod.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerState {
@@ -20,6 +38,7 @@ pub(crate) struct ContainerState {
     /// How it ended before the current run.
     pub(crate) last: Option<Terminated>,
     pub(crate) restarts: u32,
+    pub(crate) health: Health,
     pub(super) backoff: Duration,
     pub(crate) retry_at: Option<Instant>,
 }
@@ -54,7 +73,7 @@ pub(crate) struct Terminated {
     pub(crate) id: String,
     pub(crate) started: Option<Timestamp>,
     pub(crate) exit: Exit,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
 }
 
@@ -65,7 +84,7 @@ impl Terminated {
             id: running.id.clone(),
             started: Some(running.started),
             exit,
-            reason,
+            reason: reason.into(),
             message: String::new(),
         }
     }
@@ -84,6 +103,11 @@ impl ContainerState {
             Phase::Terminated(terminated) => Some(terminated),
             _ => None,
         }
+    }
+
+    /// It runs, and its startup probe, if it has one, has succeeded.
+    pub(crate) fn up(&self) -> bool {
+        self.running().is_some() && self.health.started
     }
 
     /// It ran at least once.

@@ -34,6 +34,8 @@ pub(super) struct Input<'a> {
     pub(super) sandbox: bool,
     /// No container will be started any more.
     pub(super) ending: bool,
+    /// Why the pod as a whole has failed: reason and message.
+    pub(super) failed: Option<(&'static str, &'static str)>,
     pub(super) now: Timestamp,
     /// When the agent first saw the pod.
     pub(super) start: Timestamp,
@@ -44,6 +46,15 @@ pub(super) struct Input<'a> {
 /// An init container that keeps running.
 pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
+}
+
+/// The containers that were added to look into the running pod. They share the type of the others but for the name of
+/// the container they look into.
+pub(super) fn ephemeral(pod: &Pod) -> Vec<Container> {
+    let spec = pod.spec.iter();
+    let all = spec.flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+    all.filter_map(|container| serde_json::from_value(serde_json::to_value(container).ok()?).ok())
+        .collect()
 }
 
 /// The restart policy of the pod.
@@ -75,7 +86,7 @@ pub(super) fn initialized(pod: &Pod, containers: &HashMap<String, ContainerState
                 return false;
             };
             match is_sidecar(container) {
-                true => state.running().is_some(),
+                true => state.up(),
                 false => state.terminated().is_some_and(|end| end.exit.code == 0),
             }
         })
@@ -84,6 +95,9 @@ pub(super) fn initialized(pod: &Pod, containers: &HashMap<String, ContainerState
 /// Pod phase by the kubelet's rules.
 pub(super) fn phase(input: &Input<'_>) -> &'static str {
     let pod = input.pod;
+    if input.failed.is_some() {
+        return "Failed";
+    }
     let policy = restart_policy(pod);
     let spec = pod.spec.as_ref();
     let init = spec
@@ -156,8 +170,14 @@ pub(super) fn status(input: &Input<'_>) -> Value {
         .flatten()
         .map(|container| one(container, true))
         .collect();
-    let unready: Vec<&str> = containers
+    let sidecars = spec
+        .init_containers
         .iter()
+        .flatten()
+        .zip(&init)
+        .filter_map(|(container, status)| is_sidecar(container).then_some(status));
+    let unready: Vec<&str> = sidecars
+        .chain(&containers)
         .filter(|status| status["ready"] != json!(true))
         .filter_map(|status| status["name"].as_str())
         .collect();
@@ -216,6 +236,14 @@ pub(super) fn status(input: &Input<'_>) -> Value {
     });
     if !init.is_empty() {
         status["initContainerStatuses"] = json!(init);
+    }
+    let ephemeral: Vec<Value> = ephemeral(pod).iter().map(|it| one(it, false)).collect();
+    if !ephemeral.is_empty() {
+        status["ephemeralContainerStatuses"] = json!(ephemeral);
+    }
+    if let Some((reason, message)) = input.failed {
+        status["reason"] = json!(reason);
+        status["message"] = json!(message);
     }
     if input.sandbox || over {
         status["podIP"] = json!(input.address);
@@ -328,7 +356,8 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
             "exitCode": end.exit.code,
             "reason": end.reason,
             "finishedAt": seconds(end.exit.finished),
-            "startedAt": end.started.map(seconds),
+            // As container runtimes report one that never ran.
+            "startedAt": seconds(end.started.unwrap_or(Timestamp::UNIX_EPOCH)),
         });
         if !end.message.is_empty() {
             value["message"] = json!(end.message);
@@ -358,7 +387,8 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
     let ready = match (init && !is_sidecar(container), &state.phase) {
         (true, Phase::Terminated(end)) => end.exit.code == 0,
         (true, _) => false,
-        (false, phase) => matches!(phase, Phase::Running(_)),
+        (false, Phase::Running(_)) => state.health.ready,
+        (false, _) => false,
     };
     let image = container.image.clone().unwrap_or_default();
     let mut status = json!({
@@ -366,7 +396,7 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
         "image": image,
         "imageID": "",
         "ready": ready,
-        "started": matches!(state.phase, Phase::Running(_)),
+        "started": state.up(),
         "restartCount": state.restarts,
         "state": now,
         "lastState": state.last.as_ref().map_or(json!({}), end),

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccount, Volume, VolumeProjection,
+    self as v1, Container, DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccount, VolumeProjection,
 };
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
@@ -16,17 +16,25 @@ use super::env::{Downward, Problem, Sources};
 use crate::claims::text;
 use crate::shim::spec::Mount;
 
+/// A volume that has been made.
+#[derive(Debug, Clone)]
+pub(super) struct Volume {
+    path: PathBuf,
+    /// Its content is the API server's: containers cannot change it.
+    read_only: bool,
+}
+
 type Files = BTreeMap<String, (Vec<u8>, u32)>;
 
-/// Makes all volumes of a pod; returns their host paths by name. Done once per start of the pod: later changes of a
+/// Makes all volumes of a pod; returns them by name. Done once per start of the pod: later changes of a
 /// config map are not followed.
 pub(super) async fn prepare(
     client: &Client,
     downward: &Downward<'_>,
     directory: &Path,
     sources: &mut Sources,
-) -> Result<BTreeMap<String, PathBuf>, Problem> {
-    let mut paths = BTreeMap::new();
+) -> Result<BTreeMap<String, Volume>, Problem> {
+    let mut made = BTreeMap::new();
     let volumes = downward
         .pod
         .spec
@@ -42,16 +50,20 @@ pub(super) async fn prepare(
         let path = one(client, downward, directory, volume, sources)
             .await
             .map_err(problem)?;
-        paths.insert(volume.name.clone(), path);
+        let read_only = volume.config_map.is_some()
+            || volume.secret.is_some()
+            || volume.downward_api.is_some()
+            || volume.projected.is_some();
+        made.insert(volume.name.clone(), Volume { path, read_only });
     }
-    Ok(paths)
+    Ok(made)
 }
 
 async fn one(
     client: &Client,
     downward: &Downward<'_>,
     directory: &Path,
-    volume: &Volume,
+    volume: &v1::Volume,
     sources: &mut Sources,
 ) -> Result<PathBuf, Problem> {
     let path = directory.join("volumes").join(&volume.name);
@@ -68,7 +80,6 @@ async fn one(
         let data = sources
             .config_map(&map.name, optional)
             .await?
-            .cloned()
             .unwrap_or_default();
         let mode = mode(map.default_mode);
         select(&mut files, data, map.items.as_deref(), mode, optional)?;
@@ -138,7 +149,6 @@ async fn project(
         let data = sources
             .config_map(&map.name, optional)
             .await?
-            .cloned()
             .unwrap_or_default();
         select(files, data, map.items.as_deref(), mode, optional)?;
     }
@@ -315,7 +325,7 @@ fn host_path(path: &str, kind: &str) -> Result<PathBuf, Problem> {
 /// The mounts of a container.
 pub(super) fn mounts(
     container: &Container,
-    volumes: &BTreeMap<String, PathBuf>,
+    volumes: &BTreeMap<String, Volume>,
     env: &[(String, String)],
 ) -> Result<Vec<Mount>, Problem> {
     let mut mounts = Vec::new();
@@ -327,27 +337,37 @@ pub(super) fn mounts(
             .sub_path_expr
             .as_deref()
             .map(|text| super::env::expand(text, env));
+        let real = |path: &Path| {
+            path.canonicalize()
+                .map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let root = real(&volume.path)?;
         let source = match expanded
             .as_deref()
             .or(mount.sub_path.as_deref())
             .filter(|path| !path.is_empty())
         {
             Some(sub) => {
-                let path = volume.join(inside(sub)?);
+                let path = root.join(inside(sub)?);
+                // A container may have put a symbolic link there: it must not lead out of the volume.
+                let existing = path.ancestors().find(|path| path.exists()).unwrap_or(&root);
+                if !real(existing)?.starts_with(&root) {
+                    return Err(format!(
+                        "failed to prepare subPath for volumeMount \"{}\" of container \"{}\"",
+                        mount.name, container.name
+                    ));
+                }
                 if !path.exists() {
                     make_dir(&path, 0o755)?;
                 }
-                path.canonicalize()
-                    .map_err(|error| format!("{}: {error}", path.display()))?
+                real(&path)?
             }
-            None => volume
-                .canonicalize()
-                .map_err(|error| format!("{}: {error}", volume.display()))?,
+            None => root,
         };
         mounts.push(Mount {
             source,
             target: PathBuf::from(&mount.mount_path),
-            read_only: mount.read_only.unwrap_or(false),
+            read_only: volume.read_only || mount.read_only.unwrap_or(false),
         });
     }
     Ok(mounts)

@@ -1,33 +1,37 @@
 //! One pod, from its first container to its last.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all, select_all};
+use futures::future::{BoxFuture, select_all};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::env::Sources;
-use super::state::{ContainerState, Phase, Terminated};
-use super::status::{self, Input, initialized, is_sidecar, restart_policy};
-use super::{Node, Update, launch, volumes};
+use super::state::{ContainerState, Health, Phase, Terminated};
+use super::status::{self, Input, ephemeral, initialized, is_sidecar, restart_policy};
+use super::volumes::{self, Volume};
+use super::{Node, Update, launch, lifecycle, message, probes};
 use crate::events::Kind;
-use crate::runtime::{self, Found};
+use crate::runtime::{self, Found, Running};
 use crate::shim::spec::Exit;
 
 /// Waits between attempts to set a pod up, or to tell the API server.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// For containers of a pod whose object is gone already.
 const FORCED_GRACE: Duration = Duration::from_secs(2);
+
+mod adopt;
+mod stop;
 
 type Containers = Arc<Mutex<HashMap<String, ContainerState>>>;
 
@@ -37,11 +41,17 @@ pub(super) struct Worker {
     containers: Containers,
     /// Claims are prepared and volumes are there.
     ready: bool,
-    volumes: Option<BTreeMap<String, PathBuf>>,
+    volumes: Option<BTreeMap<String, Volume>>,
     setup_retry: (Duration, Option<Instant>),
     start: Timestamp,
     since: HashMap<String, (String, Timestamp)>,
     sent: Option<Value>,
+    /// Probes of the containers that run, by name.
+    probes: HashMap<String, JoinSet<()>>,
+    /// They have found something.
+    news: Arc<Notify>,
+    /// Why the pod as a whole has failed: reason and message.
+    failed: Option<(&'static str, &'static str)>,
 }
 
 /// When to look again without an event.
@@ -52,6 +62,29 @@ fn earlier(a: Wake, b: Wake) -> Wake {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
+}
+
+/// The grace period that the pod asks for.
+fn grace(pod: &Pod) -> Duration {
+    let spec = pod.spec.as_ref();
+    let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
+    Duration::from_secs(seconds.unwrap_or(30).max(0) as u64)
+}
+
+/// A container of any kind.
+fn container_of(pod: &Pod, name: &str) -> Option<Container> {
+    let spec = pod.spec.as_ref()?;
+    let mut usual = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers);
+    let found = usual.find(|container| container.name == name).cloned();
+    found.or_else(|| {
+        ephemeral(pod)
+            .into_iter()
+            .find(|container| container.name == name)
+    })
 }
 
 impl Worker {
@@ -79,96 +112,35 @@ impl Worker {
                 .map_or_else(Timestamp::now, |time| time.0),
             since: since.collect(),
             sent: None,
+            probes: HashMap::new(),
+            news: Arc::default(),
+            failed: None,
             node,
         };
         worker.adopt(&pod, recovered);
+        worker.watch_adopted(&pod);
         worker
     }
 
-    /// Goes on where an earlier agent stopped: containers that were found, and what the status says about the others.
-    fn adopt(&mut self, pod: &Pod, recovered: Vec<Found>) {
-        let mut newest: HashMap<String, Found> = HashMap::new();
-        for found in recovered {
-            let name = found.owner.container.clone();
-            let older = match newest.remove(&name) {
-                Some(other) if other.owner.attempt > found.owner.attempt => {
-                    newest.insert(name, other);
-                    Some(found)
-                }
-                other => {
-                    newest.insert(name, found);
-                    other
-                }
-            };
-            if let Some(older) = older {
-                self.node.runtime.remove(&older.running.id);
-            }
-        }
-        let status = pod.status.clone().unwrap_or_default();
-        let reported = status
-            .container_statuses
-            .into_iter()
-            .chain(status.init_container_statuses)
-            .flatten();
+    fn watch(&mut self, pod: &Pod, container: &Container, running: &Running, known: Health) {
+        let (health, tasks) = probes::watch(
+            &self.node,
+            pod,
+            container,
+            running,
+            known,
+            &self.containers,
+            &self.news,
+        );
         let mut containers = self.containers.lock();
-        for status in reported {
-            let mut state = ContainerState {
-                restarts: status.restart_count.max(0) as u32,
-                ..Default::default()
-            };
-            let ended = |code: i32, reason: &'static str| Terminated {
-                id: String::new(),
-                started: None,
-                exit: Exit {
-                    code,
-                    finished: Timestamp::now(),
-                },
-                reason,
-                message: String::new(),
-            };
-            let current = status.state.unwrap_or_default();
-            if let Some(found) = newest.remove(&status.name) {
-                state.phase = Phase::Running(found.running);
-                state.restarts = found.owner.attempt;
-            } else if let Some(end) = current.terminated {
-                state.phase = Phase::Terminated(ended(
-                    end.exit_code,
-                    if end.exit_code == 0 {
-                        "Completed"
-                    } else {
-                        "Error"
-                    },
-                ));
-            } else if current.running.is_some() {
-                // It was running and there is no trace of it.
-                state.phase = Phase::Terminated(ended(137, "ContainerStatusUnknown"));
-            } else {
-                continue;
-            }
-            containers.insert(status.name, state);
+        if let Some(state) = containers.get_mut(&container.name) {
+            state.health = health;
         }
-        for (name, found) in newest {
-            let state = ContainerState {
-                restarts: found.owner.attempt,
-                phase: Phase::Running(found.running),
-                ..ContainerState::default()
-            };
-            containers.insert(name, state);
-        }
-        let claims = pod
-            .spec
-            .as_ref()
-            .is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some());
-        let known = !claims
-            || self
-                .node
-                .claims
-                .pods()
-                .contains(&pod.uid().unwrap_or_default());
-        self.ready = known && containers.values().any(|state| state.running().is_some());
+        self.probes.insert(container.name.clone(), tasks);
     }
 
     pub(super) async fn run(mut self) {
+        let news = Arc::clone(&self.news);
         let shutdown = self.node.shutdown.clone();
         let mut health = self.node.claims.health_changes();
         loop {
@@ -192,6 +164,7 @@ impl Worker {
             tokio::select! {
                 result = self.updates.changed() => if result.is_err() { return },
                 () = exit => {}
+                () = news.notified() => {}
                 // Only pods with devices show it; for others the report has no news.
                 _ = health.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
@@ -222,21 +195,28 @@ impl Worker {
         }
     }
 
-    fn collect_exits(&self) {
-        for state in self.containers.lock().values_mut() {
+    fn collect_exits(&mut self, pod: &Pod) {
+        for (name, state) in self.containers.lock().iter_mut() {
             let Phase::Running(running) = &state.phase else {
                 continue;
             };
             let exit = running.exit.borrow().clone();
             if let Some(exit) = exit {
-                state.phase = Phase::Terminated(Terminated::new(running, exit));
+                self.probes.remove(name);
+                let mut end = Terminated::new(running, exit);
+                if let Some(container) = container_of(pod, name) {
+                    let code = end.exit.code;
+                    end.message = message::read(&self.node, pod, &container, state.restarts, code);
+                }
+                state.health = Health::default();
+                state.phase = Phase::Terminated(end);
             }
         }
     }
 
     /// Starts what should run and does not.
     async fn step(&mut self, pod: &Pod) -> Wake {
-        self.collect_exits();
+        self.collect_exits(pod);
         let over = |phase: &str| phase == "Succeeded" || phase == "Failed";
         if pod
             .status
@@ -249,13 +229,20 @@ impl Worker {
         if over(self.phase(pod)) {
             return None;
         }
+        let deadline = self.keep_deadline(pod).await;
+        if self.failed.is_some() {
+            return None;
+        }
         if !self.ready
             && let Some(wake) = self.set_up(pod).await
         {
-            return Some(wake);
+            return earlier(deadline, Some(wake));
         }
         let spec = pod.spec.clone().unwrap_or_default();
-        let mut wake = None;
+        let mut wake = deadline;
+        for container in ephemeral(pod) {
+            wake = earlier(wake, self.ensure(pod, &container, "Never").await);
+        }
         let begun = initialized(pod, &self.containers.lock());
         for container in spec.init_containers.iter().flatten() {
             let sidecar = is_sidecar(container);
@@ -278,7 +265,7 @@ impl Worker {
                 let containers = self.containers.lock();
                 let state = containers.get(&container.name);
                 match sidecar {
-                    true => state.is_some_and(|state| state.running().is_some()),
+                    true => state.is_some_and(ContainerState::up),
                     false => state
                         .and_then(ContainerState::terminated)
                         .is_some_and(|end| end.exit.code == 0),
@@ -435,10 +422,6 @@ impl Worker {
             .runtime
             .start(runtime::new_id(), spec, annotations)
             .await;
-        let mut containers = self.containers.lock();
-        let state = containers.entry(name.clone()).or_default();
-        state.restarts = attempt;
-        state.retry_at = None;
         match result {
             Ok(running) => {
                 events.pod(
@@ -455,8 +438,12 @@ impl Worker {
                     "Started",
                     format!("Started container {name}"),
                 );
-                state.phase = Phase::Running(running);
-                None
+                self.enter(name, attempt, Phase::Running(running.clone()));
+                if self.after_start(pod, container, &running).await {
+                    self.watch(pod, container, &running, Health::default());
+                    return None;
+                }
+                Some(Instant::now())
             }
             Err(error) => {
                 events.pod(
@@ -466,20 +453,55 @@ impl Worker {
                     "Failed",
                     format!("Error: {error}"),
                 );
-                state.phase = Phase::Terminated(Terminated {
+                let end = Terminated {
                     id: String::new(),
                     started: None,
                     exit: Exit {
                         code: 128,
                         finished: Timestamp::now(),
                     },
-                    reason: "StartError",
+                    reason: "StartError".into(),
                     message: error.to_string(),
-                });
+                };
+                self.enter(name, attempt, Phase::Terminated(end));
                 // Look again: the restart policy decides.
                 Some(Instant::now())
             }
         }
+    }
+
+    fn enter(&self, name: &str, attempt: u32, phase: Phase) {
+        let mut containers = self.containers.lock();
+        let state = containers.entry(name.to_owned()).or_default();
+        state.restarts = attempt;
+        state.retry_at = None;
+        state.health = Health::default();
+        state.phase = phase;
+    }
+
+    /// The hook after the start; whether the container may go on. It is not waited for when the pod is to end.
+    async fn after_start(&mut self, pod: &Pod, container: &Container, running: &Running) -> bool {
+        let node = Arc::clone(&self.node);
+        let mut exit = running.exit.clone();
+        let ending =
+            |update: &Update| update.deleted || update.pod.metadata.deletion_timestamp.is_some();
+        let result = tokio::select! {
+            biased;
+            result = lifecycle::started(&node, pod, container, &running.id) => result,
+            _ = runtime::ended(&mut exit) => Ok(()),
+            () = self.updates.wait_for(ending).map(drop) => {
+                self.updates.mark_changed();
+                Ok(())
+            }
+            () = node.shutdown.cancelled() => Ok(()),
+        };
+        if result.is_err() {
+            let message = "FailedPostStartHook";
+            let events = &node.events;
+            events.pod(pod, Some(&container.name), Kind::Normal, "Killing", message);
+            lifecycle::stop(&node, pod, container, &running.id, grace(pod)).await;
+        }
+        result.is_ok()
     }
 
     fn obstacle(&self, pod: &Pod, container: &Container, reason: &str, message: String) -> Wake {
@@ -499,132 +521,6 @@ impl Worker {
         Some(at)
     }
 
-    /// Ends all running containers; a further update of the pod can only make it quicker.
-    async fn stop_all(&mut self, pod: &Pod, grace: Duration) {
-        self.collect_exits();
-        let running: Vec<(String, String)> = {
-            let containers = self.containers.lock();
-            let running = containers
-                .iter()
-                .filter_map(|(name, state)| Some((name, state.running()?)));
-            running
-                .map(|(name, running)| (name.clone(), running.id.clone()))
-                .collect()
-        };
-        for (name, _) in &running {
-            let message = format!("Stopping container {name}");
-            self.node
-                .events
-                .pod(pod, Some(name), Kind::Normal, "Killing", message);
-        }
-        let node = Arc::clone(&self.node);
-        let stop = |grace: Duration| {
-            join_all(
-                running
-                    .iter()
-                    .map(|(_, id)| node.runtime.stop(id.clone(), grace)),
-            )
-        };
-        let mut polite = std::pin::pin!(stop(grace));
-        let begun = Instant::now();
-        loop {
-            tokio::select! {
-                _ = &mut polite => break,
-                changed = self.updates.changed() => {
-                    let update = self.updates.borrow_and_update().clone();
-                    let now = update.pod.metadata.deletion_grace_period_seconds.unwrap_or(0).max(0) as u64;
-                    let short = update.deleted || Duration::from_secs(now) < grace;
-                    if changed.is_err() || short {
-                        let left = Duration::from_secs(now).saturating_sub(begun.elapsed());
-                        stop(if update.deleted { Duration::ZERO } else { left }).await;
-                        break;
-                    }
-                }
-            }
-        }
-        self.collect_exits();
-    }
-
-    /// Unprepares the claims; tries until it works, because the devices must not go to the next pod before.
-    async fn give_back(&self, pod: &Pod) {
-        let mut delay = RETRY.0;
-        while let Err(error) = self
-            .node
-            .claims
-            .unprepare(&pod.uid().unwrap_or_default())
-            .await
-        {
-            tracing::warn!(pod = pod.name_any(), error, "claims are not given back yet");
-            tokio::select! {
-                () = tokio::time::sleep(delay) => {}
-                () = self.node.shutdown.cancelled() => return,
-            }
-            delay = (delay * 2).min(RETRY.1);
-        }
-    }
-
-    /// The graceful end: stop, give back, report, let the object go.
-    async fn terminate(&mut self, pod: &Pod) -> Wake {
-        let grace = pod
-            .metadata
-            .deletion_grace_period_seconds
-            .unwrap_or(30)
-            .max(0);
-        self.stop_all(pod, Duration::from_secs(grace as u64)).await;
-        self.give_back(pod).await;
-        if self.node.shutdown.is_cancelled() {
-            return None;
-        }
-        self.ready = false;
-        let failed = self.report(pod, true).await;
-        if failed.is_some() {
-            return failed;
-        }
-        let api: Api<Pod> = Api::namespaced(
-            self.node.client.clone(),
-            &pod.namespace().unwrap_or_default(),
-        );
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions {
-                uid: pod.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        match api.delete(&pod.name_any(), &params).await {
-            Ok(_) => None,
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => None,
-            Err(error) => {
-                tracing::warn!(pod = pod.name_any(), %error, "pod was not deleted");
-                Some(Instant::now() + RETRY.0 * 2)
-            }
-        }
-    }
-
-    fn clean_up(&self, pod: &Pod) {
-        for state in self.containers.lock().values() {
-            let ids = [
-                state.terminated().map(|end| &end.id),
-                state.last.as_ref().map(|end| &end.id),
-            ];
-            for id in ids.into_iter().flatten().filter(|id| !id.is_empty()) {
-                self.node.runtime.remove(id);
-            }
-        }
-        let uid = pod.uid().unwrap_or_default();
-        let logs = status::log_path(&self.node.config.root_dir, pod, "x", 0);
-        let logs = logs.ancestors().nth(2).map(std::path::Path::to_owned);
-        for directory in [Some(self.node.pod_dir(&uid)), logs].into_iter().flatten() {
-            match std::fs::remove_dir_all(&directory) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(directory = %directory.display(), %error, "was not removed");
-                }
-                _ => {}
-            }
-        }
-    }
-
     fn input<'a>(
         &'a self,
         pod: &'a Pod,
@@ -639,6 +535,7 @@ impl Worker {
             address,
             sandbox: self.ready,
             ending,
+            failed: self.failed,
             now: Timestamp::now(),
             start: self.start,
             since: &self.since,
@@ -663,7 +560,7 @@ impl Worker {
             return None;
         }
         if !ending && over(self.phase(pod)) {
-            self.stop_all(pod, Duration::from_secs(2)).await;
+            self.stop_all(pod, grace(pod)).await;
             self.give_back(pod).await;
             self.ready = false;
         }

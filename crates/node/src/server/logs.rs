@@ -105,11 +105,13 @@ fn find(
     };
     let (pod, entry) = node.find(namespace, name).ok_or_else(missing)?;
     let spec = pod.spec.clone().unwrap_or_default();
+    let mut ephemeral = spec.ephemeral_containers.iter().flatten();
     let known = spec
         .containers
         .iter()
         .chain(spec.init_containers.iter().flatten())
-        .any(|c| c.name == container);
+        .any(|c| c.name == container)
+        || ephemeral.any(|c| c.name == container);
     if !known {
         return Err(Refusal::not_found(format!(
             "container \"{container}\" not found in pod \"{name}\""

@@ -1,0 +1,95 @@
+//! The last message of a container: a file that it may write, or the end of its log.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::ResourceExt;
+
+use super::{Node, log_path};
+use crate::shim::spec::Mount;
+
+/// Of the file, and of the log: bytes, and lines.
+const LONGEST: usize = 4096;
+const LOG: (usize, usize) = (2048, 80);
+
+fn path(node: &Node, pod: &Pod, container: &str, attempt: u32) -> PathBuf {
+    node.pod_dir(&pod.uid().unwrap_or_default())
+        .join("containers")
+        .join(container)
+        .join(attempt.to_string())
+}
+
+/// Makes the file for one run of a container; where it is to be seen.
+pub(super) fn mount(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    attempt: u32,
+) -> Result<Option<Mount>, String> {
+    let target = container.termination_message_path.as_deref();
+    let Some(target) = target.filter(|target| !target.is_empty()) else {
+        return Ok(None);
+    };
+    let file = path(node, pod, &container.name, attempt);
+    let make = || {
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&file, "")?;
+        // Whatever user the container runs as.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;
+        file.canonicalize()
+    };
+    let source = make().map_err(|error: std::io::Error| format!("{}: {error}", file.display()))?;
+    Ok(Some(Mount {
+        source,
+        target: target.into(),
+        read_only: false,
+    }))
+}
+
+/// What a container has left to say; empty if it does not.
+pub(super) fn read(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    attempt: u32,
+    code: i32,
+) -> String {
+    let file = path(node, pod, &container.name, attempt);
+    let mut bytes = Vec::new();
+    if let Ok(file) = fs::File::open(file) {
+        // What cannot be read was not said.
+        let _ = file.take(LONGEST as u64).read_to_end(&mut bytes);
+    }
+    let fallback = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+    if bytes.is_empty() && fallback && code != 0 {
+        let log = log_path(&node.config.root_dir, pod, &container.name, attempt);
+        return end_of(&log).unwrap_or_default();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The last lines of a log, without the times in front of them.
+fn end_of(log: &Path) -> std::io::Result<String> {
+    let mut file = fs::File::open(log)?;
+    let length = file.metadata()?.len();
+    // Every line has a time in front, so that this is more than enough.
+    let from = length.saturating_sub(16 * LOG.0 as u64);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text
+        .lines()
+        .skip(usize::from(from > 0))
+        .filter_map(|line| line.splitn(4, ' ').nth(3))
+        .collect();
+    let last = &lines[lines.len().saturating_sub(LOG.1)..];
+    let text: String = last.iter().flat_map(|line| [line, "\n"]).collect();
+    let cut = text.ceil_char_boundary(text.len().saturating_sub(LOG.0));
+    Ok(text[cut..].to_owned())
+}

@@ -1,0 +1,144 @@
+//! What an earlier agent has left: containers that run or ended meanwhile, and what was reported.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
+use kube::ResourceExt;
+
+use super::super::state::{ContainerState, Health, Phase, Terminated};
+use super::{Worker, container_of};
+use crate::runtime::{Found, Running};
+use crate::shim::spec::Exit;
+
+impl Worker {
+    /// Goes on where an earlier agent stopped: containers that were found, and what the status says about the others.
+    pub(super) fn adopt(&mut self, pod: &Pod, recovered: Vec<Found>) {
+        let mut newest: HashMap<String, Found> = HashMap::new();
+        for found in recovered {
+            let name = found.owner.container.clone();
+            let older = match newest.remove(&name) {
+                Some(other) if other.owner.attempt > found.owner.attempt => {
+                    newest.insert(name, other);
+                    Some(found)
+                }
+                other => {
+                    newest.insert(name, found);
+                    other
+                }
+            };
+            if let Some(older) = older {
+                self.node.runtime.remove(&older.running.id);
+            }
+        }
+        let status = pod.status.clone().unwrap_or_default();
+        let reported = status
+            .container_statuses
+            .into_iter()
+            .chain(status.init_container_statuses)
+            .chain(status.ephemeral_container_statuses)
+            .flatten();
+        let mut containers = self.containers.lock();
+        for status in reported {
+            let name = status.name.clone();
+            let found = newest.remove(&name);
+            if let Some(state) = from_status(status, found) {
+                containers.insert(name, state);
+            }
+        }
+        for (name, found) in newest {
+            let state = ContainerState {
+                restarts: found.owner.attempt,
+                phase: Phase::Running(found.running),
+                ..ContainerState::default()
+            };
+            containers.insert(name, state);
+        }
+        let claims = pod
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some());
+        let known = !claims
+            || self
+                .node
+                .claims
+                .pods()
+                .contains(&pod.uid().unwrap_or_default());
+        self.ready = known && containers.values().any(|state| state.running().is_some());
+    }
+
+    /// Goes on with the probes of what an earlier agent has started.
+    pub(super) fn watch_adopted(&mut self, pod: &Pod) {
+        let running: Vec<(String, Running, Health)> = {
+            let containers = self.containers.lock();
+            let running = containers.iter().filter_map(|(name, state)| {
+                Some((name.clone(), state.running()?.clone(), state.health))
+            });
+            running.collect()
+        };
+        for (name, running, known) in running {
+            if let Some(container) = container_of(pod, &name) {
+                self.watch(pod, &container, &running, known);
+            }
+        }
+    }
+}
+
+/// What an earlier agent has reported about a container, and the container itself if it was found.
+fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<ContainerState> {
+    let ended = |end: ContainerStateTerminated| {
+        let reason = match (end.reason, end.exit_code) {
+            (Some(reason), _) => reason.into(),
+            (None, 0) => "Completed".into(),
+            (None, _) => "Error".into(),
+        };
+        let id = end.container_id.as_deref().unwrap_or_default();
+        Terminated {
+            id: id.rsplit('/').next().unwrap_or_default().to_owned(),
+            started: end
+                .started_at
+                .map(|time| time.0)
+                .filter(|time| *time != Timestamp::UNIX_EPOCH),
+            exit: Exit {
+                code: end.exit_code,
+                finished: end.finished_at.map_or_else(Timestamp::now, |time| time.0),
+            },
+            reason,
+            message: end.message.unwrap_or_default(),
+        }
+    };
+    let mut state = ContainerState {
+        restarts: status.restart_count.max(0) as u32,
+        last: status
+            .last_state
+            .and_then(|last| last.terminated)
+            .map(ended),
+        health: Health {
+            started: status.started.unwrap_or(false),
+            ready: status.ready,
+        },
+        ..ContainerState::default()
+    };
+    let current = status.state.unwrap_or_default();
+    if let Some(found) = found {
+        state.restarts = found.owner.attempt;
+        state.phase = Phase::Running(found.running);
+    } else if let Some(end) = current.terminated {
+        state.phase = Phase::Terminated(ended(end));
+    } else if let Some(running) = current.running {
+        // It was running and there is no trace of it.
+        state.phase = Phase::Terminated(ended(ContainerStateTerminated {
+            exit_code: 137,
+            reason: Some("ContainerStatusUnknown".to_owned()),
+            started_at: running.started_at,
+            ..ContainerStateTerminated::default()
+        }));
+    } else if let Some(waiting) = current.waiting.filter(|_| state.last.is_some()) {
+        // Between two runs; what it has waited so far is not known.
+        let reason = waiting.reason.unwrap_or_default();
+        state.phase = Phase::waiting(&reason, waiting.message.unwrap_or_default());
+    } else {
+        return None;
+    }
+    Some(state)
+}

@@ -1,0 +1,211 @@
+//! The ends of a pod: its deletion, its deadline, and what is left behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, ResourceExt};
+use tokio::time::Instant;
+
+use super::super::status::{self, is_sidecar};
+use super::super::{Node, lifecycle};
+use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
+use crate::events::Kind;
+
+impl Worker {
+    /// When the pod has run for as long as it may.
+    pub(super) fn deadline(&self, pod: &Pod) -> Option<Timestamp> {
+        let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
+        self.start
+            .checked_add(jiff::Span::new().try_seconds(seconds).ok()?)
+            .ok()
+    }
+
+    /// Ends a pod that has run for as long as it may. Returns when that will be.
+    pub(super) async fn keep_deadline(&mut self, pod: &Pod) -> Wake {
+        const EXCEEDED: (&str, &str) = (
+            "DeadlineExceeded",
+            "Pod was active on the node longer than the specified deadline",
+        );
+        let left = self.deadline(pod)?.duration_since(Timestamp::now());
+        if let Ok(left) = Duration::try_from(left)
+            && !left.is_zero()
+        {
+            return Some(Instant::now() + left);
+        }
+        if self.failed.is_none() {
+            let events = &self.node.events;
+            events.pod(pod, None, Kind::Normal, EXCEEDED.0, EXCEEDED.1);
+            self.stop_all(pod, grace(pod)).await;
+            self.failed = Some(EXCEEDED);
+        }
+        None
+    }
+
+    /// Ends all running containers; a further update of the pod can only make it quicker.
+    pub(super) async fn stop_all(&mut self, pod: &Pod, grace: Duration) {
+        self.collect_exits(pod);
+        self.probes.clear();
+        let running: Vec<(Container, String)> = {
+            let containers = self.containers.lock();
+            let running = containers.iter().filter_map(|(name, state)| {
+                let container = container_of(pod, name).unwrap_or_else(|| Container {
+                    name: name.clone(),
+                    ..Container::default()
+                });
+                Some((container, state.running()?.id.clone()))
+            });
+            running.collect()
+        };
+        for (container, _) in &running {
+            let name = &container.name;
+            let message = format!("Stopping container {name}");
+            self.node
+                .events
+                .pod(pod, Some(name), Kind::Normal, "Killing", message);
+        }
+        let node = Arc::clone(&self.node);
+        let at_once = |grace: Duration| {
+            join_all(
+                running
+                    .iter()
+                    .map(|(_, id)| node.runtime.stop(id.clone(), grace)),
+            )
+        };
+        let mut polite = std::pin::pin!(in_order(&node, pod, &running, grace));
+        let begun = Instant::now();
+        let mut news = false;
+        loop {
+            tokio::select! {
+                () = &mut polite => break,
+                changed = self.updates.changed() => {
+                    news = true;
+                    let update = self.updates.borrow_and_update().clone();
+                    let now = update.pod.metadata.deletion_grace_period_seconds;
+                    let now = now.map(|now| Duration::from_secs(now.max(0) as u64));
+                    let short = update.deleted || now.is_some_and(|now| now < grace);
+                    if changed.is_err() || short {
+                        let left = now.unwrap_or_default().saturating_sub(begun.elapsed());
+                        at_once(if update.deleted { Duration::ZERO } else { left }).await;
+                        break;
+                    }
+                }
+            }
+        }
+        if news {
+            // It has only been looked at for its grace period.
+            self.updates.mark_changed();
+        }
+        self.collect_exits(pod);
+    }
+
+    /// Unprepares the claims; tries until it works, because the devices must not go to the next pod before.
+    pub(super) async fn give_back(&self, pod: &Pod) {
+        let mut delay = RETRY.0;
+        while let Err(error) = self
+            .node
+            .claims
+            .unprepare(&pod.uid().unwrap_or_default())
+            .await
+        {
+            tracing::warn!(pod = pod.name_any(), error, "claims are not given back yet");
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.node.shutdown.cancelled() => return,
+            }
+            delay = (delay * 2).min(RETRY.1);
+        }
+    }
+
+    /// The graceful end: stop, give back, report, let the object go.
+    pub(super) async fn terminate(&mut self, pod: &Pod) -> Wake {
+        let grace = pod
+            .metadata
+            .deletion_grace_period_seconds
+            .unwrap_or(30)
+            .max(0);
+        self.stop_all(pod, Duration::from_secs(grace as u64)).await;
+        self.give_back(pod).await;
+        if self.node.shutdown.is_cancelled() {
+            return None;
+        }
+        self.ready = false;
+        let failed = self.report(pod, true).await;
+        if failed.is_some() {
+            return failed;
+        }
+        let api: Api<Pod> = Api::namespaced(
+            self.node.client.clone(),
+            &pod.namespace().unwrap_or_default(),
+        );
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions {
+                uid: pod.uid(),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match api.delete(&pod.name_any(), &params).await {
+            Ok(_) => None,
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => None,
+            Err(error) => {
+                tracing::warn!(pod = pod.name_any(), %error, "pod was not deleted");
+                Some(Instant::now() + RETRY.0 * 2)
+            }
+        }
+    }
+
+    pub(super) fn clean_up(&self, pod: &Pod) {
+        for state in self.containers.lock().values() {
+            let ids = [
+                state.terminated().map(|end| &end.id),
+                state.last.as_ref().map(|end| &end.id),
+            ];
+            for id in ids.into_iter().flatten().filter(|id| !id.is_empty()) {
+                self.node.runtime.remove(id);
+            }
+        }
+        let uid = pod.uid().unwrap_or_default();
+        let logs = status::log_path(&self.node.config.root_dir, pod, "x", 0);
+        let logs = logs.ancestors().nth(2).map(std::path::Path::to_owned);
+        for directory in [Some(self.node.pod_dir(&uid)), logs].into_iter().flatten() {
+            match std::fs::remove_dir_all(&directory) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!(directory = %directory.display(), %error, "was not removed");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Ends containers: sidecars when all others have ended, the last one that was started first.
+async fn in_order(node: &Node, pod: &Pod, running: &[(Container, String)], grace: Duration) {
+    let begun = Instant::now();
+    let (mut sidecars, others): (Vec<_>, Vec<_>) = running
+        .iter()
+        .partition(|(container, _)| is_sidecar(container));
+    join_all(
+        others
+            .iter()
+            .map(|(container, id)| lifecycle::stop(node, pod, container, id, grace)),
+    )
+    .await;
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let order: Vec<&str> = init.map(|container| container.name.as_str()).collect();
+    sidecars.sort_by_key(|(container, _)| order.iter().rposition(|name| *name == container.name));
+    for (container, id) in sidecars.into_iter().rev() {
+        let left = match grace.is_zero() {
+            true => grace,
+            false => grace.saturating_sub(begun.elapsed()).max(FORCED_GRACE),
+        };
+        lifecycle::stop(node, pod, container, id, left).await;
+    }
+}
