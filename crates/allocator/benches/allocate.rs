@@ -8,6 +8,10 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim, ResourceSlice};
 use serde_json::{Value, json};
 
+/// The program's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const DRIVER: &str = "gpu.example.com";
 
 fn slice(node: usize, devices: usize) -> ResourceSlice {
@@ -183,10 +187,17 @@ fn model(criterion: &mut Criterion) {
     let mut big = cluster(5000, 10);
     let slices: Vec<_> = (0..5000).map(|node| slice(node, 10)).collect();
     let mut next = 0;
-    // As it comes from a watch: the new slice was just decoded, the one in the model was not looked at for long.
+    // As it comes from a watch: the new slice was just decoded, the one in the model was not looked at for long. Every
+    // device differs from what the model has.
     let mut arrived = || {
-        next = (next + 7) % slices.len();
-        slices[next].clone()
+        next += 7;
+        let mut slice = slices[next % slices.len()].clone();
+        for device in slice.spec.devices.iter_mut().flatten() {
+            let attributes = device.attributes.get_or_insert_default();
+            let changed = attributes.entry("index".to_owned()).or_default();
+            changed.int = Some(next as i64);
+        }
+        slice
     };
     criterion.bench_function("5000x10-change-a-slice", |bencher| {
         let change = |slice| {
@@ -204,6 +215,26 @@ fn model(criterion: &mut Criterion) {
         bencher.iter_batched(&mut arrived, change, BatchSize::PerIteration);
     });
     criterion.bench_function("5000x10-snapshot", |bencher| bencher.iter(|| big.clone()));
+    // All slices in one pool: what a change costs, and what the next look at the pool costs.
+    let mut slices = slices;
+    for slice in &mut slices {
+        slice.spec.pool.name = "all".to_owned();
+        slice.spec.pool.resource_slice_count = 5000;
+    }
+    let mut one = Cluster::new(Features::default());
+    slices.iter().for_each(|slice| one.apply(slice));
+    criterion.bench_function("one-pool-of-5000-change-a-slice", |bencher| {
+        let mut next = 0;
+        let arrived = || {
+            next = (next + 7) % slices.len();
+            slices[next].clone()
+        };
+        let change = |slice| {
+            one.apply(&slice);
+            slice
+        };
+        bencher.iter_batched(arrived, change, BatchSize::PerIteration);
+    });
 }
 
 criterion_group!(benches, allocate, model);

@@ -1,5 +1,6 @@
 //! Consumable capacity: what a request takes from a device and whether that is left.
 
+use allot_apimachinery::Quantity as Exact;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use smol_str::{SmolStr, format_smolstr};
@@ -23,15 +24,26 @@ pub(crate) struct Quantity {
 
 impl Quantity {
     pub(crate) fn new(quantity: &ApiQuantity) -> Self {
-        match quantity.0.parse::<allot_apimachinery::Quantity>() {
-            Ok(parsed) => Self {
-                amount: Amount::of(&parsed),
-                text: format_smolstr!("{parsed}"),
-            },
-            Err(_) => Self {
-                amount: Amount::ZERO,
-                text: (&quantity.0).into(),
-            },
+        Self::read(quantity).0
+    }
+
+    /// The quantity, also as selectors see it.
+    fn read(quantity: &ApiQuantity) -> (Self, Exact) {
+        match quantity.0.parse::<Exact>() {
+            Ok(parsed) => {
+                let read = Self {
+                    amount: Amount::of(&parsed),
+                    text: format_smolstr!("{parsed}"),
+                };
+                (read, parsed)
+            }
+            Err(_) => {
+                let read = Self {
+                    amount: Amount::ZERO,
+                    text: (&quantity.0).into(),
+                };
+                (read, Exact::default())
+            }
         }
     }
 }
@@ -76,7 +88,13 @@ struct Range {
 }
 
 impl Capacity {
-    pub(crate) fn new(name: &str, capacity: &api::DeviceCapacity) -> Self {
+    /// Converts a capacity, with its value as selectors see it. `like` is one that was converted before, with its source:
+    /// the same value need not be read again.
+    pub(crate) fn new(
+        name: &str,
+        capacity: &api::DeviceCapacity,
+        like: Option<(&Self, &Exact, &api::DeviceCapacity)>,
+    ) -> (Self, Exact) {
         let policy = capacity.request_policy.as_ref().map(|policy| Policy {
             default: policy.default.as_ref().map(Quantity::new),
             valid_values: policy
@@ -89,11 +107,16 @@ impl Capacity {
                 step: range.step.as_ref().map(Amount::parse),
             }),
         });
-        Self {
+        let (value, exact) = match like.filter(|like| like.2.value == capacity.value) {
+            Some((known, exact, _)) => (known.value.clone(), exact.clone()),
+            None => Quantity::read(&capacity.value),
+        };
+        let capacity = Self {
             name: SmolStr::new(name),
-            value: Quantity::new(&capacity.value),
+            value,
             policy,
-        }
+        };
+        (capacity, exact)
     }
 
     /// What a request takes: the default or everything when it does not say, otherwise the request rounded up by the policy.

@@ -9,12 +9,14 @@ use smol_str::SmolStr;
 use crate::amount::Amount;
 use crate::features::Features;
 use crate::node::Node;
-use crate::pool::{Member, Pool, PoolInfo, Share, Usage};
+use crate::pool::{Member, Pool, Share};
 use crate::slice::Slice;
 use crate::taint::TaintRule;
 
+mod entry;
 mod paged;
 
+use entry::Entry;
 use paged::{Few, Paged, Sharded};
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.
@@ -26,15 +28,15 @@ pub struct Cluster {
     features: Features,
     /// Names that devices have in common.
     layouts: Layouts,
-    pools: Paged<Pool>,
+    pools: Paged<Entry>,
     /// By driver and pool name.
     ids: Sharded<(SmolStr, SmolStr), u32>,
     /// Pools with slices that are local to a node, sorted by driver and name.
     local: Sharded<SmolStr, Few>,
     /// Pools that every node has to look at, sorted by driver and name.
     global: Arc<Vec<u32>>,
-    /// The pool of each slice.
-    slices: Sharded<SmolStr, u32>,
+    /// Each slice and its pool.
+    slices: Sharded<SmolStr, (u32, Arc<Member>)>,
     claims: Sharded<SmolStr, Arc<Holding>>,
     rules: Arc<[TaintRule]>,
     arrivals: u64,
@@ -139,40 +141,28 @@ impl Cluster {
 
     /// As [`Cluster::apply`] for sources in which slice names are not unique: the slice is known under `key`.
     pub fn apply_as(&mut self, key: &str, slice: &api::ResourceSlice) {
-        let slice = Arc::new(Slice::new(&self.features, &self.layouts, slice));
+        let slice = Slice::new(&self.features, &self.layouts, slice);
         let id = self.pool_id(&slice.driver, &slice.pool);
-        let mut arrival = self.arrivals;
-        if let Some(&old) = self.slices.get(key) {
-            let known = self
-                .pools
-                .get(old as usize)
-                .info
-                .members()
-                .iter()
-                .find(|m| m.key == key);
-            // A changed slice keeps its place in the list.
-            arrival = known.map_or(arrival, |m| m.arrival);
-            if old != id {
-                self.change_members(old, |members| members.retain(|m| m.key != key));
-            }
-        }
+        let known = self.slices.get(key).cloned();
+        // A changed slice keeps its place in the list.
+        let arrival = known.as_ref().map_or(self.arrivals, |(_, m)| m.arrival);
         self.arrivals += 1;
-        let key = SmolStr::new(key);
-        self.slices.insert(key.clone(), id);
-        self.change_members(id, |members| {
-            members.retain(|m| m.key != key);
-            members.push(Member {
-                key,
-                arrival,
-                slice,
-            });
-        });
+        let member = Arc::new(Member { arrival, slice });
+        self.slices
+            .insert(SmolStr::new(key), (id, Arc::clone(&member)));
+        match known {
+            Some((old, gone)) if old != id => {
+                self.change_members(old, Some(&gone), None);
+                self.change_members(id, None, Some(member));
+            }
+            known => self.change_members(id, known.as_ref().map(|(_, m)| &**m), Some(member)),
+        }
     }
 
     /// Forgets a slice. Does nothing when it is not known.
     pub fn remove(&mut self, slice_name: &str) {
-        if let Some(id) = self.slices.remove(slice_name) {
-            self.change_members(id, |members| members.retain(|m| m.key != slice_name));
+        if let Some((id, gone)) = self.slices.remove(slice_name) {
+            self.change_members(id, Some(&gone), None);
         }
     }
 
@@ -180,14 +170,10 @@ impl Cluster {
     pub fn set_taint_rules(&mut self, rules: Vec<TaintRule>) {
         let old = std::mem::replace(&mut self.rules, rules.into());
         for id in 0..self.pools.len() {
-            let info = &self.pools.get(id).info;
-            let covered = |rules: &[TaintRule]| {
-                rules
-                    .iter()
-                    .any(|r| r.covers_pool(&info.driver, &info.name))
-            };
-            if covered(&old) || covered(&self.rules) {
-                self.change_members(id as u32, |_| {});
+            let entry = self.pools.get(id);
+            let mut rules = old.iter().chain(&*self.rules);
+            if rules.any(|r| r.covers_pool(&entry.driver, &entry.name)) {
+                self.pools.get_mut(id).forget_description(&self.rules);
             }
         }
     }
@@ -284,8 +270,9 @@ impl Cluster {
 
     fn change_use(&mut self, held: &Held, change: impl FnOnce(&mut crate::pool::DeviceUse)) {
         let id = self.pool_id(&held.driver, &held.pool);
-        let pool = self.pools.get_mut(id as usize);
-        pool.usage.change(&pool.info, &held.device, change);
+        self.pools
+            .get_mut(id as usize)
+            .change_use(&held.device, change);
     }
 
     fn pool_id(&mut self, driver: &SmolStr, name: &SmolStr) -> u32 {
@@ -293,61 +280,71 @@ impl Cluster {
         if let Some(&id) = self.ids.get(&key) {
             return id;
         }
-        let info = Arc::new(PoolInfo::empty(driver, name));
-        let id = self.pools.push(Pool {
-            info,
-            usage: Usage::default(),
-        }) as u32;
+        let id = self.pools.push(Entry::new(driver, name)) as u32;
         self.ids.insert(key, id);
         id
     }
 
-    /// Changes the slices of a pool and everything that is derived from them.
-    fn change_members(&mut self, id: u32, change: impl FnOnce(&mut Vec<Member>)) {
-        let old = Arc::clone(&self.pools.get(id as usize).info);
-        let mut members = old.members().to_vec();
-        change(&mut members);
-        let info = Arc::new(PoolInfo::new(&old.driver, &old.name, members, &self.rules));
-        for node in old.nodes().filter(|n| !info.is_local_to(n)) {
-            let rest: Vec<u32> = self.local.get(node).map_or_else(Vec::new, |l| {
-                l.as_slice().iter().copied().filter(|p| *p != id).collect()
-            });
-            if rest.is_empty() {
-                self.local.remove(node);
-            } else {
-                self.local.insert(node.clone(), Few::new(rest));
+    /// Changes a slice of a pool and everything that is derived from it.
+    fn change_members(&mut self, id: u32, gone: Option<&Member>, new: Option<Arc<Member>>) {
+        let left = gone.and_then(Member::node);
+        let entered = new.as_deref().and_then(Member::node).cloned();
+        if left != entered.as_ref() {
+            if let Some(node) = left {
+                self.leave(id, node);
+            }
+            if let Some(node) = &entered {
+                self.enter(id, node);
             }
         }
-        for node in info.nodes().filter(|n| !old.is_local_to(n)) {
-            let mut list = self
-                .local
-                .get(node)
-                .map_or_else(Vec::new, |l| l.as_slice().to_vec());
-            self.insert_sorted(&mut list, id);
-            self.local.insert(node.clone(), Few::new(list));
-        }
-        if old.is_global() != info.is_global() {
+        let entry = self.pools.get_mut(id as usize);
+        let was_global = entry.is_global();
+        entry.change(gone, new, &self.rules);
+        let is_global = entry.is_global();
+        if was_global != is_global {
             let mut list = self.global.to_vec();
-            if info.is_global() {
-                self.insert_sorted(&mut list, id)
+            if is_global {
+                let at = list.partition_point(|other| self.order(*other) < self.order(id));
+                list.insert(at, id);
             } else {
                 list.retain(|p| *p != id)
             }
             self.global = Arc::new(list);
         }
-        let pool = self.pools.get_mut(id as usize);
-        pool.usage.rebuild(&info);
-        pool.info = info;
+    }
+
+    /// One more slice of the pool is local to the node.
+    fn enter(&mut self, id: u32, node: &SmolStr) {
+        let known = self.local.get(node);
+        let mut list = known.map_or_else(Vec::new, |l| l.as_slice().to_vec());
+        match list.iter_mut().find(|(pool, _)| *pool == id) {
+            Some((_, slices)) => *slices += 1,
+            None => {
+                let at = list.partition_point(|(other, _)| self.order(*other) < self.order(id));
+                list.insert(at, (id, 1));
+            }
+        }
+        self.local.insert(node.clone(), Few::new(list));
+    }
+
+    /// One slice less of the pool is local to the node.
+    fn leave(&mut self, id: u32, node: &SmolStr) {
+        let known = self.local.get(node);
+        let mut list = known.map_or_else(Vec::new, |l| l.as_slice().to_vec());
+        for (_, slices) in list.iter_mut().filter(|(pool, _)| *pool == id) {
+            *slices -= 1;
+        }
+        list.retain(|(_, slices)| *slices > 0);
+        if list.is_empty() {
+            self.local.remove(node);
+        } else {
+            self.local.insert(node.clone(), Few::new(list));
+        }
     }
 
     fn order(&self, id: u32) -> (&SmolStr, &SmolStr) {
-        let info = &self.pools.get(id as usize).info;
-        (&info.driver, &info.name)
-    }
-
-    fn insert_sorted(&self, list: &mut Vec<u32>, id: u32) {
-        let at = list.partition_point(|other| self.order(*other) < self.order(id));
-        list.insert(at, id);
+        let entry = self.pools.get(id as usize);
+        (&entry.driver, &entry.name)
     }
 
     /// Calls `visit` with every pool that may matter for a node, sorted by driver and name.
@@ -356,8 +353,9 @@ impl Cluster {
         node: &Node,
         mut visit: impl FnMut(&'a Pool) -> Result<(), E>,
     ) -> Result<(), E> {
-        let local: &[u32] = self.local.get(node.name()).map_or(&[], Few::as_slice);
-        let (mut a, mut b) = (local.iter().peekable(), self.global.iter().peekable());
+        let local = self.local.get(node.name()).map_or(&[][..], Few::as_slice);
+        let mut a = local.iter().map(|(pool, _)| pool).peekable();
+        let mut b = self.global.iter().peekable();
         loop {
             let id = match (a.peek(), b.peek()) {
                 (Some(x), Some(y)) if x == y => {
@@ -375,7 +373,7 @@ impl Cluster {
                 (None, _) => b.next(),
             };
             let Some(id) = id else { return Ok(()) };
-            visit(self.pools.get(*id as usize))?;
+            visit(self.pools.get(*id as usize).pool(&self.rules))?;
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use allot_apimachinery::Quantity as Exact;
 use allot_cel::device::Layouts;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
@@ -149,6 +150,13 @@ impl Attribute {
     }
 }
 
+/// Collects so many values without asking for memory more than once.
+pub(crate) fn exactly<T>(len: usize, values: impl Iterator<Item = T>) -> Box<[T]> {
+    let mut list = Vec::with_capacity(len);
+    list.extend(values);
+    list.into()
+}
+
 /// What a device takes from one shared counter.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Consumption {
@@ -182,18 +190,27 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Converts a device. `before` is the one before it in the slice.
+    /// Converts a device. `before` is the one before it in the slice, with its source.
     pub(crate) fn new(
         features: &Features,
         layouts: &Layouts,
         driver: &str,
         device: &api::Device,
-        before: Option<&Self>,
+        before: Option<(&Self, &api::Device)>,
     ) -> Self {
         let attributes = || device.attributes.iter().flatten();
         let same = |names: &&Arc<[SmolStr]>| attributes().map(|(name, _)| name).eq(names.iter());
-        let names = before.map(|before| &before.names).filter(same).cloned();
-        let capacity = device.capacity.iter().flatten();
+        let names = before
+            .map(|(before, _)| &before.names)
+            .filter(same)
+            .cloned();
+        let (capacity, exact, same_capacity) = Self::convert_capacity(device, before);
+        let like = before
+            .filter(|_| names.is_some() && same_capacity)
+            .map(|(before, _)| &before.cel);
+        let cel = selector::Device::new(layouts, driver, device, exact, like);
+        let own = attributes().map(|(_, a)| Attribute::new(a));
+        let own = exactly(device.attributes.as_ref().map_or(0, |a| a.len()), own);
         let sets = device.consumes_counters.iter().flatten();
         let consumes = device.consumes_counters.iter().flatten().flat_map(|set| {
             set.counters.iter().map(|(name, counter)| Consumption {
@@ -204,11 +221,11 @@ impl Device {
         });
         Self {
             name: SmolStr::new(&device.name),
-            cel: selector::Device::new(layouts, driver, device),
+            cel,
             names: names
                 .unwrap_or_else(|| attributes().map(|(name, _)| SmolStr::new(name)).collect()),
-            attributes: attributes().map(|(_, a)| Attribute::new(a)).collect(),
-            capacity: capacity.map(|(name, c)| Capacity::new(name, c)).collect(),
+            attributes: own,
+            capacity,
             counter_sets: sets.map(|set| SmolStr::new(&set.counter_set)).collect(),
             consumes: consumes.collect(),
             taints: device.taints.iter().flatten().map(Taint::new).collect(),
@@ -230,6 +247,32 @@ impl Device {
                 .as_ref()
                 .map(|c| c.iter().cloned().collect()),
         }
+    }
+
+    /// The capacities, also as selectors see them, and whether they have the names that those of the device before have.
+    fn convert_capacity(
+        device: &api::Device,
+        before: Option<(&Self, &api::Device)>,
+    ) -> (Box<[Capacity]>, Box<[Exact]>, bool) {
+        let given = device.capacity.as_ref();
+        let len = given.map_or(0, |given| given.len());
+        let (mut own, mut exact) = (Vec::with_capacity(len), Vec::with_capacity(len));
+        let mut known = before.map(|(known, source)| {
+            let both = known.capacity.iter().zip(known.cel.capacity());
+            both.zip(source.capacity.iter().flatten())
+        });
+        let mut same_names = true;
+        for (name, capacity) in given.into_iter().flatten() {
+            let like = known.as_mut().and_then(Iterator::next);
+            let like = like.filter(|(_, (known, _))| *known == name);
+            same_names &= like.is_some();
+            let like = like.map(|((own, exact), (_, source))| (own, exact, source));
+            let (capacity, quantity) = Capacity::new(name, capacity, like);
+            own.push(capacity);
+            exact.push(quantity);
+        }
+        same_names &= known.is_some_and(|mut rest| rest.next().is_none());
+        (own.into(), exact.into(), same_names)
     }
 
     /// Adds all that the search looks at, except attributes.

@@ -1,5 +1,6 @@
 //! A resource pool: its slices, what of it a node sees, and what is in use.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,7 +30,7 @@ pub(crate) struct PoolInfo {
     pub(crate) driver: SmolStr,
     pub(crate) name: SmolStr,
     /// Newest generation first, within it by name: the order in which devices are tried.
-    members: Vec<Member>,
+    members: Vec<Arc<Member>>,
     /// All devices of all members, in that order.
     slots: Vec<Slot>,
     /// Slots sorted by device name.
@@ -56,13 +57,34 @@ pub(crate) struct PoolInfo {
 }
 
 /// A slice of the pool.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Member {
-    /// What the slice is known under; unique in the cluster.
-    pub(crate) key: SmolStr,
     /// The position in the order of arrival.
     pub(crate) arrival: u64,
-    pub(crate) slice: Arc<Slice>,
+    pub(crate) slice: Slice,
+}
+
+impl Member {
+    /// Newest generation first, within it by name, then as listed.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        (other.slice.generation.cmp(&self.slice.generation))
+            .then_with(|| self.slice.name.cmp(&other.slice.name))
+            .then_with(|| self.arrival.cmp(&other.arrival))
+    }
+
+    /// The node that it is local to.
+    pub(crate) fn node(&self) -> Option<&SmolStr> {
+        self.slice.node().filter(|_| !self.slice.ignored)
+    }
+
+    pub(crate) fn has_counters(&self) -> bool {
+        self.slice.has_counters() && !self.slice.ignored
+    }
+
+    /// It has devices that are not local to one node.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        !self.slice.ignored && !self.slice.has_counters() && self.slice.node().is_none()
+    }
 }
 
 #[derive(Debug)]
@@ -133,21 +155,13 @@ impl std::ops::Deref for ViewRef<'_> {
 }
 
 impl PoolInfo {
-    pub(crate) fn empty(driver: &SmolStr, name: &SmolStr) -> Self {
-        Self::new(driver, name, Vec::new(), &[])
-    }
-
+    /// Describes a pool with these slices, which are in their [order](Member::order).
     pub(crate) fn new(
         driver: &SmolStr,
         name: &SmolStr,
-        mut members: Vec<Member>,
+        members: Vec<Arc<Member>>,
         rules: &[TaintRule],
     ) -> Self {
-        members.sort_by(|a, b| {
-            (b.slice.generation.cmp(&a.slice.generation))
-                .then_with(|| a.slice.name.cmp(&b.slice.name))
-                .then_with(|| a.arrival.cmp(&b.arrival))
-        });
         let mut info = Self {
             driver: driver.clone(),
             name: name.clone(),
@@ -192,7 +206,8 @@ impl PoolInfo {
             let first_counter = self.counters.len();
             let (sets, mut problem) = self.number_counters(start..end);
             for member in start..end {
-                let slice = Arc::clone(&self.members[member].slice);
+                let owner = Arc::clone(&self.members[member]);
+                let slice = &owner.slice;
                 for (index, device) in slice.devices.iter().enumerate() {
                     if slice.counted && problem.is_none() {
                         let unknown = device.counter_sets.iter().find(|set| !sets.contains(*set));
@@ -447,15 +462,6 @@ impl PoolInfo {
         self.per_device
     }
 
-    /// Nodes that some slice is local to.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &SmolStr> {
-        self.local.keys()
-    }
-
-    pub(crate) fn is_local_to(&self, node: &str) -> bool {
-        self.local.contains_key(node)
-    }
-
     /// Whether nodes that no slice is local to have to look at the pool.
     pub(crate) fn is_global(&self) -> bool {
         let trouble = self
@@ -467,10 +473,6 @@ impl PoolInfo {
                 .rest
                 .iter()
                 .any(|m| !self.members[*m as usize].slice.has_counters())
-    }
-
-    pub(crate) fn members(&self) -> &[Member] {
-        &self.members
     }
 
     pub(crate) fn slots(&self) -> usize {

@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use allot_apimachinery::quantity::Quantity;
 use allot_cel::device::{self, Attribute, Layouts, MAX_COST, Options};
+use allot_cel::semver::Version;
 use k8s_openapi::api::resource::v1 as api;
 use rustc_hash::FxHashMap;
 
+use crate::device::exactly;
 use crate::features::Features;
 
 /// A compiled selector, or why it cannot be compiled.
@@ -88,44 +90,71 @@ impl SelectorCache {
 pub(crate) struct Device(device::Device);
 
 impl Device {
-    pub(crate) fn new(layouts: &Layouts, driver: &str, source: &api::Device) -> Self {
-        let mut builder = device::Device::builder(driver)
-            .allow_multiple_allocations(source.allow_multiple_allocations);
-        for (name, attribute) in source.attributes.iter().flatten() {
-            builder = add_attribute(builder, name, attribute);
+    /// Converts the attributes of a device; `capacity` is converted already. `like` is a device with the same names of
+    /// attributes and capacities.
+    pub(crate) fn new(
+        layouts: &Layouts,
+        driver: &str,
+        source: &api::Device,
+        capacity: Box<[Quantity]>,
+        like: Option<&Self>,
+    ) -> Self {
+        let attributes = source.attributes.iter().flatten();
+        let allow = source.allow_multiple_allocations;
+        let mut capacity = capacity;
+        if let Some(Self(like)) = like {
+            let len = source.attributes.as_ref().map_or(0, |a| a.len());
+            let sound = attributes.clone().map_while(|(_, a)| value(a).ok());
+            match like.with_values(allow, exactly(len, sound), capacity) {
+                Ok(device) => return Self(device),
+                Err(given) => capacity = given,
+            }
         }
-        for (name, capacity) in source.capacity.iter().flatten() {
-            let value = capacity.value.0.parse::<Quantity>().unwrap_or_default();
+        let mut builder = device::Device::builder(driver).allow_multiple_allocations(allow);
+        for (name, attribute) in attributes {
+            builder = match value(attribute) {
+                Ok(value) => builder.attribute(name, value),
+                Err(Some(text)) => builder.version(name, text),
+                Err(None) => builder.unsupported(name),
+            };
+        }
+        let names = source.capacity.iter().flatten().map(|(name, _)| name);
+        for (name, value) in names.zip(capacity) {
             builder = builder.capacity(name, value);
         }
         Self(builder.build_in(layouts))
     }
+
+    /// The capacities in the order of their names.
+    pub(crate) fn capacity(&self) -> &[Quantity] {
+        self.0.values().1
+    }
 }
 
-/// The order of the cases is upstream's, should several types be set.
-fn add_attribute<'n>(
-    builder: device::Builder<'n>,
-    name: &'n str,
-    source: &api::DeviceAttribute,
-) -> device::Builder<'n> {
-    let value = if let Some(ints) = &source.ints {
-        Attribute::Ints(ints.as_slice().into())
+/// The value of an attribute; the error is the version that is none, or nothing for a type of a later release. The order
+/// of the cases is upstream's, should several types be set.
+fn value(source: &api::DeviceAttribute) -> Result<Attribute, Option<&str>> {
+    let version = |text: &'_ String| Version::parse(text).ok();
+    if let Some(ints) = &source.ints {
+        Ok(Attribute::Ints(ints.as_slice().into()))
     } else if let Some(bools) = &source.bools {
-        Attribute::Bools(bools.as_slice().into())
+        Ok(Attribute::Bools(bools.as_slice().into()))
     } else if let Some(strings) = &source.strings {
-        Attribute::Strings(strings.iter().map(Into::into).collect())
+        Ok(Attribute::Strings(strings.iter().map(Into::into).collect()))
     } else if let Some(versions) = &source.versions {
-        return builder.versions(name, versions.iter().map(String::as_str));
+        let wrong = || versions.iter().find(|text| version(text).is_none());
+        let all: Option<_> = versions.iter().map(version).collect();
+        all.map(Attribute::Versions)
+            .ok_or_else(|| wrong().map(String::as_str))
     } else if let Some(int) = source.int {
-        Attribute::Int(int)
+        Ok(Attribute::Int(int))
     } else if let Some(bool) = source.bool {
-        Attribute::Bool(bool)
+        Ok(Attribute::Bool(bool))
     } else if let Some(string) = &source.string {
-        Attribute::String(string.into())
-    } else if let Some(version) = &source.version {
-        return builder.version(name, version);
+        Ok(Attribute::String(string.into()))
+    } else if let Some(text) = &source.version {
+        version(text).map(Attribute::Version).ok_or(Some(text))
     } else {
-        return builder.unsupported(name);
-    };
-    builder.attribute(name, value)
+        Err(None)
+    }
 }

@@ -57,10 +57,12 @@ impl Slice {
             .collect();
         let mut devices: Vec<Device> =
             Vec::with_capacity(spec.devices.as_ref().map_or(0, Vec::len));
-        for device in spec.devices.iter().flatten() {
-            let before = devices.last();
-            let device = Device::new(features, layouts, &spec.driver, device, before);
+        let mut before = None;
+        for source in spec.devices.iter().flatten() {
+            let like = devices.last().zip(before);
+            let device = Device::new(features, layouts, &spec.driver, source, like);
             devices.push(device);
+            before = Some(source);
         }
         Self {
             name: SmolStr::new(slice.metadata.name.as_deref().unwrap_or_default()),

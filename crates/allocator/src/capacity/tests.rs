@@ -6,7 +6,7 @@ use super::*;
 fn capacity(policy: Value) -> Capacity {
     let capacity: api::DeviceCapacity =
         serde_json::from_value(json!({"value": "8", "requestPolicy": policy})).unwrap();
-    Capacity::new("mem", &capacity)
+    Capacity::new("mem", &capacity, None).0
 }
 
 /// What is consumed, and whether the policy refuses it.

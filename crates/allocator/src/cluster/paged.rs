@@ -57,22 +57,22 @@ impl<T: Clone> Paged<T> {
     }
 }
 
-/// A list that nearly always has one element.
+/// Pools, each with how many of its slices are counted here; nearly always one.
 #[derive(Debug, Clone)]
 pub(crate) enum Few {
-    One(u32),
-    More(Arc<[u32]>),
+    One((u32, u32)),
+    More(Arc<[(u32, u32)]>),
 }
 
 impl Few {
-    pub(crate) fn new(list: Vec<u32>) -> Self {
+    pub(crate) fn new(list: Vec<(u32, u32)>) -> Self {
         match list[..] {
             [one] => Self::One(one),
             _ => Self::More(list.into()),
         }
     }
 
-    pub(crate) fn as_slice(&self) -> &[u32] {
+    pub(crate) fn as_slice(&self) -> &[(u32, u32)] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
             Self::More(list) => list,

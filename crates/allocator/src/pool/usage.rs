@@ -68,6 +68,15 @@ impl Usage {
         self.devices = devices;
     }
 
+    /// As [`Usage::change`] while nobody knows the devices; [`Usage::rebuild`] comes before anybody looks.
+    pub(crate) fn change_unseen(&mut self, name: &SmolStr, change: impl FnOnce(&mut DeviceUse)) {
+        let mut device = self.devices.remove(name).unwrap_or_default();
+        change(&mut device);
+        if !device.is_free() {
+            self.devices.insert(name.clone(), device);
+        }
+    }
+
     pub(crate) fn change(
         &mut self,
         info: &PoolInfo,

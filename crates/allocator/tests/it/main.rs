@@ -2,6 +2,7 @@
 
 mod checker;
 mod conformance;
+mod deltas;
 mod features;
 mod fuzzing;
 mod generate;

@@ -168,6 +168,39 @@ impl Device {
         }
     }
 
+    /// A device with the same names as this one, and with these values in the order of the names. For the many devices
+    /// that differ in nothing but values.
+    ///
+    /// # Errors
+    /// The capacities as they were given, when the values are not as many as the names.
+    pub fn with_values(
+        &self,
+        allow_multiple_allocations: Option<bool>,
+        attributes: Box<[Attribute]>,
+        capacity: Box<[Quantity]>,
+    ) -> Result<Self, Box<[Quantity]>> {
+        if self.layout.lens() != (attributes.len(), capacity.len()) {
+            return Err(capacity);
+        }
+        let lists = attributes.iter().enumerate().filter(|(_, v)| v.is_list());
+        let mut problems: Vec<_> = lists
+            .map(|(index, _)| (self.layout.attribute_name(index).into(), None))
+            .collect();
+        problems.sort();
+        Ok(Self {
+            layout: Arc::clone(&self.layout),
+            allow_multiple_allocations: allow_multiple_allocations.unwrap_or(false),
+            attributes,
+            capacity,
+            problems: problems.into(),
+        })
+    }
+
+    /// The values of all attributes and capacities in the order in which they were given.
+    pub fn values(&self) -> (&[Attribute], &[Quantity]) {
+        (&self.attributes, &self.capacity)
+    }
+
     /// Reads a device as a `resource.k8s.io/v1` ResourceSlice holds it. Never fails: what cannot be read is reported by
     /// the evaluation, as upstream does.
     pub fn from_json(driver: &str, device: &Json) -> Self {

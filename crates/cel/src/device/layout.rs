@@ -178,6 +178,18 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// The numbers of attributes and of capacities.
+    pub(super) fn lens(&self) -> (usize, usize) {
+        (self.attributes.given.len(), self.capacity.given.len())
+    }
+
+    /// The name of an attribute as given.
+    pub(super) fn attribute_name(&self, index: usize) -> &str {
+        &self.attributes.given[index]
+    }
+}
+
 /// The layouts of many devices. Copies share what is known.
 #[derive(Debug, Clone, Default)]
 pub struct Layouts {

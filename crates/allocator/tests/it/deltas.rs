@@ -1,0 +1,199 @@
+//! A model that was kept by deltas is the model of what there is now, whatever happened before.
+
+use std::collections::BTreeMap;
+
+use allot_allocator::{Allocator, Cluster, Features, Holder, Limits, Node, Outcome, SelectorCache};
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceSlice};
+use serde_json::{Value, json};
+
+use crate::generate::Random;
+use crate::make;
+
+const DRIVER: &str = "gpu.example.com";
+const NODES: usize = 3;
+
+/// A slice of one of two pools: `big` gets so many slices that it is only described when somebody looks.
+fn random_slice(r: &mut Random, key: usize, per_node: bool) -> ResourceSlice {
+    let pool = if r.chance(75) { "big" } else { "small" };
+    let generation = if r.chance(95) { 1 } else { 2 };
+    let count = *r.pick(&[1, 3, 8, 9, 10, 11, 12, 13, 14]);
+    let own = json!({"nodeName": format!("n{}", r.below(NODES))});
+    let place = match r.below(10) {
+        0 => json!({"allNodes": true}),
+        1 => json!({"perDeviceNodeSelection": true}),
+        2 => json!({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [
+            {"key": "zone", "operator": "In", "values": ["a"]}]}]}}),
+        _ if per_node => own,
+        _ => json!({"allNodes": true}),
+    };
+    let each = place.get("perDeviceNodeSelection").is_some();
+    let mut spec = json!({
+        "driver": DRIVER,
+        "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
+    });
+    for (name, value) in place.as_object().unwrap() {
+        spec[name] = value.clone();
+    }
+    if r.chance(5) {
+        spec["sharedCounters"] = json!([{"name": "set", "counters": {"slots": {"value": "3"}}}]);
+        if each {
+            spec["perDeviceNodeSelection"] = Value::Null;
+            spec["allNodes"] = json!(true);
+        }
+    } else {
+        let devices = (0..r.below(3)).map(|index| {
+            // Now and then the name of a device in another slice.
+            let owner = if r.chance(2) { r.below(6) } else { key };
+            let mut device = json!({
+                "name": format!("d{owner}-{index}"),
+                "attributes": {"numa": {"int": r.below(3)}},
+            });
+            if r.chance(10) {
+                device["taints"] = json!([{"key": "k", "effect": "NoSchedule"}]);
+            }
+            if r.chance(5) {
+                device["consumesCounters"] =
+                    json!([{"counterSet": "set", "counters": {"slots": {"value": "2"}}}]);
+            }
+            if each {
+                device["nodeName"] = json!(format!("n{}", r.below(NODES)));
+            }
+            device
+        });
+        spec["devices"] = Value::Array(devices.collect());
+    }
+    make::read(json!({"metadata": {"name": format!("s{}", key % 7 * 100 + key)}, "spec": spec}))
+}
+
+/// What there is, in the order in which it came.
+#[derive(Default)]
+struct Known {
+    slices: Vec<(String, ResourceSlice)>,
+    claims: BTreeMap<String, AllocationResult>,
+}
+
+fn holder(uid: &str) -> Holder {
+    Holder {
+        uid: uid.into(),
+        name: uid.into(),
+        ..Holder::default()
+    }
+}
+
+impl Known {
+    fn cluster(&self, features: Features) -> Cluster {
+        let mut cluster = Cluster::new(features);
+        // Claims first: they may have devices that no slice shows.
+        for (uid, allocation) in &self.claims {
+            cluster.claim_allocated(&holder(uid), allocation);
+        }
+        for (key, slice) in &self.slices {
+            cluster.apply_as(key, slice);
+        }
+        cluster
+    }
+}
+
+/// What all nodes get for a small and for a greedy claim.
+fn answers(cluster: &Cluster) -> Vec<String> {
+    let classes = vec![make::read(json!({"metadata": {"name": "gpu"}, "spec": {}}))];
+    let mut found = Vec::new();
+    for (count, mode) in [(1, "ExactCount"), (5, "ExactCount"), (0, "All")] {
+        let mut exactly = json!({"deviceClassName": "gpu", "allocationMode": mode});
+        if count > 0 {
+            exactly["count"] = json!(count);
+        }
+        let claim = make::read(json!({"metadata": {"name": "c", "uid": "asking"}, "spec": {
+            "devices": {"requests": [{"name": "r", "exactly": exactly}]}}}));
+        let claims = allot_allocator::Claims::prepare(
+            cluster.features(),
+            &SelectorCache::new(),
+            &classes,
+            [&claim],
+        );
+        for node in 0..=NODES {
+            let zone = if node % 2 == 0 { "a" } else { "b" };
+            let node = Node::new(&format!("n{node}"), [("zone", zone)]);
+            let limits = Limits::default();
+            let outcome = Allocator::new().allocate(cluster, &node, &claims, &limits);
+            found.push(match outcome {
+                Outcome::Allocated(found) => {
+                    let results = found.results(&claims, &mut || "share".into());
+                    serde_json::to_string(&results.unwrap()).unwrap()
+                }
+                other => format!("{other:?}"),
+            });
+        }
+    }
+    found
+}
+
+#[test]
+fn any_sequence_of_changes_leads_to_the_model_of_what_there_is() {
+    let mut lookups = 0;
+    for seed in 0..300 {
+        let mut r = Random::new(seed);
+        let features = Features {
+            partitionable_devices: true,
+            ..Features::default()
+        };
+        let per_node = r.chance(50);
+        let mut known = Known::default();
+        let mut cluster = Cluster::new(features);
+        let mut kept: Option<(Cluster, Vec<String>)> = None;
+        for step in 0..60 {
+            match r.below(10) {
+                0..6 => {
+                    let number = r.below(14);
+                    let (key, slice) =
+                        (format!("k{number}"), random_slice(&mut r, number, per_node));
+                    cluster.apply_as(&key, &slice);
+                    match known.slices.iter_mut().find(|(k, _)| *k == key) {
+                        Some((_, old)) => *old = slice,
+                        None => known.slices.push((key, slice)),
+                    }
+                }
+                6 => {
+                    let key = format!("k{}", r.below(14));
+                    cluster.remove(&key);
+                    known.slices.retain(|(k, _)| *k != key);
+                }
+                7 | 8 => {
+                    let uid = format!("u{}", r.below(4));
+                    let result = make::read(json!({"devices": {"results": [{
+                        "request": "r", "driver": DRIVER,
+                        "pool": r.pick(&["big", "small"]),
+                        "device": format!("d{}-{}", r.below(14), r.below(2)),
+                    }]}}));
+                    cluster.claim_allocated(&holder(&uid), &result);
+                    known.claims.insert(uid, result);
+                }
+                _ => {
+                    let uid = format!("u{}", r.below(4));
+                    cluster.claim_released(&uid);
+                    known.claims.remove(&uid);
+                }
+            }
+            if r.chance(10) {
+                let expected = answers(&known.cluster(features));
+                assert_eq!(answers(&cluster), expected, "seed {seed}, step {step}");
+                lookups += 1;
+                if r.chance(30) {
+                    kept = Some((cluster.clone(), expected));
+                }
+            } else if r.chance(5) {
+                // A snapshot that nobody looked at yet.
+                kept = Some((cluster.clone(), answers(&known.cluster(features))));
+            }
+        }
+        assert_eq!(
+            answers(&cluster),
+            answers(&known.cluster(features)),
+            "seed {seed}"
+        );
+        if let Some((snapshot, expected)) = kept {
+            assert_eq!(answers(&snapshot), expected, "seed {seed}, snapshot");
+        }
+    }
+    assert!(lookups > 1000, "{lookups}");
+}
