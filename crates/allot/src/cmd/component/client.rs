@@ -19,6 +19,9 @@ use tokio::time::Instant;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
+#[cfg(test)]
+mod tests;
+
 /// A connection that says nothing for so long is asked whether it is still there; as client-go does.
 const PING_AFTER: Duration = Duration::from_secs(30);
 /// It has so long for the answer; as client-go.
@@ -72,9 +75,15 @@ pub fn connect(
         .layer(RetryLayer::new(RetryPolicy::server_retry()))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
+        .map_err(|error| BoxError::from(with_causes(&error)))
         .service(Transport::new(&config, watches)?);
     Ok(kube::Client::new(service, config.default_namespace))
+}
+
+/// An error and what caused it, in one line: "client error (Connect)" alone does not help anybody.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Connections to one server: HTTP/2 where it speaks it, and HTTP/1.1 for upgrades (exec), which need it.
