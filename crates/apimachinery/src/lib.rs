@@ -2,7 +2,7 @@
 //!
 //! Everything that decides what the API accepts and how it says no lives here once: [`quantity::Quantity`],
 //! label and field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors
-//! ([`field`]), [`status::Status`] and the group/version/kind names ([`gvk`]).
+//! ([`field`]), [`status::Status`], the group/version/kind names ([`gvk`]) and cron schedules ([`cron`]).
 //!
 //! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36.
 //! The crate must not know any kind of object.
@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cron;
 pub mod field;
 pub mod fields;
 pub mod gvk;

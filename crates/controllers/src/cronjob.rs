@@ -24,7 +24,8 @@ use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::{BY_CONTROLLER, controller_uid, write_status};
 
-use schedule::Schedule;
+use allot_apimachinery::cron::Schedule;
+use schedule::last_between;
 
 type Object = Whole<CronJob>;
 
@@ -208,7 +209,7 @@ impl CronJobs {
         if let Some(deadline) = deadline {
             since = since.max(now - deadline);
         }
-        let Some(due) = schedule.last_between(since, now, &zone) else {
+        let Some(due) = last_between(&schedule, since, now, &zone) else {
             return Ok(wait);
         };
         let name = format!("{}-{}", meta::name(cron), due.as_second() / 60);
