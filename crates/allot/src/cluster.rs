@@ -169,6 +169,7 @@ impl Cluster {
         if args.dra {
             args.apiserver.switch_on_dra(test)?;
         }
+        args.apiserver.leave_volumes_unprotected();
         // Bad flags are refused before anything is opened.
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);

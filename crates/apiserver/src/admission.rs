@@ -9,6 +9,7 @@ mod pods;
 mod quota;
 mod security;
 mod services;
+mod storage;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::ErrorList;
@@ -73,6 +74,17 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
         }
         if enabled(core, "ServiceAccount") {
             pods::service_account(core, attributes, object).await?;
+        }
+    }
+    if attributes.operation == Operation::Create && attributes.subresource.is_empty() {
+        if enabled(core, "DefaultStorageClass") {
+            storage::default_class(core, attributes, object).await?;
+        }
+        if enabled(core, "StorageObjectInUseProtection") {
+            storage::protect(attributes, object);
+        }
+        if enabled(core, "DefaultIngressClass") {
+            storage::default_ingress_class(core, attributes, object).await?;
         }
     }
     if attributes.operation == Operation::Create && attributes.resource.is("", "services") {

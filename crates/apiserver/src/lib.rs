@@ -62,6 +62,7 @@ mod strategy;
 mod table;
 mod validate;
 mod versions;
+mod warnings;
 
 pub use body::Body;
 pub use config::Config;

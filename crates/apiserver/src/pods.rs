@@ -111,33 +111,3 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
         seconds => seconds,
     }
 }
-
-/// Warnings about an accepted pod.
-pub fn warnings(pod: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    for list in ["initContainers", "containers"] {
-        for (index, container) in pod["spec"][list]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .enumerate()
-        {
-            let mut seen = std::collections::BTreeSet::new();
-            for (number, env) in container["env"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .enumerate()
-            {
-                let name = env["name"].as_str().unwrap_or_default();
-                if !seen.insert(name) {
-                    found.push(format!(
-                        "spec.{list}[{index}].env[{number}]: hides previous definition of {name:?}, which may be \
-                         dropped when using apply"
-                    ));
-                }
-            }
-        }
-    }
-    found
-}

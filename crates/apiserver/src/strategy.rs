@@ -16,6 +16,8 @@ use crate::server::Core;
 use crate::validate;
 use crate::versions::{self, dra_kind};
 
+mod services;
+
 /// Which part of an object an update may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -141,6 +143,11 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
             }
         }
         ("", "nodes") => {}
+        ("", "persistentvolumeclaims") => object["status"] = json!({"phase": "Pending"}),
+        ("", "persistentvolumes") => {
+            let now = crate::object::now();
+            object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
+        }
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             allot_schema::definition::initial_status(object);
         }
@@ -260,6 +267,9 @@ pub fn prepare_for_update(
             kept["apiVersion"] = object["apiVersion"].clone();
             *object = kept;
         }
+    }
+    if part == Part::Main && resource.is("", "services") {
+        services::follow_type(object, old);
     }
     if part == Part::Main && is_definition(resource) {
         allot_schema::definition::note_storage_version(object);
@@ -440,20 +450,12 @@ fn validate_kind_update(
     errors
 }
 
-/// Warnings about an accepted object.
-pub fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
-    match dra_kind(resource) {
-        Some(kind) => allot_model::validate::warnings(kind, object),
-        None if resource.is("", "pods") => crate::pods::warnings(object),
-        None => Vec::new(),
-    }
-}
-
 /// The name rule of a kind.
 fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") => names::dns1123_label,
         ("", "services") => names::dns1123_label,
+        ("apps", "statefulsets") => names::dns1123_label,
         ("rbac.authorization.k8s.io", _) => names::path_segment_name,
         _ => names::dns1123_subdomain,
     }

@@ -8,25 +8,32 @@ use serde_json::Value;
 
 use crate::strategy::Part;
 
+mod apps;
+mod batch;
 mod config;
 mod container;
 mod event;
+mod network;
 mod node;
 mod pod;
 mod pod_update;
+mod quota;
 mod resources;
-mod schedule;
+mod scaling;
 mod scheduling;
+mod security;
 mod service;
+mod storage;
 mod volume;
-mod workload;
 
 /// Errors of a new object.
 pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
     check(group, plural, object, &mut errors);
-    if (group, plural) == ("", "pods") {
-        pod::validate_create(object, &mut errors);
+    match (group, plural) {
+        ("", "pods") => pod::validate_create(object, &mut errors),
+        ("batch", "cronjobs") => batch::cron_job(object, true, &mut errors),
+        _ => {}
     }
     errors
 }
@@ -70,8 +77,25 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         ("", "configmaps", _) => config::config_map_update(object, old, &mut errors),
         ("", "secrets", _) => config::secret_update(object, old, &mut errors),
         ("", "services", Part::Main) => service::validate_update(object, old, &mut errors),
-        ("apps", _, Part::Main) => workload::validate_update(plural, object, old, &mut errors),
-        ("batch", "jobs", Part::Main) => workload::validate_job_update(object, old, &mut errors),
+        ("", "services", Part::Status) => service::validate_status(object, &mut errors),
+        ("apps", _, Part::Main) => apps::validate_update(plural, object, old, &mut errors),
+        ("apps", _, Part::Status) | ("", "replicationcontrollers", Part::Status) => {
+            apps::validate_status(plural, object, old, &mut errors);
+        }
+        ("batch", "jobs", Part::Main) => batch::job_update(object, old, &mut errors),
+        ("batch", "cronjobs", Part::Main) => batch::cron_job(object, false, &mut errors),
+        ("storage.k8s.io", "storageclasses", _) => {
+            storage::class_update(object, old, &mut errors);
+        }
+        ("", "persistentvolumeclaims", Part::Main) => {
+            storage::claim_update(object, old, &mut errors);
+        }
+        ("node.k8s.io", "runtimeclasses", _) => {
+            config::runtime_class_update(object, old, &mut errors);
+        }
+        ("discovery.k8s.io", "endpointslices", _) => {
+            network::endpoint_slice_update(object, old, &mut errors);
+        }
         (_, _, Part::Status) => {}
         _ => check(group, plural, object, &mut errors),
     }
@@ -83,20 +107,29 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("", "pods") => pod::validate(object, errors),
         ("", "nodes") => node::validate(object, errors),
         ("", "namespaces") => pod_security_labels(object, errors),
-        ("", "resourcequotas") => quota(object, errors),
+        ("", "resourcequotas") => quota::validate(object, errors),
+        ("", "limitranges") => scaling::limit_range(object, errors),
+        ("", "endpoints") => network::endpoints(object, errors),
+        ("", "podtemplates") => pod::template(&object["template"], &Path::new("template"), errors),
+        ("", "persistentvolumes") => storage::volume(object, errors),
+        ("", "persistentvolumeclaims") => storage::claim(object, errors),
         ("", "configmaps") => config::config_map(object, errors),
         ("", "secrets") => config::secret(object, errors),
         ("", "services") => service::validate(object, errors),
         ("", "events") => event::validate(object, errors),
         ("events.k8s.io", "events") => event::validate_new_style(object, errors),
-        ("", "replicationcontrollers") | ("apps" | "batch", _) => {
-            workload::validate(group, plural, object, errors)
-        }
+        ("", "replicationcontrollers") | ("apps", _) => apps::validate(plural, object, errors),
+        ("batch", "jobs") => batch::job(object, errors),
+        ("autoscaling", "horizontalpodautoscalers") => scaling::autoscaler(object, errors),
+        ("discovery.k8s.io", "endpointslices") => network::endpoint_slice(object, errors),
+        ("networking.k8s.io", "ingresses") => network::ingress(object, errors),
+        ("networking.k8s.io", "ingressclasses") => network::ingress_class(object, errors),
+        ("networking.k8s.io", "networkpolicies") => network::policy(object, errors),
         ("coordination.k8s.io", "leases") => config::lease(object, errors),
         ("scheduling.k8s.io", "priorityclasses") => config::priority_class(object, errors),
         ("policy", "poddisruptionbudgets") => config::budget(object, errors),
         ("rbac.authorization.k8s.io", _) => config::access(plural, object, errors),
-        ("storage.k8s.io", "storageclasses") => config::storage_class(object, errors),
+        ("storage.k8s.io", "storageclasses") => storage::class(object, errors),
         ("node.k8s.io", "runtimeclasses") => config::runtime_class(object, errors),
         _ => {}
     }
@@ -192,9 +225,6 @@ fn between(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
-#[cfg(test)]
-mod tests;
-
 /// The labels of a namespace that set its pod security level.
 fn pod_security_labels(namespace: &Value, errors: &mut ErrorList) {
     let path = Path::new("metadata").child("labels");
@@ -209,55 +239,5 @@ fn pod_security_labels(namespace: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Names and amounts of a quota.
-fn quota(object: &Value, errors: &mut ErrorList) {
-    const STANDARD: [&str; 20] = [
-        "configmaps",
-        "cpu",
-        "ephemeral-storage",
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "memory",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-        "requests.storage",
-        "resourcequotas",
-        "secrets",
-        "services",
-        "services.loadbalancers",
-        "services.nodeports",
-        "storage",
-    ];
-    let path = Path::new("spec").child("hard");
-    for (name, amount) in object["spec"]["hard"].as_object().into_iter().flatten() {
-        let at = path.key(name);
-        for text in allot_apimachinery::names::qualified_name(name) {
-            errors.push(Error::invalid(&at, name.as_str(), text));
-        }
-        if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
-            errors.push(Error::invalid(
-                &at,
-                name.as_str(),
-                "must be a standard resource for quota",
-            ));
-        }
-        let text = amount
-            .as_str()
-            .map_or_else(|| amount.to_string(), str::to_owned);
-        if text
-            .parse::<allot_apimachinery::Quantity>()
-            .is_ok_and(|amount| amount.milli_value() < 0)
-        {
-            errors.push(Error::invalid(
-                &at,
-                text.as_str(),
-                "must be greater than or equal to 0",
-            ));
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -118,6 +118,9 @@ fn text<'a>(map: &'a Object, key: &str) -> &'a str {
 /// The rule of a struct type.
 fn rule(name: &str, map: &mut Object) {
     let Some(name) = name.strip_prefix("io.k8s.api.") else {
+        if name.ends_with("apiregistration.v1.ServiceReference") {
+            set(map, "port", 443);
+        }
         return;
     };
     match name {

@@ -72,6 +72,19 @@ pub struct Args {
 }
 
 impl Args {
+    /// Switches the plugin off, unless it is asked for, that puts finalizers on volumes and their claims: none of the
+    /// controllers of this program would take them away.
+    pub fn leave_volumes_unprotected(&mut self) {
+        const PROTECTION: &str = "StorageObjectInUseProtection";
+        if !self
+            .enable_admission_plugins
+            .iter()
+            .any(|name| name == PROTECTION)
+        {
+            self.disable_admission_plugins.push(PROTECTION.to_owned());
+        }
+    }
+
     /// Serves the versions in which kinds of features that are on exist, unless the user says otherwise. For a
     /// cluster on one machine: kube-apiserver wants `--runtime-config` beside the gate.
     pub fn serve_kinds_of(&mut self, features: &Features) {

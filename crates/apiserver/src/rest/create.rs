@@ -81,6 +81,10 @@ impl Call<'_> {
             ));
         }
         metadata_mut(&mut object).remove("resourceVersion");
+        let repeated = crate::warnings::repeated_owners(&mut object, applied.is_some());
+        if let Some(warning) = repeated {
+            self.request.warnings.add(warning);
+        }
         strategy::default(&self.resource, &self.version, &mut object);
         let owners = match applied {
             Some(owners) => owners,
@@ -142,7 +146,7 @@ impl Call<'_> {
                     let kind = object::claimed_kind(&self.resource, &object);
                     return Err(Status::invalid(&kind, name, &errors).into());
                 }
-                for warning in strategy::warnings(&self.resource, &object) {
+                for warning in crate::warnings::on_create(&self.resource, &object) {
                     self.request.warnings.add(warning);
                 }
                 admission::validate(self.core, &attributes, &object, &self.request.warnings)

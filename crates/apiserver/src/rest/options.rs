@@ -235,16 +235,13 @@ fn from_body(body: &[u8]) -> Result<Value> {
 }
 
 fn from_json(body: &[u8]) -> Result<Value> {
-    serde_json::from_slice(body).map_err(|error| {
-        let text = if error.is_eof() {
-            "unexpected end of JSON input".to_owned()
-        } else {
-            error.to_string()
-        };
-        ApiError::bad_request(format!(
-            "couldn't get version/kind; json parse error: {text}"
-        ))
-    })
+    allot_schema::decode::decode_json(body, None)
+        .map(|decoded| decoded.value)
+        .map_err(|error| {
+            ApiError::bad_request(format!(
+                "couldn't get version/kind; json parse error: {error}"
+            ))
+        })
 }
 
 /// A number in a query, with upstream's text if it is none.

@@ -281,6 +281,10 @@ impl Call<'_> {
             old: Some(old),
             dry_run: self.dry_run,
         };
+        let patched = self.request.info.verb == "patch";
+        if let Some(warning) = crate::warnings::repeated_owners(&mut new, patched) {
+            self.request.warnings.add(warning);
+        }
         admission::mutate(self.core, &attributes, &mut new).await?;
         strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
         let mut errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
@@ -290,7 +294,7 @@ impl Call<'_> {
             let kind = object::claimed_kind(&self.resource, &new);
             return Err(Status::invalid(&kind, self.name(), &errors).into());
         }
-        for warning in strategy::warnings(&self.resource, &new) {
+        for warning in crate::warnings::on_update(&self.resource, &new, old) {
             self.request.warnings.add(warning);
         }
         admission::validate(self.core, &attributes, &new, &self.request.warnings).await?;

@@ -221,10 +221,53 @@ pub(super) fn autoscaler(object: &Value) -> Vec<Value> {
     vec![
         json!(meta(object, "name")),
         json!(reference),
-        json!("<none>"),
+        json!(targets(spec, status)),
         json!(min),
         number(&spec["maxReplicas"]),
         number(&status["currentReplicas"]),
         age(object),
     ]
+}
+
+/// The first two metrics of an autoscaler: what is and what shall be.
+fn targets(spec: &Value, status: &Value) -> String {
+    const SHOWN: usize = 2;
+    let amount = |target: &Value| -> Option<String> {
+        let percent = target["averageUtilization"].as_i64();
+        let value = ["averageValue", "value"]
+            .iter()
+            .find_map(|key| target[*key].as_str());
+        value
+            .map(str::to_owned)
+            .or_else(|| percent.map(|percent| format!("{percent}%")))
+    };
+    let metrics = spec["metrics"].as_array().map_or(&[][..], Vec::as_slice);
+    let texts: Vec<String> = metrics
+        .iter()
+        .enumerate()
+        .map(|(index, metric)| {
+            let kind = text(metric, &["type"]);
+            let key = kind[..kind.len().min(1)].to_ascii_lowercase() + kind.get(1..).unwrap_or("");
+            let (wanted, found) = (&metric[&key], &status["currentMetrics"][index][&key]);
+            let now = amount(&found["current"]).unwrap_or_else(|| "<unknown>".to_owned());
+            let goal = amount(&wanted["target"]).unwrap_or_else(|| "<auto>".to_owned());
+            match key.as_str() {
+                "resource" | "containerResource" => {
+                    format!("{}: {now}/{goal}", text(wanted, &["name"]))
+                }
+                "external" if wanted["target"]["averageValue"].is_string() => {
+                    format!("{now}/{goal} (avg)")
+                }
+                "external" | "object" | "pods" => format!("{now}/{goal}"),
+                _ => "<unknown type>".to_owned(),
+            }
+        })
+        .collect();
+    match texts.len() {
+        0 => "<none>".to_owned(),
+        count if count > SHOWN => {
+            format!("{} + {} more...", texts[..SHOWN].join(", "), count - SHOWN)
+        }
+        _ => texts.join(", "),
+    }
 }

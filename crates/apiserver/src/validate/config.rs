@@ -86,12 +86,8 @@ pub(super) fn secret(object: &Value, errors: &mut ErrorList) {
                 .key("kubernetes.io/service-account.name");
             errors.push(Error::required(&at, ""));
         }
-        "kubernetes.io/dockercfg" if !has(".dockercfg") => {
-            errors.push(Error::required(&path.key(".dockercfg"), ""));
-        }
-        "kubernetes.io/dockerconfigjson" if !has(".dockerconfigjson") => {
-            errors.push(Error::required(&path.key(".dockerconfigjson"), ""));
-        }
+        "kubernetes.io/dockercfg" => registry_secret(object, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" => registry_secret(object, ".dockerconfigjson", errors),
         "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
             errors.push(Error::required(&path.key("username"), ""));
             errors.push(Error::required(&path.key("password"), ""));
@@ -107,6 +103,21 @@ pub(super) fn secret(object: &Value, errors: &mut ErrorList) {
             }
         }
         _ => {}
+    }
+}
+
+/// The file of a registry client: it must be there and be JSON. What is in it is not told.
+fn registry_secret(object: &Value, key: &str, errors: &mut ErrorList) {
+    use base64::Engine as _;
+    let at = Path::new("data").key(key);
+    let Some(encoded) = object["data"][key].as_str() else {
+        errors.push(Error::required(&at, ""));
+        return;
+    };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded);
+    if let Err(error) = allot_schema::decode::decode_json(&bytes.unwrap_or_default(), None) {
+        let hidden = "<secret contents redacted>";
+        errors.push(Error::invalid(&at, hidden, error.to_string()));
     }
 }
 
@@ -307,35 +318,6 @@ fn binding(object: &Value, namespaced: bool, errors: &mut ErrorList) {
     }
 }
 
-pub(super) fn storage_class(object: &Value, errors: &mut ErrorList) {
-    let provisioner = text(object, "provisioner");
-    if provisioner.is_empty() {
-        errors.push(Error::required(&Path::new("provisioner"), ""));
-    } else {
-        rule(
-            names::qualified_name(&provisioner.to_lowercase()),
-            provisioner,
-            &Path::new("provisioner"),
-            errors,
-        );
-    }
-    let modes = ["Immediate", "WaitForFirstConsumer"];
-    one_of(
-        text(object, "volumeBindingMode"),
-        &modes,
-        true,
-        &Path::new("volumeBindingMode"),
-        errors,
-    );
-    one_of(
-        text(object, "reclaimPolicy"),
-        &["Delete", "Retain"],
-        false,
-        &Path::new("reclaimPolicy"),
-        errors,
-    );
-}
-
 pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
     let handler = text(object, "handler");
     rule(
@@ -349,4 +331,14 @@ pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
         &Path::new("scheduling").child("nodeSelector"),
         errors,
     );
+}
+
+pub(super) fn runtime_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    if object["handler"] != old["handler"] {
+        errors.push(Error::invalid(
+            &Path::new("handler"),
+            &object["handler"],
+            "field is immutable",
+        ));
+    }
 }

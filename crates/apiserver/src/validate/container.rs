@@ -7,13 +7,14 @@ use allot_apimachinery::names;
 use allot_model::validate::pod as pod_claims;
 use serde_json::Value;
 
-use super::{between, list, not_negative, one_of, resources, rule, text};
+use super::{list, not_negative, one_of, resources, rule, security, text};
 
 /// What containers refer to in their pod.
 pub(super) struct Pod<'a> {
     pub(super) volumes: &'a BTreeSet<String>,
     pub(super) claims: &'a BTreeSet<String>,
     pub(super) host_network: bool,
+    pub(super) restart_policy: &'a str,
 }
 
 /// Checks the containers of all three lists.
@@ -111,18 +112,21 @@ fn validate(
         &at.child("claims"),
     ));
     resources::container(&container["resources"], &at, errors);
-    let context = &container["securityContext"];
-    for key in ["runAsUser", "runAsGroup"] {
-        user_id(
-            &context[key],
-            &path.child("securityContext").child(key),
-            errors,
-        );
-    }
-    if context["privileged"] == true && context["allowPrivilegeEscalation"] == false {
-        let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-        errors.push(Error::invalid(&path.child("securityContext"), "", detail));
-    }
+    security::container(
+        &container["securityContext"],
+        &path.child("securityContext"),
+        errors,
+    );
+    resize_policy(container, pod, &path.child("resizePolicy"), errors);
+    let policies = ["Always", "Never", "OnFailure"];
+    let at = path.child("restartPolicy");
+    one_of(
+        text(container, "restartPolicy"),
+        &policies,
+        false,
+        &at,
+        errors,
+    );
     let with_probes = list_name == "containers" || text(container, "restartPolicy") == "Always";
     for key in [
         "livenessProbe",
@@ -165,12 +169,21 @@ fn validate(
     }
 }
 
-/// A user or group id.
-pub(super) fn user_id(value: &Value, path: &Path, errors: &mut ErrorList) {
-    if let Some(id) = value.as_i64()
-        && !(0..=i64::from(i32::MAX)).contains(&id)
-    {
-        errors.push(Error::invalid(path, id, between(0, i32::MAX.into())));
+/// Upstream reports all of them at the list.
+fn resize_policy(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut ErrorList) {
+    let mut seen = BTreeSet::new();
+    for (index, item) in list(container, "resizePolicy").iter().enumerate() {
+        let (name, policy) = (text(item, "resourceName"), text(item, "restartPolicy"));
+        if !seen.insert(name) {
+            errors.push(Error::duplicate(&path.index(index), name));
+        }
+        one_of(name, &["cpu", "memory"], true, path, errors);
+        let policies = ["NotRequired", "RestartContainer"];
+        one_of(policy, &policies, true, path, errors);
+        if pod.restart_policy == "Never" && policy != "NotRequired" {
+            let detail = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+            errors.push(Error::invalid(path, policy, detail));
+        }
     }
 }
 
@@ -296,6 +309,14 @@ fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mu
             errors.push(Error::not_supported(&at, name, &FIELDS[..FIELDS.len() - 1]));
         }
     }
+    if source["resourceFieldRef"].is_object() {
+        resource_field(
+            &source["resourceFieldRef"],
+            false,
+            &path.child("resourceFieldRef"),
+            errors,
+        );
+    }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
         if source[kind].is_object() {
             let key = text(&source[kind], "key");
@@ -326,6 +347,29 @@ fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mu
             "",
             "may not have more than one field specified at a time",
         ));
+    }
+}
+
+/// A reference to a request or limit of a container; files must name the container.
+pub(super) fn resource_field(field: &Value, of_file: bool, path: &Path, errors: &mut ErrorList) {
+    const KNOWN: [&str; 6] = [
+        "limits.cpu",
+        "limits.ephemeral-storage",
+        "limits.memory",
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "requests.memory",
+    ];
+    let name = text(field, "resource");
+    if of_file && text(field, "containerName").is_empty() {
+        errors.push(Error::required(&path.child("containerName"), ""));
+    } else if name.is_empty() {
+        errors.push(Error::required(&path.child("resource"), ""));
+    } else if !KNOWN.contains(&name)
+        && !name.starts_with("limits.hugepages-")
+        && !name.starts_with("requests.hugepages-")
+    {
+        errors.push(Error::not_supported(&path.child("resource"), name, &KNOWN));
     }
 }
 

@@ -3,7 +3,7 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::{entries, list, resources, scheduling, text};
+use super::{entries, list, network, resources, scheduling, text};
 
 /// Checks a node. Upstream reports taints under `metadata`, and so do we.
 pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
@@ -15,17 +15,8 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("podCIDRs");
     for (index, cidr) in list(&node["spec"], "podCIDRs").iter().enumerate() {
         let cidr = cidr.as_str().unwrap_or_default();
-        let valid = cidr.split_once('/').is_some_and(|(address, length)| {
-            let most = match address.parse::<std::net::IpAddr>() {
-                Ok(std::net::IpAddr::V4(_)) => 32,
-                Ok(std::net::IpAddr::V6(_)) => 128,
-                Err(_) => return false,
-            };
-            length.parse::<u8>().is_ok_and(|length| length <= most)
-        });
-        if !valid {
-            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            errors.push(Error::invalid(&path.index(index), cidr, detail));
+        if !network::is_cidr(cidr) {
+            errors.push(Error::invalid(&path.index(index), cidr, network::CIDR_TEXT));
         }
     }
     let status = Path::new("status");

@@ -7,7 +7,7 @@ use allot_apimachinery::names;
 use allot_model::validate::{meta as meta_rules, pod as pod_claims};
 use serde_json::Value;
 
-use super::{container, labels, list, one_of, resources, rule, scheduling, text, volume};
+use super::{container, labels, list, one_of, resources, rule, scheduling, security, text, volume};
 
 /// Checks a whole pod.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
@@ -50,6 +50,7 @@ fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
         volumes: &volumes,
         claims: &claims,
         host_network: spec["hostNetwork"] == true,
+        restart_policy: text(spec, "restartPolicy"),
     };
     let mut seen = BTreeSet::new();
     container::validate_all(spec, &context, path, &mut seen, errors);
@@ -72,19 +73,7 @@ fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
         errors,
     );
     labels(&spec["nodeSelector"], &path.child("nodeSelector"), errors);
-    security_context(
-        &spec["securityContext"],
-        &path.child("securityContext"),
-        errors,
-    );
-    for (index, secret) in list(spec, "imagePullSecrets").iter().enumerate() {
-        if text(secret, "name").is_empty() {
-            errors.push(Error::required(
-                &path.child("imagePullSecrets").index(index).child("name"),
-                "",
-            ));
-        }
-    }
+    security::pod(spec, path, errors);
     scheduling::affinity(&spec["affinity"], &path.child("affinity"), errors);
     dns_config(spec, path, errors);
     for (index, gate) in list(spec, "readinessGates").iter().enumerate() {
@@ -170,29 +159,6 @@ fn named(
     let name = text(spec, key);
     if !name.is_empty() {
         rule(check(name), name, &path.child(key), errors);
-    }
-}
-
-fn security_context(context: &Value, path: &Path, errors: &mut ErrorList) {
-    for key in ["runAsUser", "runAsGroup", "fsGroup"] {
-        container::user_id(&context[key], &path.child(key), errors);
-    }
-    for (index, group) in list(context, "supplementalGroups").iter().enumerate() {
-        container::user_id(
-            group,
-            &path.child("supplementalGroups").index(index),
-            errors,
-        );
-    }
-    let mut seen = BTreeSet::new();
-    for (index, sysctl) in list(context, "sysctls").iter().enumerate() {
-        let at = path.child("sysctls").index(index).child("name");
-        let name = text(sysctl, "name");
-        if name.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else if !seen.insert(name) {
-            errors.push(Error::duplicate(&at, name));
-        }
     }
 }
 

@@ -53,6 +53,16 @@ pub(super) fn container(resources: &Value, path: &Path, errors: &mut ErrorList) 
             errors.push(Error::invalid(&requests, amount, detail));
         }
     }
+    let named = |want: fn(&str) -> bool| {
+        ["limits", "requests"]
+            .iter()
+            .any(|key| entries(resources, key).any(|(name, _)| want(name)))
+    };
+    if named(|name| name.starts_with("hugepages-"))
+        && !named(|name| matches!(name, "cpu" | "memory"))
+    {
+        errors.push(Error::forbidden(path, "HugePages require cpu or memory"));
+    }
 }
 
 /// Checks the requests and limits of a whole pod.

@@ -6,7 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{labels, list, one_of, rule, text, volume};
+use super::{labels, list, network, one_of, rule, text, volume};
 
 pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
@@ -51,14 +51,166 @@ pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
     );
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     one_of(kind, &kinds, true, &path.child("type"), errors);
-    for (index, address) in list(spec, "externalIPs").iter().enumerate() {
+    for (index, address) in list(spec, "clusterIPs").iter().enumerate() {
         let address = address.as_str().unwrap_or_default();
-        if address.parse::<std::net::IpAddr>().is_err() {
+        if address != "None" && address.parse::<std::net::IpAddr>().is_err() {
+            let at = path.child("clusterIPs").index(index);
+            errors.push(Error::invalid(&at, address, super::pod::IP_TEXT));
+        }
+    }
+    if spec["sessionAffinity"] == "ClientIP"
+        && let Some(seconds) = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"].as_i64()
+        && !(1..=86400).contains(&seconds)
+    {
+        let at = path
+            .child("sessionAffinityConfig")
+            .child("clientIP")
+            .child("timeoutSeconds");
+        let detail = "must be greater than 0 and less than 86400";
+        errors.push(Error::invalid(&at, seconds, detail));
+    }
+    for (index, address) in list(spec, "externalIPs").iter().enumerate() {
+        let at = path.child("externalIPs").index(index);
+        network::reachable_address(address.as_str().unwrap_or_default(), &at, errors);
+    }
+    by_type(spec, kind, &path, errors);
+    families(spec, kind, &path, errors);
+}
+
+/// Fields that only some types of services have.
+fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+    let balanced = kind == "LoadBalancer";
+    let exposed = matches!(kind, "NodePort" | "LoadBalancer");
+    if !exposed {
+        for (index, port) in list(spec, "ports").iter().enumerate() {
+            if port["nodePort"].as_i64().unwrap_or_default() != 0 {
+                let at = path.child("ports").index(index).child("nodePort");
+                let detail = format!("may not be used when `type` is '{kind}'");
+                errors.push(Error::forbidden(&at, detail));
+            }
+        }
+    }
+    // The name of this field in errors begins with a capital letter.
+    let at = path.child("LoadBalancerSourceRanges");
+    let ranges = list(spec, "loadBalancerSourceRanges");
+    if !ranges.is_empty() && !balanced {
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        errors.push(Error::forbidden(&at, detail));
+    }
+    for (index, range) in ranges.iter().enumerate() {
+        let range = range.as_str().unwrap_or_default().trim();
+        if !network::is_cidr(range) {
+            errors.push(Error::invalid(&at.index(index), range, network::CIDR_TEXT));
+        }
+    }
+    if spec["allocateLoadBalancerNodePorts"].is_boolean() && !balanced {
+        let at = path.child("allocateLoadBalancerNodePorts");
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        errors.push(Error::forbidden(&at, detail));
+    }
+    if let Some(class) = spec["loadBalancerClass"].as_str() {
+        let at = path.child("loadBalancerClass");
+        if balanced {
+            rule(names::qualified_name(class), class, &at, errors);
+        } else {
+            let detail = "may only be used when `type` is 'LoadBalancer'";
+            errors.push(Error::forbidden(&at, detail));
+        }
+    }
+    let policy = text(spec, "externalTrafficPolicy");
+    let at = path.child("externalTrafficPolicy");
+    let outside = exposed || !list(spec, "externalIPs").is_empty();
+    if !policy.is_empty() && !outside {
+        let detail = "may only be set for externally-accessible services";
+        errors.push(Error::invalid(&at, policy, detail));
+    } else {
+        one_of(policy, &["Cluster", "Local"], exposed, &at, errors);
+    }
+    let check = spec["healthCheckNodePort"].as_i64().unwrap_or_default();
+    if check != 0 && !(balanced && policy == "Local") {
+        let at = path.child("healthCheckNodePort");
+        let detail =
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        errors.push(Error::invalid(&at, check, detail));
+    }
+    let at = path.child("internalTrafficPolicy");
+    let policy = text(spec, "internalTrafficPolicy");
+    one_of(policy, &["Cluster", "Local"], false, &at, errors);
+    let at = path.child("trafficDistribution");
+    let known = ["PreferClose", "PreferSameNode", "PreferSameZone"];
+    one_of(
+        text(spec, "trafficDistribution"),
+        &known,
+        false,
+        &at,
+        errors,
+    );
+}
+
+/// Address families: there is one.
+fn families(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+    if kind == "ExternalName" {
+        for key in ["ipFamilies", "ipFamilyPolicy"] {
+            if !spec[key].is_null() {
+                let detail = "may not be set for ExternalName services";
+                errors.push(Error::forbidden(&path.child(key), detail));
+            }
+        }
+        return;
+    }
+    let at = path.child("ipFamilies");
+    for (index, family) in list(spec, "ipFamilies").iter().enumerate() {
+        match family.as_str().unwrap_or_default() {
+            "IPv4" => {}
+            "IPv6" => {
+                let detail = "not configured on this cluster";
+                errors.push(Error::invalid(&at.index(index), "IPv6", detail));
+            }
+            other => {
+                let known = ["IPv4", "IPv6"];
+                errors.push(Error::not_supported(&at.index(index), other, &known));
+            }
+        }
+    }
+    let policy = text(spec, "ipFamilyPolicy");
+    let at = path.child("ipFamilyPolicy");
+    let known = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+    one_of(policy, &known, false, &at, errors);
+    if policy == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.push(Error::invalid(&at, policy, detail));
+    }
+}
+
+/// Checks what a load balancer says about a service.
+pub(super) fn validate_status(service: &Value, errors: &mut ErrorList) {
+    let path = Path::new("status").child("loadBalancer").child("ingress");
+    let ingress = list(&service["status"]["loadBalancer"], "ingress");
+    if !ingress.is_empty() && text(&service["spec"], "type") != "LoadBalancer" {
+        let detail = "may only be used when `spec.type` is \"LoadBalancer\"";
+        errors.push(Error::forbidden(&path, detail));
+        return;
+    }
+    for (index, item) in ingress.iter().enumerate() {
+        let at = path.index(index);
+        let (address, host) = (text(item, "ip"), text(item, "hostname"));
+        if !address.is_empty() && address.parse::<std::net::IpAddr>().is_err() {
             errors.push(Error::invalid(
-                &path.child("externalIPs").index(index),
+                &at.child("ip"),
                 address,
                 super::pod::IP_TEXT,
             ));
+        }
+        if host.parse::<std::net::IpAddr>().is_ok() {
+            let detail = "must be a DNS name, not an IP address";
+            errors.push(Error::invalid(&at.child("hostname"), host, detail));
+        } else if !host.is_empty() {
+            rule(
+                names::dns1123_subdomain(host),
+                host,
+                &at.child("hostname"),
+                errors,
+            );
         }
     }
 }

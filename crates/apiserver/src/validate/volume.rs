@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{Quantity, names};
 use serde_json::Value;
 
-use super::{between, list, rule, text};
+use super::{between, container, list, rule, text};
 
 /// Checks the volumes of a pod; answers their names.
 pub(super) fn validate(volumes: &[Value], path: &Path, errors: &mut ErrorList) -> BTreeSet<String> {
@@ -63,13 +63,94 @@ fn source(volume: &Value, path: &Path, errors: &mut ErrorList) {
             "ephemeral" if !source["volumeClaimTemplate"].is_object() => {
                 errors.push(Error::required(&at.child("volumeClaimTemplate"), ""));
             }
-            "projected" => mode(&source["defaultMode"], &at.child("defaultMode"), errors),
-            "downwardAPI" => mode(&source["defaultMode"], &at.child("defaultMode"), errors),
+            "emptyDir" => {
+                let size = source["sizeLimit"].as_str().and_then(|it| it.parse().ok());
+                if size.is_some_and(|size: Quantity| size < Quantity::ZERO) {
+                    let detail = "SizeLimit field must be a valid resource quantity";
+                    errors.push(Error::forbidden(&at.child("sizeLimit"), detail));
+                }
+            }
+            "projected" => projected(source, &at, errors),
+            "downwardAPI" => {
+                mode(&source["defaultMode"], &at.child("defaultMode"), errors);
+                downward_files(source, &at, errors);
+            }
             _ => {}
         }
     }
     if count == 0 {
         errors.push(Error::required(path, "must specify a volume type"));
+    }
+}
+
+fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
+    mode(&source["defaultMode"], &path.child("defaultMode"), errors);
+    for (index, part) in list(source, "sources").iter().enumerate() {
+        let at = path.child("sources").index(index);
+        for key in ["secret", "configMap"] {
+            if part[key].is_object() {
+                needed(&part[key], "name", &at.child(key), errors);
+                items(&part[key], &at.child(key), errors);
+            }
+        }
+        if part["downwardAPI"].is_object() {
+            downward_files(&part["downwardAPI"], &at.child("downwardAPI"), errors);
+        }
+        let token = &part["serviceAccountToken"];
+        if token.is_object() {
+            let at = at.child("serviceAccountToken");
+            let seconds = token["expirationSeconds"].as_i64().unwrap_or_default();
+            let detail = if seconds < 600 {
+                "may not specify a duration less than 10 minutes"
+            } else if seconds > 1 << 32 {
+                "may not specify a duration larger than 2^32 seconds"
+            } else {
+                ""
+            };
+            if !detail.is_empty() {
+                let at = at.child("expirationSeconds");
+                errors.push(Error::invalid(&at, seconds, detail));
+            }
+            needed(token, "path", &at, errors);
+        }
+    }
+}
+
+/// Files with fields of the pod; upstream reports them at the source, not at the item.
+fn downward_files(source: &Value, path: &Path, errors: &mut ErrorList) {
+    const FIELDS: [&str; 5] = [
+        "metadata.annotations",
+        "metadata.labels",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+    ];
+    for file in list(source, "items") {
+        needed(file, "path", path, errors);
+        let (field, resource) = (&file["fieldRef"], &file["resourceFieldRef"]);
+        if field.is_object() {
+            let (at, name) = (
+                path.child("fieldRef").child("fieldPath"),
+                text(field, "fieldPath"),
+            );
+            let subscript =
+                name.starts_with("metadata.labels['") || name.starts_with("metadata.annotations['");
+            if name.is_empty() {
+                errors.push(Error::required(&at, ""));
+            } else if !subscript && !FIELDS.contains(&name) {
+                errors.push(Error::not_supported(&at, name, &FIELDS));
+            }
+            if resource.is_object() {
+                let detail = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                errors.push(Error::invalid(path, "resource", detail));
+            }
+        } else if resource.is_object() {
+            container::resource_field(resource, true, &path.child("resourceFieldRef"), errors);
+        } else {
+            let detail = "one of fieldRef and resourceFieldRef is required";
+            errors.push(Error::required(path, detail));
+        }
+        mode(&file["mode"], &path.child("mode"), errors);
     }
 }
 
@@ -110,7 +191,7 @@ fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
+pub(super) fn host_path(source: &Value, path: &Path, errors: &mut ErrorList) {
     const TYPES: [&str; 8] = [
         "",
         "BlockDevice",

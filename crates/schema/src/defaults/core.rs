@@ -96,7 +96,7 @@ pub(super) fn service(map: &mut Object) {
             if spec
                 .get("sessionAffinityConfig")
                 .and_then(|c| c.pointer("/clientIP/timeoutSeconds"))
-                .is_none_or(is_zero) =>
+                .is_none_or(Value::is_null) =>
         {
             spec.insert(
                 "sessionAffinityConfig".to_owned(),
@@ -146,14 +146,14 @@ pub(super) fn limit_range_item(map: &mut Object) {
     for (name, amount) in part(map, "max") {
         default.entry(name).or_insert(amount);
     }
+    // The limit comes before the minimum.
     let mut request = part(map, "defaultRequest");
-    for (name, amount) in part(map, "min") {
+    for (name, amount) in default
+        .iter()
+        .map(|(n, a)| (n.clone(), a.clone()))
+        .chain(part(map, "min"))
+    {
         request.entry(name).or_insert(amount);
-    }
-    for (name, amount) in &default {
-        request
-            .entry(name.clone())
-            .or_insert_with(|| amount.clone());
     }
     map.insert("default".to_owned(), Value::Object(default));
     map.insert("defaultRequest".to_owned(), Value::Object(request));

@@ -1,0 +1,98 @@
+//! Volumes and classes: protection of what is in use, and the class of those who name none.
+
+use allot_store::ListOptions;
+use serde_json::{Value, json};
+
+use super::{Attributes, forbidden};
+use crate::error::Result;
+use crate::object::{meta, metadata_mut};
+use crate::server::Core;
+
+/// Volumes, their claims and attribute classes go away only when a controller has seen that nobody uses them.
+pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
+    let resource = attributes.resource;
+    let finalizer = if resource.is("", "persistentvolumeclaims") {
+        "kubernetes.io/pvc-protection"
+    } else if resource.is("", "persistentvolumes") {
+        "kubernetes.io/pv-protection"
+    } else if resource.is("storage.k8s.io", "volumeattributesclasses") {
+        "kubernetes.io/vac-protection"
+    } else {
+        return;
+    };
+    let list = metadata_mut(object)
+        .entry("finalizers")
+        .or_insert_with(|| json!([]));
+    if let Value::Array(list) = list
+        && !list.iter().any(|it| it == finalizer)
+    {
+        list.push(finalizer.into());
+    }
+}
+
+/// The classes of a collection that an annotation marks as default.
+async fn defaults(core: &Core, collection: &str, annotation: &str) -> Result<Vec<Value>> {
+    let page = core
+        .backend
+        .list(collection, ListOptions::default())
+        .await?;
+    let classes = page
+        .entries
+        .iter()
+        .filter_map(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
+    Ok(classes
+        .filter(|class| class["metadata"]["annotations"][annotation] == "true")
+        .collect())
+}
+
+/// A claim of a volume without a class gets the default one, the newest if there are several.
+pub(super) async fn default_class(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    claim: &mut Value,
+) -> Result<()> {
+    let annotation = "volume.beta.kubernetes.io/storage-class";
+    if !attributes.resource.is("", "persistentvolumeclaims")
+        || claim["spec"]["storageClassName"].is_string()
+        || claim["metadata"]["annotations"].get(annotation).is_some()
+    {
+        return Ok(());
+    }
+    let mark = "storageclass.kubernetes.io/is-default-class";
+    let classes = defaults(core, "storage.k8s.io/storageclasses", mark).await?;
+    let newest = classes.iter().max_by_key(|class| {
+        let age = meta(class, "creationTimestamp").to_owned();
+        (age, std::cmp::Reverse(meta(class, "name").to_owned()))
+    });
+    if let Some(class) = newest {
+        claim["spec"]["storageClassName"] = meta(class, "name").into();
+    }
+    Ok(())
+}
+
+/// An ingress without a class gets the default one.
+pub(super) async fn default_ingress_class(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    ingress: &mut Value,
+) -> Result<()> {
+    let annotation = "kubernetes.io/ingress.class";
+    if !attributes.resource.is("networking.k8s.io", "ingresses")
+        || ingress["spec"]["ingressClassName"].is_string()
+        || ingress["metadata"]["annotations"].get(annotation).is_some()
+    {
+        return Ok(());
+    }
+    let mark = "ingressclass.kubernetes.io/is-default-class";
+    let classes = defaults(core, "networking.k8s.io/ingressclasses", mark).await?;
+    match classes.as_slice() {
+        [] => {}
+        [class] => ingress["spec"]["ingressClassName"] = meta(class, "name").into(),
+        several => {
+            let count = several.len();
+            let why = format!("{count} default IngressClasses were found, only 1 allowed");
+            return Err(forbidden(attributes, &why));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Services that change their type.
+
+use serde_json::Value;
+
+fn kind(service: &Value) -> &str {
+    service["spec"]["type"].as_str().unwrap_or("ClusterIP")
+}
+
+/// Takes what the new type does not have out of a changed service, unless the change sets it; keeps the address.
+pub(super) fn follow_type(service: &mut Value, old: &Value) {
+    keep_address(service, old);
+    let (now, before) = (kind(service).to_owned(), kind(old).to_owned());
+    let exposed = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+    let before_spec = &old["spec"];
+    let Some(Value::Object(spec)) = service.get_mut("spec") else {
+        return;
+    };
+    let mut drop = |keys: &[&str]| {
+        if keys
+            .iter()
+            .all(|key| spec.get(*key).unwrap_or(&Value::Null) == &before_spec[*key])
+        {
+            for key in keys {
+                spec.remove(*key);
+            }
+        }
+    };
+    if now == "ExternalName" && before != "ExternalName" {
+        drop(&["clusterIP", "clusterIPs"]);
+        drop(&["ipFamilies"]);
+        drop(&["ipFamilyPolicy"]);
+        drop(&["internalTrafficPolicy"]);
+    }
+    if exposed(&before) && !exposed(&now) {
+        drop(&["externalTrafficPolicy"]);
+    }
+    if before == "LoadBalancer" && now != "LoadBalancer" {
+        drop(&["allocateLoadBalancerNodePorts"]);
+        drop(&["loadBalancerClass"]);
+        drop(&["healthCheckNodePort"]);
+    }
+    if exposed(&before) && !exposed(&now) {
+        let ports = |spec: &Value| -> Vec<Value> {
+            let ports = spec["ports"].as_array().into_iter().flatten();
+            ports.map(|port| port["nodePort"].clone()).collect()
+        };
+        if ports(&service["spec"]) == ports(before_spec) {
+            for port in service["spec"]["ports"]
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+            {
+                if let Value::Object(port) = port {
+                    port.remove("nodePort");
+                }
+            }
+        }
+    }
+}
+
+/// `clusterIP` and the first of `clusterIPs` are the same thing; an address that is left out stays.
+fn keep_address(service: &mut Value, old: &Value) {
+    if kind(service) == "ExternalName" || kind(old) == "ExternalName" {
+        return;
+    }
+    let before = &old["spec"];
+    let Some(Value::Object(spec)) = service.get_mut("spec") else {
+        return;
+    };
+    let address = spec
+        .get("clusterIP")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let same_list = spec
+        .get("clusterIPs")
+        .is_none_or(|list| *list == before["clusterIPs"]);
+    if address.is_empty() && same_list {
+        for key in ["clusterIP", "clusterIPs"] {
+            spec.insert(key.to_owned(), before[key].clone());
+        }
+    } else if same_list && before["clusterIP"] != address.as_str() {
+        spec.insert("clusterIPs".to_owned(), serde_json::json!([address]));
+    }
+    for key in ["ipFamilies", "ipFamilyPolicy"] {
+        if spec.get(key).is_none_or(Value::is_null) && !before[key].is_null() {
+            spec.insert(key.to_owned(), before[key].clone());
+        }
+    }
+}

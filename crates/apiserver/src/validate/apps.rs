@@ -1,0 +1,504 @@
+//! Controllers of pods: deployments, replica sets, daemon sets, stateful sets, replication controllers.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::labels::{LabelSelector, Selector};
+use allot_model::validate::meta as meta_rules;
+use serde_json::{Value, json};
+
+use super::{int_or_percent, label_selector, not_negative, pod, text};
+
+/// Checks a new or changed object of apps, or a replication controller.
+pub(super) fn validate(plural: &str, object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    match plural {
+        "replicationcontrollers" => replication_controller(spec, &path, errors),
+        "deployments" => deployment(spec, &path, errors),
+        "replicasets" => {
+            numbers(spec, &["replicas", "minReadySeconds"], &path, errors);
+            selector(spec, "deployment", &path, errors);
+            matching_template(spec, "ReplicaSet", &path, errors);
+        }
+        "daemonsets" => daemon_set(spec, &path, errors),
+        "statefulsets" => stateful_set(spec, &path, errors),
+        "controllerrevisions" => {
+            if object["data"].is_null() {
+                errors.push(Error::required(&Path::new("data"), "data is mandatory"));
+            }
+            not_negative(&object["revision"], &Path::new("revision"), errors);
+        }
+        _ => {}
+    }
+}
+
+/// Checks a change.
+pub(super) fn validate_update(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
+    let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
+    validate(plural, object, errors);
+    match plural {
+        "statefulsets" => {
+            const CHANGEABLE: [&str; 7] = [
+                "replicas",
+                "ordinals",
+                "template",
+                "updateStrategy",
+                "revisionHistoryLimit",
+                "persistentVolumeClaimRetentionPolicy",
+                "minReadySeconds",
+            ];
+            let fixed = |spec: &Value| {
+                let mut map = spec.as_object().cloned().unwrap_or_default();
+                map.retain(|key, _| !CHANGEABLE.contains(&key.as_str()));
+                map
+            };
+            if fixed(spec) != fixed(before) {
+                let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+                errors.push(Error::forbidden(&path, detail));
+            }
+        }
+        "controllerrevisions" => immutable(object, old, "data", &Path::new("data"), errors),
+        "replicationcontrollers" => {}
+        _ => immutable(spec, before, "selector", &path.child("selector"), errors),
+    }
+}
+
+/// Checks what a controller says about its pods.
+pub(super) fn validate_status(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
+    let (status, path) = (&object["status"], Path::new("status"));
+    let (counts, within, of_ready): (&[&str], &[&str], &str) = match plural {
+        "deployments" => (
+            &[
+                "observedGeneration",
+                "replicas",
+                "updatedReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "unavailableReplicas",
+                "collisionCount",
+            ],
+            &["updatedReplicas", "readyReplicas", "availableReplicas"],
+            "cannot be greater than readyReplicas",
+        ),
+        "replicasets" | "replicationcontrollers" => (
+            &[
+                "replicas",
+                "fullyLabeledReplicas",
+                "readyReplicas",
+                "availableReplicas",
+                "observedGeneration",
+            ],
+            &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+            "cannot be greater than readyReplicas",
+        ),
+        "statefulsets" => (
+            &[
+                "replicas",
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+                "observedGeneration",
+                "collisionCount",
+            ],
+            &[
+                "readyReplicas",
+                "currentReplicas",
+                "updatedReplicas",
+                "availableReplicas",
+            ],
+            "cannot be greater than status.readyReplicas",
+        ),
+        "daemonsets" => (
+            &[
+                "currentNumberScheduled",
+                "numberMisscheduled",
+                "desiredNumberScheduled",
+                "numberReady",
+                "observedGeneration",
+                "updatedNumberScheduled",
+                "numberAvailable",
+                "numberUnavailable",
+                "collisionCount",
+            ],
+            &[],
+            "",
+        ),
+        _ => return,
+    };
+    numbers(status, counts, &path, errors);
+    let count = |key: &str| status[key].as_i64().unwrap_or_default();
+    for key in within {
+        if count(key) > count("replicas") {
+            let detail = "cannot be greater than status.replicas";
+            errors.push(Error::invalid(&path.child(key), count(key), detail));
+        }
+    }
+    if !within.is_empty() && count("availableReplicas") > count("readyReplicas") {
+        let at = path.child("availableReplicas");
+        errors.push(Error::invalid(&at, count("availableReplicas"), of_ready));
+    }
+    if let Some(before) = old["status"]["collisionCount"].as_i64()
+        && count("collisionCount") < before
+    {
+        let at = path.child("collisionCount");
+        let detail = "cannot be decremented";
+        errors.push(Error::invalid(&at, count("collisionCount"), detail));
+    }
+}
+
+fn immutable(object: &Value, old: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
+    if object[key] != old[key] {
+        errors.push(Error::invalid(path, &object[key], "field is immutable"));
+    }
+}
+
+fn numbers(object: &Value, keys: &[&str], path: &Path, errors: &mut ErrorList) {
+    for key in keys {
+        not_negative(&object[*key], &path.child(key), errors);
+    }
+}
+
+fn is_empty(selector: &Value) -> bool {
+    let empty = |key: &str| match &selector[key] {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => true,
+    };
+    empty("matchLabels") && empty("matchExpressions")
+}
+
+/// A selector that must be there; upstream says "deployment" of replica sets, too.
+fn selector(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
+    let at = path.child("selector");
+    if !spec["selector"].is_object() {
+        errors.push(Error::required(&at, ""));
+        return;
+    }
+    label_selector(&spec["selector"], &at, errors);
+    if is_empty(&spec["selector"]) {
+        let detail = format!("empty selector is invalid for {owner}");
+        errors.push(Error::invalid(&at, &spec["selector"], detail));
+    }
+}
+
+/// The selector in working form; an absent one selects nothing. None if it is no selector.
+fn working_selector(spec: &Value) -> Option<Option<Selector>> {
+    if !spec["selector"].is_object() {
+        return Some(None);
+    }
+    let selector = LabelSelector::from_json(&spec["selector"]).ok()?;
+    Some(Some(selector.to_selector().ok()?))
+}
+
+fn template_matches(
+    spec: &Value,
+    selector: Option<&Selector>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let shown = &spec["template"]["metadata"]["labels"];
+    let labels = crate::object::string_map(shown);
+    if !selector.is_some_and(|selector| selector.matches(&labels)) {
+        let at = path.child("template").child("metadata").child("labels");
+        let detail = "`selector` does not match template `labels`";
+        errors.push(Error::invalid(&at, shown, detail));
+    }
+}
+
+/// The template of a deployment or replica set: its labels are selected and its pods run for ever.
+fn matching_template(spec: &Value, owner: &str, path: &Path, errors: &mut ErrorList) {
+    let Some(selector) = working_selector(spec) else {
+        let detail = "invalid label selector";
+        errors.push(Error::invalid(
+            &path.child("selector"),
+            &spec["selector"],
+            detail,
+        ));
+        return;
+    };
+    template_matches(spec, selector.as_ref(), path, errors);
+    let at = path.child("template");
+    pod::template(&spec["template"], &at, errors);
+    endless(spec, owner, &at, errors);
+}
+
+/// Pods of a controller run for ever.
+fn endless(spec: &Value, owner: &str, at: &Path, errors: &mut ErrorList) {
+    let pod = &spec["template"]["spec"];
+    let policy = text(pod, "restartPolicy");
+    if policy != "Always" {
+        let at = at.child("spec").child("restartPolicy");
+        errors.push(Error::not_supported(&at, policy, &["Always"]));
+    }
+    if pod["activeDeadlineSeconds"].is_i64() {
+        let at = at.child("spec").child("activeDeadlineSeconds");
+        let detail = format!("activeDeadlineSeconds in {owner} is not Supported");
+        errors.push(Error::forbidden(&at, detail));
+    }
+}
+
+fn replication_controller(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    not_negative(
+        &spec["minReadySeconds"],
+        &path.child("minReadySeconds"),
+        errors,
+    );
+    let at = path.child("selector");
+    let wanted = &spec["selector"];
+    if wanted.as_object().is_none_or(serde_json::Map::is_empty) {
+        errors.push(Error::required(&at, ""));
+    }
+    not_negative(&spec["replicas"], &path.child("replicas"), errors);
+    let at = path.child("template");
+    if !spec["template"].is_object() {
+        errors.push(Error::required(&at, ""));
+        return;
+    }
+    let labels = &spec["template"]["metadata"]["labels"];
+    if !super::entries(spec, "selector").all(|(key, value)| labels.get(key) == Some(value)) {
+        let at = at.child("metadata").child("labels");
+        let detail = "`selector` does not match template `labels`";
+        errors.push(Error::invalid(&at, labels, detail));
+    }
+    pod::template(&spec["template"], &at, errors);
+    endless(spec, "ReplicationController", &at, errors);
+}
+
+fn deployment(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    not_negative(&spec["replicas"], &path.child("replicas"), errors);
+    selector(spec, "deployment", path, errors);
+    matching_template(spec, "ReplicaSet", path, errors);
+    deployment_strategy(&spec["strategy"], &path.child("strategy"), errors);
+    let keys = [
+        "minReadySeconds",
+        "revisionHistoryLimit",
+        "progressDeadlineSeconds",
+    ];
+    numbers(spec, &keys, path, errors);
+    let ready = spec["minReadySeconds"].as_i64().unwrap_or_default();
+    if let Some(deadline) = spec["progressDeadlineSeconds"]
+        .as_i64()
+        .filter(|deadline| *deadline <= ready)
+    {
+        let at = path.child("progressDeadlineSeconds");
+        let detail = "must be greater than minReadySeconds";
+        errors.push(Error::invalid(&at, deadline, detail));
+    }
+}
+
+fn deployment_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
+    let rolling = &strategy["rollingUpdate"];
+    match text(strategy, "type") {
+        "Recreate" => {
+            if rolling.is_object() {
+                let detail = "may not be specified when strategy `type` is 'Recreate'";
+                errors.push(Error::forbidden(&path.child("rollingUpdate"), detail));
+            }
+        }
+        "RollingUpdate" => {
+            let at = path.child("rollingUpdate");
+            for key in ["maxUnavailable", "maxSurge"] {
+                int_or_percent(&rolling[key], &at.child(key), errors);
+            }
+            let unavailable = &rolling["maxUnavailable"];
+            if amount(unavailable) == 0 && amount(&rolling["maxSurge"]) == 0 {
+                let detail = "may not be 0 when `maxSurge` is 0";
+                errors.push(Error::invalid(
+                    &at.child("maxUnavailable"),
+                    unavailable,
+                    detail,
+                ));
+            }
+            at_most_all(unavailable, &at.child("maxUnavailable"), errors);
+        }
+        other => {
+            let shown = unknown_strategy(other, rolling);
+            errors.push(Error::not_supported(
+                path,
+                &shown,
+                &["Recreate", "RollingUpdate"],
+            ));
+        }
+    }
+}
+
+/// A strategy as upstream shows it in an error.
+fn unknown_strategy(kind: &str, rolling: &Value) -> Value {
+    let rolling = match rolling {
+        Value::Object(map) => {
+            json!({"MaxUnavailable": map.get("maxUnavailable"), "MaxSurge": map.get("maxSurge")})
+        }
+        _ => Value::Null,
+    };
+    json!({"Type": kind, "RollingUpdate": rolling})
+}
+
+/// The number in a number or percentage, 0 if it is neither.
+fn amount(value: &Value) -> i64 {
+    match value {
+        Value::String(text) => percentage(text).unwrap_or_default(),
+        value => value.as_i64().unwrap_or_default(),
+    }
+}
+
+fn percentage(text: &str) -> Option<i64> {
+    let digits = text.strip_suffix('%')?;
+    digits
+        .bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| digits.parse().ok())?
+}
+
+fn at_most_all(value: &Value, path: &Path, errors: &mut ErrorList) {
+    let percent = value.as_str().and_then(percentage);
+    if percent.is_some_and(|percent| percent > 100) {
+        errors.push(Error::invalid(path, value, "must not be greater than 100%"));
+    }
+}
+
+fn daemon_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let wanted = &spec["selector"];
+    label_selector(wanted, &path.child("selector"), errors);
+    if let Some(selector) = working_selector(spec) {
+        template_matches(spec, selector.as_ref(), path, errors);
+    }
+    if wanted.is_object() && is_empty(wanted) {
+        let detail = "empty selector is invalid for daemonset";
+        errors.push(Error::invalid(&path.child("selector"), wanted, detail));
+    }
+    let at = path.child("template");
+    pod::template(&spec["template"], &at, errors);
+    endless(spec, "DaemonSet", &at, errors);
+    not_negative(
+        &spec["minReadySeconds"],
+        &path.child("minReadySeconds"),
+        errors,
+    );
+    daemon_set_strategy(
+        &spec["updateStrategy"],
+        &path.child("updateStrategy"),
+        errors,
+    );
+    let at = path.child("revisionHistoryLimit");
+    not_negative(&spec["revisionHistoryLimit"], &at, errors);
+}
+
+fn daemon_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
+    let rolling = &strategy["rollingUpdate"];
+    match text(strategy, "type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let at = path.child("rollingUpdate");
+            let keys = ["maxUnavailable", "maxSurge"];
+            for key in keys {
+                int_or_percent(&rolling[key], &at.child(key), errors);
+            }
+            for key in keys {
+                at_most_all(&rolling[key], &at.child(key), errors);
+            }
+            match keys.map(|key| amount(&rolling[key]) != 0) {
+                [true, true] => {
+                    let detail = "may not be set when maxUnavailable is non-zero";
+                    let surge = &rolling["maxSurge"];
+                    errors.push(Error::invalid(&at.child("maxSurge"), surge, detail));
+                }
+                [false, false] => {
+                    let detail = "cannot be 0 when maxSurge is 0";
+                    errors.push(Error::required(&at.child("maxUnavailable"), detail));
+                }
+                _ => {}
+            }
+        }
+        other => {
+            let shown = unknown_strategy(other, rolling);
+            let known = ["RollingUpdate", "OnDelete"];
+            errors.push(Error::not_supported(path, &shown, &known));
+        }
+    }
+}
+
+/// Upstream looks at no more of the template than its labels, annotations and how its pods end.
+fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let policy = text(spec, "podManagementPolicy");
+    let at = path.child("podManagementPolicy");
+    if policy.is_empty() {
+        errors.push(Error::required(&at, ""));
+    } else if !matches!(policy, "OrderedReady" | "Parallel") {
+        let detail = "must be 'OrderedReady' or 'Parallel'";
+        errors.push(Error::invalid(&at, policy, detail));
+    }
+    stateful_set_strategy(
+        &spec["updateStrategy"],
+        &path.child("updateStrategy"),
+        errors,
+    );
+    let retention = "persistentVolumeClaimRetentionPolicy";
+    if spec[retention].is_object() {
+        for key in ["whenDeleted", "whenScaled"] {
+            let (value, at) = (
+                text(&spec[retention], key),
+                path.child(retention).child(key),
+            );
+            if !matches!(value, "Retain" | "Delete") {
+                errors.push(Error::not_supported(&at, value, &["Retain", "Delete"]));
+            }
+        }
+    }
+    numbers(spec, &["replicas", "minReadySeconds"], path, errors);
+    let start = &spec["ordinals"]["start"];
+    not_negative(start, &path.child("ordinals.start"), errors);
+    selector(spec, "statefulset", path, errors);
+    let at = path.child("template");
+    match working_selector(spec) {
+        Some(selector) => {
+            template_matches(spec, selector.as_ref(), path, errors);
+            let metadata = &spec["template"]["metadata"];
+            errors.extend(meta_rules::template_meta(metadata, &at));
+        }
+        None => errors.push(Error::invalid(
+            &path.child("selector"),
+            &spec["selector"],
+            "",
+        )),
+    }
+    endless(spec, "StatefulSet", &at, errors);
+    let at = path.child("revisionHistoryLimit");
+    not_negative(&spec["revisionHistoryLimit"], &at, errors);
+}
+
+fn stateful_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
+    let (rolling, at) = (&strategy["rollingUpdate"], path.child("rollingUpdate"));
+    let partition = || rolling["partition"].as_i64().unwrap_or_default();
+    match text(strategy, "type") {
+        "" => errors.push(Error::required(path, "")),
+        "OnDelete" if rolling.is_object() => {
+            let shown =
+                json!({"Partition": partition(), "MaxUnavailable": rolling.get("maxUnavailable")});
+            let detail = "only allowed for updateStrategy 'RollingUpdate'";
+            errors.push(Error::invalid(&at, &shown, detail));
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            not_negative(&rolling["partition"], &at.child("partition"), errors);
+            let most = &rolling["maxUnavailable"];
+            if !most.is_null() {
+                let at = at.child("maxUnavailable");
+                int_or_percent(most, &at, errors);
+                if amount(most) == 0 {
+                    errors.push(Error::invalid(&at, most, "cannot be 0"));
+                }
+                at_most_all(most, &at, errors);
+            }
+        }
+        other => {
+            let rolling = match rolling {
+                Value::Object(map) => {
+                    json!({"Partition": partition(), "MaxUnavailable": map.get("maxUnavailable")})
+                }
+                _ => Value::Null,
+            };
+            let shown = json!({"Type": other, "RollingUpdate": rolling});
+            let detail = "must be 'RollingUpdate' or 'OnDelete'";
+            errors.push(Error::invalid(path, &shown, detail));
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Autoscalers and the limits of namespaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use allot_apimachinery::Quantity;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::{entries, list, rule, text};
+
+/// Checks an autoscaler.
+pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    let least = spec["minReplicas"].as_i64();
+    if let Some(least) = least.filter(|least| *least < 1) {
+        let detail = "must be greater than or equal to 1";
+        errors.push(Error::invalid(&path.child("minReplicas"), least, detail));
+    }
+    let most = spec["maxReplicas"].as_i64().unwrap_or_default();
+    let at = path.child("maxReplicas");
+    if most < 1 {
+        errors.push(Error::invalid(&at, most, "must be greater than 0"));
+    }
+    if least.is_some_and(|least| most < least) {
+        let detail = "must be greater than or equal to `minReplicas`";
+        errors.push(Error::invalid(&at, most, detail));
+    }
+    let (target, at) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
+    for key in ["kind", "name"] {
+        let value = text(target, key);
+        if value.is_empty() {
+            errors.push(Error::required(&at.child(key), ""));
+        } else {
+            rule(
+                names::path_segment_name(value),
+                value,
+                &at.child(key),
+                errors,
+            );
+        }
+    }
+    let known = [
+        "ContainerResource",
+        "External",
+        "Object",
+        "Pods",
+        "Resource",
+    ];
+    for (index, metric) in list(spec, "metrics").iter().enumerate() {
+        let at = path.child("metrics").index(index);
+        let kind = text(metric, "type");
+        if kind.is_empty() {
+            let detail = "must specify a metric source type";
+            errors.push(Error::required(&at.child("type"), detail));
+        } else if !known.contains(&kind) {
+            errors.push(Error::not_supported(&at.child("type"), kind, &known));
+        }
+    }
+}
+
+const LIMIT_TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
+
+fn quantities(item: &Value, key: &str) -> BTreeMap<String, Quantity> {
+    entries(item, key)
+        .filter_map(|(name, amount)| Some((name.clone(), amount.as_str()?.parse().ok()?)))
+        .collect()
+}
+
+/// Checks the limits of a namespace.
+pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("limits");
+    let mut kinds = BTreeSet::new();
+    for (index, item) in list(&object["spec"], "limits").iter().enumerate() {
+        let at = path.index(index);
+        let kind = text(item, "type");
+        let texts = names::qualified_name(kind);
+        if !texts.is_empty() {
+            rule(texts, kind, &at.child("type"), errors);
+        } else if !kind.contains('/') && !LIMIT_TYPES.contains(&kind) {
+            let detail = "must be a standard limit type or fully qualified";
+            errors.push(Error::invalid(&at.child("type"), kind, detail));
+        }
+        if !kinds.insert(kind) {
+            errors.push(Error::duplicate(&at.child("type"), ""));
+        }
+        let [max, min] = ["max", "min"].map(|key| quantities(item, key));
+        let (mut default, mut request) = (BTreeMap::new(), BTreeMap::new());
+        if kind == "Pod" {
+            for key in ["default", "defaultRequest"] {
+                if entries(item, key).next().is_some() {
+                    let detail = "may not be specified when `type` is 'Pod'";
+                    errors.push(Error::forbidden(&at.child(key), detail));
+                }
+            }
+        } else {
+            default = quantities(item, "default");
+            request = quantities(item, "defaultRequest");
+        }
+        if kind == "PersistentVolumeClaim"
+            && !min.contains_key("storage")
+            && !max.contains_key("storage")
+        {
+            let detail =
+                "either minimum or maximum storage value is required, but neither was provided";
+            errors.push(Error::required(&at.child("limits"), detail));
+        }
+        let amounts = Amounts {
+            max,
+            min,
+            default,
+            request,
+        };
+        amounts.check(&at, errors);
+    }
+}
+
+struct Amounts {
+    max: BTreeMap<String, Quantity>,
+    min: BTreeMap<String, Quantity>,
+    default: BTreeMap<String, Quantity>,
+    request: BTreeMap<String, Quantity>,
+}
+
+impl Amounts {
+    /// Each of the four fits between the others.
+    fn check(&self, path: &Path, errors: &mut ErrorList) {
+        let names: BTreeSet<&String> = [&self.max, &self.min, &self.default, &self.request]
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .collect();
+        for name in names {
+            let [max, min, default, request] =
+                [&self.max, &self.min, &self.default, &self.request].map(|map| map.get(name));
+            let mut ordered = |low: Option<&Quantity>,
+                               high: Option<&Quantity>,
+                               blamed: &str,
+                               words: [&str; 2]| {
+                let (Some(low), Some(high)) = (low, high) else {
+                    return;
+                };
+                if low > high {
+                    // The field that is blamed shows its own amount.
+                    let shown = match (blamed, words[1]) {
+                        ("default", "default value")
+                        | ("defaultRequest", "default request value") => high,
+                        _ => low,
+                    };
+                    let detail = format!("{} {low} is greater than {} {high}", words[0], words[1]);
+                    let at = path.child(blamed).key(name);
+                    errors.push(Error::invalid(&at, shown.to_string(), detail));
+                }
+            };
+            ordered(min, max, "min", ["min value", "max value"]);
+            ordered(
+                min,
+                request,
+                "defaultRequest",
+                ["min value", "default request value"],
+            );
+            ordered(min, default, "default", ["min value", "default value"]);
+            ordered(
+                request,
+                max,
+                "defaultRequest",
+                ["default request value", "max value"],
+            );
+            ordered(
+                request,
+                default,
+                "defaultRequest",
+                ["default request value", "default limit value"],
+            );
+            ordered(default, max, "default", ["default value", "max value"]);
+        }
+    }
+}

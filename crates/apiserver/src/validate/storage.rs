@@ -1,0 +1,216 @@
+//! Storage classes, volumes and claims of volumes.
+
+use allot_apimachinery::Quantity;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::{entries, label_selector, list, one_of, rule, text};
+
+/// Checks a storage class.
+pub(super) fn class(object: &Value, errors: &mut ErrorList) {
+    let provisioner = text(object, "provisioner");
+    let path = Path::new("provisioner");
+    if provisioner.is_empty() {
+        errors.push(Error::required(&path, ""));
+    } else {
+        let texts = names::qualified_name(&provisioner.to_lowercase());
+        rule(texts, provisioner, &path, errors);
+    }
+    for (key, _) in entries(object, "parameters") {
+        if key.is_empty() {
+            let detail = "field can not be empty.";
+            errors.push(Error::invalid(&Path::new("parameters"), "", detail));
+        }
+    }
+    let policies = ["Delete", "Retain"];
+    one_of(
+        text(object, "reclaimPolicy"),
+        &policies,
+        false,
+        &Path::new("reclaimPolicy"),
+        errors,
+    );
+    let modes = ["Immediate", "WaitForFirstConsumer"];
+    one_of(
+        text(object, "volumeBindingMode"),
+        &modes,
+        true,
+        &Path::new("volumeBindingMode"),
+        errors,
+    );
+}
+
+/// Checks a change of a storage class.
+pub(super) fn class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    class(object, errors);
+    for key in ["parameters", "provisioner", "reclaimPolicy"] {
+        if object[key] != old[key] {
+            let detail = format!("updates to {key} are forbidden.");
+            errors.push(Error::forbidden(&Path::new(key), detail));
+        }
+    }
+    if object["volumeBindingMode"] != old["volumeBindingMode"] {
+        errors.push(Error::invalid(
+            &Path::new("volumeBindingMode"),
+            &object["volumeBindingMode"],
+            "field is immutable",
+        ));
+    }
+}
+
+const MODES: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
+
+fn access_modes(spec: &Value, missing: &str, path: &Path, errors: &mut ErrorList) {
+    let at = path.child("accessModes");
+    let modes = list(spec, "accessModes");
+    if modes.is_empty() {
+        errors.push(Error::required(&at, missing));
+    }
+    let alone = modes.iter().any(|mode| mode == "ReadWriteOncePod");
+    for mode in modes {
+        let mode = mode.as_str().unwrap_or_default();
+        if !MODES.contains(&mode) {
+            errors.push(Error::not_supported(&at, mode, &MODES));
+        }
+    }
+    if alone && modes.len() > 1 {
+        let detail = "may not use ReadWriteOncePod with other access modes";
+        errors.push(Error::forbidden(&at, detail));
+    }
+}
+
+fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
+    let parsed = amount
+        .as_str()
+        .and_then(|text| text.parse::<Quantity>().ok());
+    if parsed.is_some_and(|amount| amount <= Quantity::ZERO) {
+        errors.push(Error::invalid(path, amount, "must be greater than zero"));
+    }
+}
+
+/// Checks a claim of a volume.
+pub(super) fn claim(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    access_modes(spec, "at least 1 access mode is required", &path, errors);
+    if spec["selector"].is_object() {
+        label_selector(&spec["selector"], &path.child("selector"), errors);
+    }
+    let at = path.child("resources");
+    match &spec["resources"]["requests"]["storage"] {
+        Value::Null => errors.push(Error::required(&at.key("storage"), "")),
+        amount => size(amount, &at.child("requests").key("storage"), errors),
+    }
+    if let Some(class) = spec["storageClassName"].as_str()
+        && !class.is_empty()
+    {
+        let texts = names::dns1123_subdomain(class);
+        rule(texts, class, &path.child("storageClassName"), errors);
+    }
+    let modes = ["Block", "Filesystem"];
+    let at = path.child("volumeMode");
+    one_of(text(spec, "volumeMode"), &modes, false, &at, errors);
+}
+
+/// Checks a change of a claim of a volume.
+pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    claim(object, errors);
+    let fixed = |object: &Value| {
+        let mut spec = object["spec"].clone();
+        if let Value::Object(map) = &mut spec {
+            // A binder writes the volume's name once.
+            if text(&old["spec"], "volumeName").is_empty() {
+                map.remove("volumeName");
+            } else {
+                map.remove("volumeAttributesClassName");
+            }
+            if let Some(Value::Object(resources)) = map.get_mut("resources") {
+                resources.remove("requests");
+            }
+        }
+        spec
+    };
+    let path = Path::new("spec");
+    if fixed(object) != fixed(old) {
+        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        errors.push(Error::forbidden(&path, detail));
+        return;
+    }
+    let amount = |object: &Value| {
+        let text = object["spec"]["resources"]["requests"]["storage"].as_str()?;
+        text.parse::<Quantity>().ok()
+    };
+    if amount(object) < amount(old) {
+        let at = path.child("resources").child("requests").child("storage");
+        let detail = "field can not be less than status.capacity";
+        errors.push(Error::forbidden(&at, detail));
+    }
+}
+
+/// Fields of a volume's spec that say what backs it.
+const NO_SOURCE: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+/// Checks a volume.
+pub(super) fn volume(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    access_modes(spec, "", &path, errors);
+    let capacity = path.child("capacity");
+    if entries(spec, "capacity").next().is_none() {
+        errors.push(Error::required(&capacity, ""));
+    }
+    let amount = &spec["capacity"]["storage"];
+    let only = entries(spec, "capacity").count() == 1 && !amount.is_null();
+    if !only {
+        let shown = &spec["capacity"];
+        errors.push(Error::not_supported(&capacity, shown, &["storage"]));
+    }
+    size(amount, &capacity.key("storage"), errors);
+    let policies = ["Delete", "Recycle", "Retain"];
+    let at = path.child("persistentVolumeReclaimPolicy");
+    let policy = text(spec, "persistentVolumeReclaimPolicy");
+    one_of(policy, &policies, false, &at, errors);
+    let mut sources = 0;
+    for (kind, source) in spec.as_object().into_iter().flatten() {
+        if NO_SOURCE.contains(&kind.as_str()) || source.is_null() {
+            continue;
+        }
+        let at = path.child(kind);
+        sources += 1;
+        if sources > 1 {
+            let detail = "may not specify more than 1 volume type";
+            errors.push(Error::forbidden(&at, detail));
+        } else if kind == "hostPath" {
+            super::volume::host_path(source, &at, errors);
+        } else if kind == "csi" {
+            for key in ["driver", "volumeHandle"] {
+                if text(source, key).is_empty() {
+                    errors.push(Error::required(&at.child(key), ""));
+                }
+            }
+        } else if kind == "local" && spec["nodeAffinity"].is_null() {
+            let detail = "Local volume requires node affinity";
+            errors.push(Error::required(&path.child("nodeAffinity"), detail));
+        }
+    }
+    if sources == 0 {
+        errors.push(Error::required(&path, "must specify a volume type"));
+    }
+    let modes = ["Block", "Filesystem"];
+    let at = path.child("volumeMode");
+    one_of(text(spec, "volumeMode"), &modes, false, &at, errors);
+}

@@ -1,0 +1,192 @@
+//! What an accepted write is warned about: texts of upstream, in its order.
+
+use std::collections::BTreeSet;
+
+use allot_apimachinery::names;
+use allot_apimachinery::quote::quote;
+use serde_json::Value;
+
+use crate::object::{meta, metadata_mut};
+use crate::registry::Resource;
+use crate::versions::dra_kind;
+
+mod pod;
+
+/// Warnings about a new object.
+pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
+    let mut found = kind(resource, object);
+    if resource.custom.is_some() {
+        found.extend(finalizers(object, &Value::Null));
+    }
+    if resource.is("", "pods") {
+        found.splice(0..0, host_name(object, "the Pod's hostname"));
+        return found;
+    }
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("apps", "deployments" | "replicasets") | ("batch", _) | ("", "replicationcontrollers") => {
+            found.splice(0..0, host_name(object, "Pod names and hostnames"));
+        }
+        _ => {}
+    }
+    found
+}
+
+/// Warnings about a changed object. Nobody is told about pods: people seldom write those.
+pub fn on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String> {
+    if resource.is("", "pods") {
+        return Vec::new();
+    }
+    if resource.custom.is_some() {
+        return finalizers(object, old);
+    }
+    let generation = |object: &Value| object["metadata"]["generation"].clone();
+    if matches!(resource.group.as_str(), "apps" | "batch") && generation(object) == generation(old)
+    {
+        return Vec::new();
+    }
+    kind(resource, object)
+}
+
+fn kind(resource: &Resource, object: &Value) -> Vec<String> {
+    if let Some(kind) = dra_kind(resource) {
+        return allot_model::validate::warnings(kind, object);
+    }
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => pod::warnings(object, ""),
+        ("apps", _) | ("batch", "jobs") | ("", "replicationcontrollers") => {
+            pod::warnings(&object["spec"]["template"], "spec.template.")
+        }
+        ("batch", "cronjobs") => pod::warnings(
+            &object["spec"]["jobTemplate"]["spec"]["template"],
+            "spec.jobTemplate.spec.template.",
+        ),
+        ("", "podtemplates") => pod::warnings(&object["template"], "template."),
+        ("", "services") => service(object),
+        ("", "persistentvolumeclaims") => pod::claim_spec(&object["spec"], "spec"),
+        ("", "persistentvolumes") => volume(object),
+        _ => Vec::new(),
+    }
+}
+
+/// A name that is more than one label makes an odd host name.
+fn host_name(object: &Value, of: &str) -> Option<String> {
+    let texts = names::dns1123_label(meta(object, "name"));
+    (!texts.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in {of}, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            texts.join(" ")
+        )
+    })
+}
+
+/// New finalizers of custom resources should tell whose they are.
+fn finalizers(object: &Value, old: &Value) -> Vec<String> {
+    const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+    let names_of = |object: &Value| -> BTreeSet<String> {
+        let list = object["metadata"]["finalizers"].as_array();
+        let names = list.into_iter().flatten().filter_map(Value::as_str);
+        names.map(str::to_owned).collect()
+    };
+    let mut found = Vec::new();
+    for name in names_of(object).difference(&names_of(old)) {
+        let at = format!("metadata.finalizers: {}", quote(name));
+        let texts = names::qualified_name(name);
+        found.extend(texts.into_iter().map(|text| format!("{at}: {text}")));
+        if name.contains('/') || STANDARD.contains(&name.as_str()) {
+            continue;
+        }
+        let path = if name.contains('.') {
+            " including a path (/)"
+        } else {
+            ""
+        };
+        found.push(format!(
+            "{at}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        ));
+    }
+    found
+}
+
+fn service(object: &Value) -> Vec<String> {
+    let spec = &object["spec"];
+    let text = |key: &str| spec[key].as_str().unwrap_or_default();
+    let external = spec["externalIPs"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty());
+    let mut found = Vec::new();
+    let hints = "service.kubernetes.io/topology-aware-hints";
+    if object["metadata"]["annotations"].get(hints).is_some() {
+        found.push(format!(
+            "annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
+        ));
+    }
+    if text("type") == "ClusterIP" && text("clusterIP") == "None" {
+        if !text("loadBalancerIP").is_empty() {
+            found.push("spec.loadBalancerIP is ignored for headless services".to_owned());
+        }
+        if external {
+            found.push("spec.externalIPs is ignored for headless services".to_owned());
+        }
+        if text("sessionAffinity") != "None" {
+            found.push("spec.SessionAffinity is ignored for headless services".to_owned());
+        }
+    }
+    if text("type") == "ExternalName" {
+        if external {
+            let words = "spec.externalIPs is ignored when spec.type is \"ExternalName\"";
+            found.push(words.to_owned());
+        }
+    } else if !text("externalName").is_empty() {
+        let words = "spec.externalName is ignored when spec.type is not \"ExternalName\"";
+        found.push(words.to_owned());
+    }
+    if text("trafficDistribution") == "PreferClose" {
+        let words =
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        found.push(words.to_owned());
+    }
+    found
+}
+
+fn volume(object: &Value) -> Vec<String> {
+    let recycled = object["spec"]["persistentVolumeReclaimPolicy"] == "Recycle";
+    recycled
+        .then(|| {
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned()
+        })
+        .into_iter()
+        .collect()
+}
+
+/// Takes owners out that are named twice; answers the warning about them. Patches are looked at after admission.
+pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let mut kept: Vec<Value> = Vec::new();
+    let mut repeated: Vec<String> = Vec::new();
+    for owner in owners {
+        if !kept.contains(owner) {
+            kept.push(owner.clone());
+            continue;
+        }
+        let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
+        if !repeated.contains(&uid) {
+            repeated.push(uid);
+        }
+    }
+    if repeated.is_empty() {
+        return None;
+    }
+    metadata_mut(object).insert("ownerReferences".to_owned(), kept.into());
+    let admitted = if admitted {
+        " after mutating admission happens"
+    } else {
+        ""
+    };
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries{admitted}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        repeated.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Pods and pod templates.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use allot_apimachinery::Quantity;
+use serde_json::Value;
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+    value[key].as_array().into_iter().flatten().enumerate()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// Labels of nodes that have got other names.
+fn deprecated_label(label: &str) -> Option<String> {
+    let (since, instead) = match label {
+        "beta.kubernetes.io/arch" => ("v1.14", "kubernetes.io/arch"),
+        "beta.kubernetes.io/os" => ("v1.14", "kubernetes.io/os"),
+        "failure-domain.beta.kubernetes.io/region" => ("v1.17", "topology.kubernetes.io/region"),
+        "failure-domain.beta.kubernetes.io/zone" => ("v1.17", "topology.kubernetes.io/zone"),
+        "beta.kubernetes.io/instance-type" => ("v1.17", "node.kubernetes.io/instance-type"),
+        _ => return None,
+    };
+    Some(format!("deprecated since {since}; use {instead:?} instead"))
+}
+
+/// Kinds of volumes that do not work any more.
+const OLD_VOLUMES: [(&str, &str); 9] = [
+    (
+        "photonPersistentDisk",
+        "deprecated in v1.11, non-functional in v1.16+",
+    ),
+    (
+        "gitRepo",
+        "deprecated in v1.11, and disabled by default in v1.33+",
+    ),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+const OLD_ANNOTATIONS: [(&str, &str); 3] = [
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+];
+
+/// Warnings about a pod or pod template; `at` is empty or where the template lies, with a dot.
+pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
+    let (spec, annotations) = (&pod["spec"], &pod["metadata"]["annotations"]);
+    let mut found = Vec::new();
+    labels(spec, at, &mut found);
+    for (key, words) in OLD_ANNOTATIONS {
+        if annotations.get(key).is_some() {
+            found.push(format!("{at}metadata.annotations[{key}]: {words}"));
+        }
+    }
+    for (index, volume) in list(spec, "volumes") {
+        for (kind, words) in OLD_VOLUMES {
+            if volume[kind].is_object() {
+                let kind = if kind == "storageos" {
+                    "storageOS"
+                } else {
+                    kind
+                };
+                found.push(format!("{at}spec.volumes[{index}].{kind}: {words}"));
+            }
+        }
+        let template = &volume["ephemeral"]["volumeClaimTemplate"];
+        let place = format!("{at}spec.volumes[{index}].ephemeral.volumeClaimTemplate.spec");
+        found.extend(claim_spec(&template["spec"], &place));
+    }
+    repeated(spec, "hostAliases", "ip", at, &mut found);
+    repeated(spec, "imagePullSecrets", "name", at, &mut found);
+    for (index, secret) in list(spec, "imagePullSecrets") {
+        if text(secret, "name").is_empty() {
+            found.push(format!(
+                "{at}spec.imagePullSecrets[{index}].name: invalid empty name \"\""
+            ));
+        }
+    }
+    for name in ["memory", "ephemeral-storage"] {
+        let place = format!("{at}spec.overhead[{name}]");
+        found.extend(fraction(&spec["overhead"][name], &place));
+    }
+    let containers = containers(spec, at);
+    for (container, place) in &containers {
+        for name in ["memory", "ephemeral-storage"] {
+            for key in ["limits", "requests"] {
+                let amount = &container["resources"][key][name];
+                let place = format!("{place}.resources.{key}[{name}]");
+                found.extend(fraction(amount, &place));
+            }
+        }
+        environment(container, place, &mut found);
+    }
+    ports(&containers, &mut found);
+    if spec["terminationGracePeriodSeconds"]
+        .as_i64()
+        .is_some_and(|seconds| seconds < 0)
+    {
+        found.push(format!(
+            "{at}spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+        ));
+    }
+    affinity(spec, at, &mut found);
+    found
+}
+
+/// All containers, in the order in which upstream visits them.
+fn containers<'a>(spec: &'a Value, at: &str) -> Vec<(&'a Value, String)> {
+    ["initContainers", "containers", "ephemeralContainers"]
+        .iter()
+        .flat_map(|key| {
+            list(spec, key).map(move |(index, it)| (it, format!("{at}spec.{key}[{index}]")))
+        })
+        .collect()
+}
+
+fn labels(spec: &Value, at: &str, found: &mut Vec<String>) {
+    for (label, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
+        if let Some(words) = deprecated_label(label) {
+            found.push(format!("{at}spec.nodeSelector[{label}]: {words}"));
+        }
+    }
+    let node = &spec["affinity"]["nodeAffinity"];
+    let base = format!("{at}spec.affinity.nodeAffinity");
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let terms = list(&node[required], "nodeSelectorTerms")
+        .map(|(index, term)| {
+            (
+                term,
+                format!("{base}.{required}.nodeSelectorTerms[{index}]"),
+            )
+        })
+        .chain(list(node, preferred).map(|(index, term)| {
+            (
+                &term["preference"],
+                format!("{base}.{preferred}[{index}].preference"),
+            )
+        }));
+    for (term, place) in terms {
+        for (index, expression) in list(term, "matchExpressions") {
+            let key = text(expression, "key");
+            if let Some(words) = deprecated_label(key) {
+                found.push(format!(
+                    "{place}.matchExpressions[{index}].key: {key} is {words}"
+                ));
+            }
+        }
+    }
+    for (index, constraint) in list(spec, "topologySpreadConstraints") {
+        let place = format!("{at}spec.topologySpreadConstraints[{index}]");
+        let key = text(constraint, "topologyKey");
+        if let Some(words) = deprecated_label(key) {
+            found.push(format!("{place}.topologyKey: {key} is {words}"));
+        }
+        if constraint["labelSelector"].is_null() {
+            found.push(format!(
+                "{place}.labelSelector: a null labelSelector results in matching no pod"
+            ));
+        }
+    }
+}
+
+fn repeated(spec: &Value, key: &str, field: &str, at: &str, found: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (index, item) in list(spec, key) {
+        let value = text(item, field);
+        if !seen.insert(value) {
+            found.push(format!(
+                "{at}spec.{key}[{index}].{field}: duplicate {field} {value:?}"
+            ));
+        }
+    }
+}
+
+/// Bytes come in whole numbers.
+fn fraction(amount: &Value, place: &str) -> Option<String> {
+    let parsed: Quantity = amount.as_str()?.parse().ok()?;
+    (parsed.milli_value() % 1000 != 0).then(|| {
+        format!(
+            "{place}: fractional byte value {:?} is invalid, must be an integer",
+            parsed.to_string()
+        )
+    })
+}
+
+/// Warnings about the spec of a claim of a volume.
+pub(super) fn claim_spec(spec: &Value, place: &str) -> Vec<String> {
+    ["requests", "limits"]
+        .iter()
+        .filter_map(|key| {
+            let amount = &spec["resources"][*key]["storage"];
+            fraction(amount, &format!("{place}.resources.{key}[storage]"))
+        })
+        .collect()
+}
+
+/// A variable set twice, unless the second value refers to the first.
+fn environment(container: &Value, place: &str, found: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (index, variable) in list(container, "env") {
+        let (name, value) = (text(variable, "name"), text(variable, "value"));
+        if seen.insert(name) {
+            continue;
+        }
+        let reference = format!("$({name})");
+        let refers = value != reference && value.contains(&reference);
+        if variable["valueFrom"].is_object() || !refers {
+            found.push(format!(
+                "{place}.env[{index}]: hides previous definition of {name:?}, which may be dropped when using apply"
+            ));
+        }
+    }
+}
+
+fn ports(containers: &[(&Value, String)], found: &mut Vec<String>) {
+    let mut all: BTreeMap<String, Vec<(String, &Value)>> = BTreeMap::new();
+    for (container, place) in containers {
+        for (index, port) in list(container, "ports") {
+            let place = format!("{place}.ports[{index}]");
+            let host = |port: &Value| port["hostPort"].as_i64().unwrap_or_default();
+            let number = port["containerPort"].as_i64().unwrap_or_default();
+            let others = all
+                .entry(format!("{number}/{}", text(port, "protocol")))
+                .or_default();
+            for (other_place, other) in others.iter() {
+                let (one, two) = (text(port, "hostIP"), text(other, "hostIP"));
+                let words = if one == two && host(port) == host(other) {
+                    "duplicate"
+                } else if host(port) == 0 || host(other) == 0 {
+                    "overlapping"
+                } else if host(port) == host(other) && one.is_empty() != two.is_empty() {
+                    "dangerously ambiguous"
+                } else {
+                    continue;
+                };
+                found.push(format!(
+                    "{place}: {words} port definition with {other_place}"
+                ));
+            }
+            others.push((place, port));
+        }
+    }
+}
+
+fn affinity(spec: &Value, at: &str, found: &mut Vec<String>) {
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let base = format!("{at}spec.affinity.{kind}");
+        for (key, inner) in [
+            ("requiredDuringSchedulingIgnoredDuringExecution", ""),
+            (
+                "preferredDuringSchedulingIgnoredDuringExecution",
+                "podAffinityTerm",
+            ),
+        ] {
+            for (index, term) in list(&spec["affinity"][kind], key) {
+                let (term, place) = if inner.is_empty() {
+                    (term, format!("{base}.{key}[{index}]"))
+                } else {
+                    (&term[inner], format!("{base}.{key}[{index}].{inner}"))
+                };
+                if term["labelSelector"].is_null() {
+                    found.push(format!(
+                        "{place}.labelSelector: a null labelSelector results in matching no pod"
+                    ));
+                }
+            }
+        }
+    }
+}
