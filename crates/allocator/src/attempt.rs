@@ -72,6 +72,8 @@ pub(crate) struct Scratch {
     counters: Vec<Amount>,
     picks: Vec<Pick>,
     all: Vec<Vec<u32>>,
+    /// Devices that count as shared although they were taken back, when upstream's errors are repeated.
+    left_behind: Vec<u32>,
 }
 
 impl Scratch {
@@ -169,6 +171,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         scratch.allocating.clear();
         scratch.allocating.resize(devices as usize, 0);
         scratch.picks.clear();
+        scratch.left_behind.clear();
         let constraints = claims
             .claims
             .iter()

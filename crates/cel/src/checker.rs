@@ -3,12 +3,14 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    ast::{Ast, Comprehension, Entry, Expr, ExprKind, Id, Literal},
-    env::{Env, Overload},
+    ast::{Ast, Comprehension, Expr, ExprKind, Id, Literal},
+    env::Env,
     source::Issue,
-    types::{Type, Unifier, instantiate, most_general},
+    types::{Type, Unifier, most_general},
 };
 
+mod aggregates;
+mod calls;
 mod scopes;
 
 use scopes::Scopes;
@@ -234,156 +236,6 @@ impl Checker<'_> {
         ty
     }
 
-    fn check_call(&mut self, expr: &mut Expr) {
-        let env = self.env;
-        let id = expr.id;
-        let ExprKind::Call {
-            function,
-            target,
-            args,
-        } = &mut expr.kind
-        else {
-            return;
-        };
-        if &**function == "_?._"
-            && let [operand, field] = &mut args[..]
-            && let Some(field) = field.as_string().cloned()
-        {
-            let ty = self.check_field(id, operand, &field, true);
-            let ty = self.unifier.substitute(&ty, false);
-            self.set(id, ty);
-            self.facts.references.insert(
-                id,
-                Reference::Overloads(vec!["select_optional_field".into()]),
-            );
-            return;
-        }
-        for arg in args.iter_mut() {
-            self.check(arg);
-        }
-        let mut types: Vec<Type> = args.iter().map(|arg| self.get(arg.id)).collect();
-        let overloads = match target {
-            None => env.function(function),
-            Some(receiver) => {
-                let namespaced = receiver
-                    .qualified_name()
-                    .map(|name| format!("{name}.{function}"));
-                if let Some(name) = namespaced
-                    && let Some(overloads) = env.function(&name)
-                {
-                    *function = name.strip_prefix('.').unwrap_or(&name).into();
-                    *target = None;
-                    Some(overloads)
-                } else {
-                    self.check(receiver);
-                    types.insert(0, self.get(receiver.id));
-                    env.function(function)
-                }
-            }
-        };
-        let is_member = target.is_some();
-        let function = function.clone();
-        if matches!(&*function, "_&&_" | "_||_") && !is_member {
-            let args: Vec<Id> = args.iter().map(|arg| arg.id).collect();
-            let ty = self.check_logical(id, &function, &args, &types);
-            self.set(id, ty);
-            return;
-        }
-        let Some(overloads) = overloads else {
-            self.set(id, Type::Error);
-            self.undeclared(id, &function);
-            return;
-        };
-        let ty = self.resolve_overload(id, &function, overloads, is_member, types);
-        self.set(id, ty);
-    }
-
-    /// The operands of logical operators are complained about one by one.
-    fn check_logical(&mut self, at: Id, function: &str, args: &[Id], types: &[Type]) -> Type {
-        let mut result = Type::Bool;
-        for (arg, ty) in args.iter().zip(types) {
-            if !self.unifier.assign(ty, &Type::Bool) {
-                self.mismatch(*arg, &Type::Bool, ty);
-                result = Type::Error;
-            }
-        }
-        let overload = if function == "_&&_" {
-            "logical_and"
-        } else {
-            "logical_or"
-        };
-        self.facts
-            .references
-            .insert(at, Reference::Overloads(vec![overload.into()]));
-        result
-    }
-
-    fn resolve_overload(
-        &mut self,
-        at: Id,
-        function: &str,
-        overloads: &[Overload],
-        is_member: bool,
-        types: Vec<Type>,
-    ) -> Type {
-        let mut result: Option<Type> = None;
-        let mut matching = Vec::new();
-        for overload in overloads
-            .iter()
-            .filter(|overload| overload.member == is_member)
-        {
-            let mut fresh: Vec<(Arc<str>, Type)> = Vec::new();
-            let mut replace = |name: &Arc<str>| match fresh.iter().find(|(known, _)| known == name)
-            {
-                Some((_, ty)) => ty.clone(),
-                None => {
-                    let ty = self.unifier.fresh();
-                    fresh.push((name.clone(), ty.clone()));
-                    ty
-                }
-            };
-            let own_result = instantiate(&overload.result, &mut replace);
-            let args: Vec<Type> = overload
-                .args
-                .iter()
-                .map(|arg| instantiate(arg, &mut replace))
-                .collect();
-            if !self.unifier.assign_all(&types, &args) {
-                continue;
-            }
-            matching.push(overload.id.clone());
-            let own_result = self.unifier.substitute(&own_result, false);
-            match &result {
-                None => result = Some(own_result),
-                Some(known) if !known.is_dyn() && *known != own_result => result = Some(Type::Dyn),
-                Some(_) => {}
-            }
-        }
-        match result {
-            Some(ty) => {
-                self.facts
-                    .references
-                    .insert(at, Reference::Overloads(matching));
-                ty
-            }
-            None => {
-                let types: Vec<String> = types
-                    .iter()
-                    .map(|ty| self.unifier.substitute(ty, true).to_string())
-                    .collect();
-                let applied = match types.split_first() {
-                    Some((target, args)) if is_member => format!("{target}.({})", args.join(", ")),
-                    _ => format!("({})", types.join(", ")),
-                };
-                self.error(
-                    at,
-                    format!("found no matching overload for '{function}' applied to '{applied}'"),
-                );
-                Type::Error
-            }
-        }
-    }
-
     /// The type that `previous` and the type of the next element have in common.
     fn join(&mut self, at: Id, previous: Option<Type>, next: Type) -> Type {
         match previous {
@@ -408,89 +260,6 @@ impl Checker<'_> {
                     self.mismatch(at, &Type::optional(ty.clone()), &ty);
                 }
                 ty
-            }
-        }
-    }
-
-    fn check_list(&mut self, elements: &mut [Expr], optional: &[usize]) -> Type {
-        let mut joined = None;
-        for (i, element) in elements.iter_mut().enumerate() {
-            self.check(element);
-            let mut ty = self.get(element.id);
-            if optional.contains(&i) {
-                ty = self.unwrap_optional(element.id, ty);
-            }
-            joined = Some(self.join(element.id, joined, ty));
-        }
-        joined.unwrap_or_else(|| self.unifier.fresh())
-    }
-
-    fn check_map(&mut self, entries: &mut [Entry<Expr>]) -> Type {
-        let (mut keys, mut values) = (None, None);
-        for entry in entries {
-            self.check(&mut entry.key);
-            let key = self.get(entry.key.id);
-            keys = Some(self.join(entry.key.id, keys, key));
-            self.check(&mut entry.value);
-            let mut value = self.get(entry.value.id);
-            if entry.optional {
-                value = self.unwrap_optional(entry.value.id, value);
-            }
-            values = Some(self.join(entry.value.id, values, value));
-        }
-        let keys = keys.unwrap_or_else(|| self.unifier.fresh());
-        let values = values.unwrap_or_else(|| self.unifier.fresh());
-        Type::map(keys, values)
-    }
-
-    fn check_struct(&mut self, expr: &mut Expr) {
-        let id = expr.id;
-        let ExprKind::Struct { type_name, fields } = &mut expr.kind else {
-            return;
-        };
-        let name = type_name.strip_prefix('.').unwrap_or(type_name).to_owned();
-        let found = self.scopes.find(&name).or_else(|| {
-            self.env
-                .variable_type(&name)
-                .map(|ty| ty.ty().clone())
-                .or_else(|| self.env.type_name(&name))
-        });
-        let ty = match found {
-            None => {
-                let name = type_name.clone();
-                self.undeclared(id, &name);
-                self.set(id, Type::Error);
-                return;
-            }
-            Some(Type::Type(Some(inner))) if matches!(*inner, Type::Object(_)) => (*inner).clone(),
-            Some(Type::Type(Some(inner))) => {
-                self.error(
-                    id,
-                    format!("'{}' is not a message type", inner.runtime_name()),
-                );
-                Type::Error
-            }
-            Some(other) => {
-                self.error(id, format!("'{}' is not a type", other.runtime_name()));
-                Type::Error
-            }
-        };
-        self.set(id, ty);
-        for field in fields {
-            self.check(&mut field.value);
-            let declared = self
-                .field_type(field.id, &name, &field.key)
-                .unwrap_or(Type::Error);
-            let mut given = self.get(field.value.id);
-            if field.optional {
-                given = self.unwrap_optional(field.value.id, given);
-            }
-            if !self.unifier.assign(&declared, &given) {
-                let message = format!(
-                    "expected type of field '{}' is '{declared}' but provided type is '{given}'",
-                    field.key
-                );
-                self.error(field.id, message);
             }
         }
     }

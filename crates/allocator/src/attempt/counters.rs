@@ -9,7 +9,20 @@ impl<'a, O: Observer> Attempt<'a, O> {
     /// Whether the device has a share already, so that its counters are paid for.
     pub(crate) fn counters_paid(&self, place: &Place<'_>) -> bool {
         let picked = || self.scratch.picks.iter().any(|p| p.device == place.number);
-        place.device.shareable && (place.pool.usage.is_shared(place.slot) || picked())
+        place.device.shareable
+            && (self.shared_before(place)
+                || picked()
+                || self.scratch.left_behind.contains(&place.number))
+    }
+
+    /// Whether others have shares of the device. Upstream only sees shares that take some capacity.
+    fn shared_before(&self, place: &Place<'_>) -> bool {
+        let usage = &place.pool.usage;
+        let takes_some = || {
+            let device = usage.device(&place.device.name);
+            device.is_some_and(|d| d.shares.iter().any(|s| !s.capacity.is_empty()))
+        };
+        usage.is_shared(place.slot) && (!self.features.upstream_errors || takes_some())
     }
 
     /// What is left of all counters.

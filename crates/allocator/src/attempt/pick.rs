@@ -152,7 +152,13 @@ impl<'a, O: Observer> Attempt<'a, O> {
         let claims = self.claims;
         let alternative = &claims.alternatives[pick.alternative as usize];
         self.remove_from_constraints(alternative, &alternative.constraints);
-        if pick.counted {
+        if pick.shared && self.features.upstream_errors {
+            // Upstream forgets to give the counters back, and that a device without capacities is not shared any more.
+            let device = self.parts[pick.part as usize].info().device(pick.slot);
+            if device.capacity.is_empty() {
+                self.scratch.left_behind.push(pick.device);
+            }
+        } else if pick.counted {
             self.charge(pick.part, pick.slot, Amount::plus);
         }
         if !pick.shared {

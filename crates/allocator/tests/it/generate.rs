@@ -54,6 +54,11 @@ pub fn small(seed: u64) -> Problem {
     for pool in 0..1 + r.below(3) {
         pool_slices(&mut r, flavour, lists, pool, &mut slices, &mut devices);
     }
+    for pool in 0..3 {
+        if r.chance(6) {
+            left_over(&mut r, pool, &mut slices);
+        }
+    }
     let claims = (0..1 + usize::from(r.chance(30)))
         .map(|index| random_claim(&mut r, index, flavour))
         .collect();
@@ -145,6 +150,29 @@ fn pool_slices(
         fields["devices"] = list.into();
         slices.push(json!({"metadata": {"name": format!("{name}-{part}")}, "spec": spec(fields)}));
     }
+}
+
+/// A slice of an older generation, which may be all that the node sees of the pool.
+fn left_over(r: &mut Random, pool: usize, slices: &mut Vec<Value>) {
+    let name = format!("p{pool}");
+    if r.chance(40) {
+        let own = slices
+            .iter_mut()
+            .filter(|s| s["spec"]["pool"]["name"] == name);
+        for spec in own.map(|s| &mut s["spec"]) {
+            if spec["nodeName"] == "n1" {
+                spec["nodeName"] = json!("n2");
+            }
+        }
+    }
+    let count = 1 + r.below(2);
+    slices.push(
+        json!({"metadata": {"name": format!("{name}-old")}, "spec": {
+            "driver": "gpu.example.com", "nodeName": "n1",
+            "pool": {"name": name, "generation": 0, "resourceSliceCount": count},
+            "devices": [{"name": "stale", "attributes": {"numa": {"int": 1}, "root": {"int": 0}}}],
+        }}),
+    );
 }
 
 fn random_device(

@@ -166,3 +166,44 @@ fn each_device_can_be_for_other_nodes() {
     assert_eq!(selector, expected);
     check(&made(3), "nothing");
 }
+
+#[test]
+fn a_shared_device_that_is_taken_back_gives_its_counters_back() {
+    let kind = |device: &mut Value, kind: &str, x: i64| {
+        device["attributes"] = json!({"kind": {"string": kind}, "x": {"int": x}});
+    };
+    let wants = |kind: &str| {
+        let expression = format!("device.attributes[{DRIVER:?}].kind == {kind:?}");
+        json!({"selectors": [{"cel": {"expression": expression}}]})
+    };
+    let matching = json!({"constraints": [{"matchAttribute": format!("{DRIVER}/x")}]});
+    let made = |capacity: Value, again: bool| {
+        let mut shared = part("a", "8Gi");
+        shared["allowMultipleAllocations"] = true.into();
+        shared["capacity"] = capacity;
+        kind(&mut shared, "one", 2);
+        let mut plain = device("b", json!({}));
+        kind(&mut plain, "one", 1);
+        let mut last = part("c", "8Gi");
+        kind(&mut last, "two", 1);
+        let mut requests = vec![request("r", 1, wants("one")), request("s", 1, wants("two"))];
+        if again {
+            // Whoever comes last may have the shared device again, if its counters are thought to be paid for.
+            requests.pop();
+            requests.push(request("t", 1, json!({})));
+        }
+        problem(
+            partitioned("8Gi", vec![shared, plain, last]),
+            vec![claim("c", requests, matching.clone())],
+        )
+    };
+    let upstream = |made: Problem| Problem {
+        upstream_errors: true,
+        ..made
+    };
+    let some = || json!({"mem": {"value": "1"}});
+    check(&made(some(), false), "r=p/b s=p/c");
+    check(&upstream(made(some(), false)), "nothing");
+    check(&made(json!({}), true), "r=p/a t=p/a");
+    check(&upstream(made(json!({}), true)), "r=p/a t=p/a");
+}
