@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -41,6 +42,29 @@ pub struct Recorder {
 const BACKLOG: usize = 1000;
 /// Remembered for counting.
 const REMEMBERED: usize = 4096;
+/// An object may have so many events at once, and then one in so much time, as with client-go: what fails every second
+/// is not to be told every second.
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(300);
+
+/// When the events that each object may have are all there again.
+#[derive(Default)]
+struct Budget(HashMap<String, Instant>);
+
+impl Budget {
+    fn take(&mut self, uid: &str, now: Instant) -> bool {
+        if self.0.len() >= REMEMBERED {
+            self.0.retain(|_, full| *full > now);
+        }
+        let full = self.0.entry(uid.to_owned()).or_insert(now);
+        let after = (*full).max(now) + REFILL;
+        let enough = after <= now + REFILL * BURST;
+        if enough {
+            *full = after;
+        }
+        enough
+    }
+}
 
 impl Recorder {
     /// A recorder for one node.
@@ -48,7 +72,11 @@ impl Recorder {
         let (sender, mut receiver) = mpsc::channel::<(Key, ObjectReference)>(BACKLOG);
         tokio::spawn(async move {
             let known: Arc<Mutex<HashMap<Key, (String, i32)>>> = Arc::default();
+            let mut budget = Budget::default();
             while let Some((key, object)) = receiver.recv().await {
+                if !budget.take(&key.uid, Instant::now()) {
+                    continue;
+                }
                 if let Err(error) = send(&client, &node, &key, object, &known).await {
                     tracing::debug!(%error, reason = key.reason, "event was not stored");
                 }
@@ -178,4 +206,24 @@ async fn send(
     }
     known.insert(key.clone(), (name, 1));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_has_a_burst_of_events_and_then_one_in_five_minutes() {
+        let mut budget = Budget::default();
+        let start = Instant::now();
+        let taken = |budget: &mut Budget, uid: &str, seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            (0..100).filter(|_| budget.take(uid, now)).count()
+        };
+        assert_eq!(taken(&mut budget, "a", 0), 25);
+        assert_eq!(taken(&mut budget, "b", 0), 25, "others have their own");
+        assert_eq!(taken(&mut budget, "a", 299), 0);
+        assert_eq!(taken(&mut budget, "a", 300), 1);
+        assert_eq!(taken(&mut budget, "a", 1200), 3);
+    }
 }

@@ -10,6 +10,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::claims::text;
 use crate::config::Config;
 use crate::error::Error;
 
@@ -49,7 +50,12 @@ pub(crate) async fn register(
                 });
             }
             Err(error) => {
-                tracing::warn!(node = config.node_name, %error, "the node is not registered yet");
+                let error = text(&error);
+                tracing::warn!(
+                    node = config.node_name,
+                    error,
+                    "the node is not registered yet"
+                );
                 tokio::time::sleep(delay).await;
                 delay = (delay * 2).min(std::time::Duration::from_secs(7));
             }
@@ -271,7 +277,8 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
     for tick in 0u64.. {
         ticks.tick().await;
         if let Err(error) = renew(&leases, &config, &node).await {
-            tracing::warn!(node = config.node_name, %error, "lease was not renewed");
+            let error = text(&error);
+            tracing::warn!(node = config.node_name, error, "lease was not renewed");
         }
         if tick % full.max(1) == full.max(1) - 1 {
             let patch = match nodes.get(&config.node_name).await {
@@ -283,7 +290,12 @@ pub(crate) async fn heartbeat(client: Client, config: Config, facts: Facts, node
                 .patch_status(&config.node_name, &params, &Patch::Strategic(patch))
                 .await
             {
-                tracing::warn!(node = config.node_name, %error, "node status was not updated");
+                let error = text(&error);
+                tracing::warn!(
+                    node = config.node_name,
+                    error,
+                    "node status was not updated"
+                );
             }
         }
     }

@@ -89,7 +89,8 @@ pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>
             {
                 Ok(_) => told = Some(drivers),
                 Err(error) => {
-                    tracing::warn!(node, %error, "registered drivers were not announced");
+                    let error = crate::claims::text(&error);
+                    tracing::warn!(node, error, "registered drivers were not announced");
                     again = true;
                 }
             }
@@ -113,7 +114,10 @@ async fn delete(client: &Client, selector: String) {
             Ok(_) => return,
             // A cluster without DRA has no slices.
             Err(kube::Error::Api(status)) if status.code == 404 => return,
-            Err(error) => tracing::warn!(selector, %error, "slices were not deleted"),
+            Err(error) => {
+                let error = crate::claims::text(&error);
+                tracing::warn!(selector, error, "slices were not deleted");
+            }
         }
         tokio::time::sleep(delay).await;
         delay = (delay * 2).min(Duration::from_secs(300));

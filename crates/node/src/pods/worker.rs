@@ -21,6 +21,7 @@ use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{self, Input, ephemeral, initialized, is_sidecar, restart_policy};
 use super::volumes::{self, Volume};
 use super::{Node, Update, launch, lifecycle, message, probes};
+use crate::claims::text;
 use crate::events::Kind;
 use crate::runtime::{self, Found, Running};
 use crate::shim::spec::Exit;
@@ -615,7 +616,8 @@ impl Worker {
             // Another pod of that name by now, or none: the watch will say so.
             Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => None,
             Err(error) => {
-                tracing::warn!(pod = pod.name_any(), %error, "pod status was not updated");
+                let error = text(&error);
+                tracing::warn!(pod = pod.name_any(), error, "pod status was not updated");
                 Some(Instant::now() + RETRY.0 * 2)
             }
         }

@@ -120,6 +120,10 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
         ..ContainerState::default()
     };
     let current = status.state.unwrap_or_default();
+    // What has been told to have ended is not told to run until somebody has looked at it again.
+    let told = current.terminated.clone().map(ended);
+    let told = [told.as_ref(), state.last.as_ref()].map(|end| end.map(|end| end.id.clone()));
+    let found = found.filter(|found| !told.contains(&Some(found.running.id.clone())));
     if let Some(found) = found {
         state.restarts = found.owner.attempt;
         state.phase = Phase::Running(found.running);

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::super::status::{self, is_sidecar};
 use super::super::{Node, lifecycle};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
+use crate::claims::text;
 use crate::events::Kind;
 
 impl Worker {
@@ -153,7 +154,8 @@ impl Worker {
             Ok(_) => None,
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => None,
             Err(error) => {
-                tracing::warn!(pod = pod.name_any(), %error, "pod was not deleted");
+                let error = text(&error);
+                tracing::warn!(pod = pod.name_any(), error, "pod was not deleted");
                 Some(Instant::now() + RETRY.0 * 2)
             }
         }
