@@ -15,7 +15,7 @@ const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// The request failed.
-    #[error(transparent)]
+    #[error("{}", text(.0))]
     Kube(#[from] kube::Error),
     /// An answer that is not of the expected shape.
     #[error("unexpected answer of the API server: {0}")]
@@ -26,6 +26,14 @@ pub enum AccessError {
     /// The claim is not ready to be prepared.
     #[error("{0}")]
     Claim(String),
+}
+
+/// What the API server said; the error of the client adds the whole Status.
+pub(crate) fn text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// A client that remembers which version works.

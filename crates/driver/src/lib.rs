@@ -50,6 +50,10 @@
 //! # }
 //! ```
 //!
+//! That is for a kubelet with its usual directories. A node of `allot up --data-dir DIR --no-driver` has others:
+//! `.kubelet_dir("DIR/nodes/node-0").cdi_dir("DIR/nodes/node-0/cdi")`, and `.node_name("node-0")`. A plugin that nobody
+//! registers publishes its slices all the same, but no claim of it is prepared: [`Plugin::registration`] tells.
+//!
 //! Sockets made here accept Go clients without a patched HTTP/2 implementation (see `allot_protos::transport`).
 
 #![forbid(unsafe_code)]

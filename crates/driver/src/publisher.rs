@@ -12,7 +12,7 @@ use kube::runtime::watcher;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::ResourceApi;
+use crate::api::{ResourceApi, text};
 use crate::error::BackgroundError;
 
 mod plan;
@@ -92,6 +92,9 @@ const SYNC_DELAY: Duration = Duration::from_secs(30);
 /// devices must not be missing for half a minute because of that.
 const DELETED_DELAY: Duration = Duration::from_millis(500);
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// How long a driver waits for its Node before that is an error.
+const NODE_PATIENCE: Duration = Duration::from_secs(10);
 
 type OnError = Box<dyn Fn(BackgroundError) + Send + Sync>;
 
@@ -252,9 +255,20 @@ impl Publisher {
         } = &mut self.scope
         {
             let nodes: kube::Api<Node> = kube::Api::all(self.api.client().clone());
-            let node = nodes.get(name).await;
-            let node =
-                node.map_err(|error| BackgroundError::Sync(format!("get node {name}: {error}")))?;
+            let failed = |error| BackgroundError::Sync(format!("get node {name}: {error}"));
+            let mut node = nodes
+                .get_opt(name)
+                .await
+                .map_err(|error| failed(text(&error)))?;
+            if node.is_none() {
+                // Drivers and the kubelet are started together, and either may be first.
+                let seen = watcher::watch_object(nodes, name);
+                let mut seen =
+                    std::pin::pin!(seen.filter_map(|node| std::future::ready(node.ok().flatten())));
+                let waited = tokio::time::timeout(NODE_PATIENCE, seen.next()).await;
+                node = waited.ok().flatten();
+            }
+            let node = node.ok_or_else(|| failed(format!("nodes \"{name}\" not found")))?;
             *uid = node.metadata.uid;
         }
         Ok(())
