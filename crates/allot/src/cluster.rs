@@ -352,7 +352,7 @@ async fn serves_devices(client: &Client) -> anyhow::Result<bool> {
         // The answer is plain text, so only its code can tell.
         Err(kube::Error::Api(status)) if status.code == 404 => {
             tracing::warn!(
-                "this release does not serve devices as asked, the GPU driver is not started"
+                "the GPU driver is not started: this release does not serve the kinds it needs unless asked to, see --dra"
             );
             Ok(false)
         }

@@ -10,10 +10,10 @@ use tracing_subscriber::EnvFilter;
 #[group(id = "logging")]
 pub struct Args {
     /// Log more: -v informs, -v=2 and above debug. RUST_LOG overrides
-    #[arg(short, long, global = true, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    #[arg(short, long, global = true, help_heading = "Logging", value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     verbose: Option<u8>,
     /// Form of the log lines
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    #[arg(long, global = true, help_heading = "Logging", value_enum, default_value_t = Format::Text)]
     log_format: Format,
 }
 

@@ -101,15 +101,37 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", describe(&error));
             ExitCode::FAILURE
         }
     }
 }
 
+/// An error with its causes in one line. Many libraries put the cause into their own text as well: it is told once.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text.push_str(colon);
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = std::io::Error::other("disk full");
+        let error = anyhow::Error::new(cause)
+            .context("f: disk full")
+            .context("writing");
+        assert_eq!(super::describe(&error), "writing: f: disk full");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,8 +1,9 @@
 //! The revision log in a redb file.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -217,9 +218,26 @@ pub(crate) fn replay(path: &Path, database: &Database) -> Result<State, Error> {
         .map_err(corrupt)
 }
 
-/// Runs `work`; a panic inside the database on damaged input becomes an error.
+thread_local! {
+    /// A panic of this thread becomes an error and is not worth a message of its own.
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`; a panic inside the database on damaged input becomes an error, and nothing else is said about it.
 pub(crate) fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !GUARDED.get() {
+                usual(info);
+            }
+        }));
+    });
+    let outer = GUARDED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(work));
+    GUARDED.set(outer);
+    result.unwrap_or_else(|panic| {
         let detail = panic
             .downcast_ref::<String>()
             .map(String::as_str)

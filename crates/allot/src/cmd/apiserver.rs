@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, clap::Args)]
 #[group(id = "apiserver")]
 pub struct Args {
-    /// Directory of the store, certificates and keys
+    /// Directory of the store, certificates and keys; default `allot` in $XDG_DATA_HOME or ~/.local/share; of
+    /// `allot apiserver` alone, `apiserver` below that
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Keep everything in memory
@@ -30,7 +31,7 @@ pub struct Args {
     /// Address to serve on; port 0 picks one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
     pub listen: SocketAddr,
-    /// Where to write a kubeconfig of an administrator
+    /// Where to write a kubeconfig of an administrator; default `kubeconfig` in the data directory
     #[arg(long, value_name = "FILE")]
     pub kubeconfig_out: Option<PathBuf>,
     /// File of static tokens: token,user,uid,"group1,group2" on each line
@@ -135,7 +136,13 @@ impl Args {
         let version = &self.emulated_version;
         Release::all()
             .find(|release| release.to_string() == *version)
-            .with_context(|| format!("--emulated-version: {version:?} is not known"))
+            .with_context(|| {
+                let all: Vec<String> = Release::all().map(|release| release.to_string()).collect();
+                format!(
+                    "--emulated-version: {version:?} is not known; choose one of {}",
+                    all.join(", ")
+                )
+            })
     }
 
     /// The feature gates: the defaults of the emulated version, changed by `--feature-gates`.
@@ -239,7 +246,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     })
 }
 
-/// 128 random bits.
+/// Where the server lives when it runs alone.
 fn data_dir(args: &Args) -> anyhow::Result<PathBuf> {
     match &args.data_dir {
         Some(dir) => Ok(dir.clone()),

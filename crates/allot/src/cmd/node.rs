@@ -17,7 +17,7 @@ pub struct Args {
     /// How many nodes to run in this process
     #[arg(long, default_value_t = 1)]
     nodes: usize,
-    /// Where the state goes; with --nodes one directory per node below it. Keep it short, sockets go there
+    /// Where the state goes; with --nodes above 1 directories `0`, `1`, … below it. Keep it short, sockets go there
     #[arg(long, value_name = "DIR", default_value = "/var/lib/allot")]
     root_dir: PathBuf,
     /// What runs the containers: auto, process or simulated

@@ -30,7 +30,12 @@ struct Place {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         Command::Check(place) => {
-            let report = allot_store::check(&place.data_dir)?;
+            let report = allot_store::check(&place.data_dir).map_err(|error| match error {
+                damage @ allot_store::Error::Corrupt { .. } => anyhow::anyhow!(
+                    "{damage}; it can not be repaired and is as it was: restore a copy, or move it away to begin anew"
+                ),
+                other => other.into(),
+            })?;
             println!(
                 "{}: intact{}",
                 report.path.display(),

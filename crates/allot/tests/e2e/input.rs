@@ -29,7 +29,10 @@ fn unknown_flags_and_values_are_named() {
         &["up", "--in-memory", "--feature-gates", "NoSuchGate=true"],
         "NoSuchGate",
     );
-    refused(&["up", "--in-memory", "--emulated-version", "1.2"], "1.2");
+    refused(
+        &["up", "--in-memory", "--emulated-version", "1.2"],
+        "\"1.2\" is not known; choose one of 1.26, 1.27,",
+    );
     refused(
         &["up", "--in-memory", "--controllers", "nonsense"],
         "nonsense",
@@ -64,6 +67,31 @@ fn a_corrupt_store_is_named_with_the_way_to_check_it() {
         &["up", "--listen", "127.0.0.1:0", "--data-dir", path],
         "allot store check",
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_inside_of_a_store_is_told_without_a_panic() {
+    use std::os::unix::fs::FileExt;
+    let directory = directory();
+    let up = Up::start(directory.path(), &["--nodes", "0", "--no-driver"]).await;
+    assert!(up.stop(), "stops cleanly");
+    let file = directory.path().join("store.redb");
+    let file = std::fs::OpenOptions::new().write(true).open(file);
+    // All pages but the first, which tells how long the file is: the database itself panics on them.
+    let file = file.expect("a store");
+    let length = file.metadata().expect("a length").len();
+    let garbage: Vec<u8> = (0..length - 4096).map(|i| (i * 131 % 251) as u8).collect();
+    file.write_all_at(&garbage, 4096).expect("written");
+    let path = directory.path().to_str().expect("UTF-8").to_owned();
+    let commands = tokio::task::spawn_blocking(move || {
+        refused(
+            &["up", "--listen", "127.0.0.1:0", "--data-dir", &path],
+            "allot store check",
+        );
+        refused(&["store", "check", "--data-dir", &path], "restore a copy");
+        refused(&["store", "dump", "--data-dir", &path], "damaged");
+    });
+    commands.await.expect("refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
