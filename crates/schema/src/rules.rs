@@ -298,7 +298,7 @@ fn program(
     }
     // Where the size of a part is not known, the estimate has no upper bound and says nothing; evaluation is limited all the same.
     let cost = Some(checked.cost(env).max)
-        .filter(|cost| *cost < u64::MAX / 64)
+        .filter(|cost| *cost < u64::MAX / 12)
         .unwrap_or_default();
     (
         Program::new(&checked).map_err(|error| format!("{what}instantiation failed: {error}")),

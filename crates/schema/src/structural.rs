@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 mod default;
+mod embedded;
 mod format;
 mod lists;
 mod prune;
 mod validate;
 
 pub use default::{default, prune_nulls};
+pub use embedded::validate_embedded;
 pub use lists::validate_lists;
 pub use prune::prune;
 pub use validate::{validate, validate_update};

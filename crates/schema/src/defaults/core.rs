@@ -46,7 +46,30 @@ pub(super) fn namespace(map: &mut Object) {
     }
 }
 
+/// The old field of one range and the list of all say the same.
+fn pod_ranges(map: &mut Object) {
+    let Some(Value::Object(spec)) = map.get_mut("spec") else {
+        return;
+    };
+    let one = text(spec, "podCIDR").to_owned();
+    let first = spec
+        .get("podCIDRs")
+        .and_then(|all| all.get(0))
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    match first {
+        None if !one.is_empty() => {
+            spec.insert("podCIDRs".to_owned(), json!([one]));
+        }
+        Some(first) if one.is_empty() => {
+            spec.insert("podCIDR".to_owned(), first.into());
+        }
+        _ => {}
+    }
+}
+
 pub(super) fn node(map: &mut Object) {
+    pod_ranges(map);
     let Some(Value::Object(status)) = map.get_mut("status") else {
         return;
     };

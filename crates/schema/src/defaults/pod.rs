@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::quantity::Quantity;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Object, child, set, text};
 
 /// What holds for pods but not for templates of pods.
 pub(super) fn whole(map: &mut Object) {
+    addresses(map);
     let Some(Value::Object(spec)) = map.get_mut("spec") else {
         return;
     };
@@ -30,6 +31,29 @@ pub(super) fn whole(map: &mut Object) {
         host_ports(spec);
     }
     pod_level_requests(spec);
+}
+
+/// The old field of one address and the list of all say the same; the old one is believed.
+fn addresses(map: &mut Object) {
+    let Some(Value::Object(status)) = map.get_mut("status") else {
+        return;
+    };
+    let address = text(status, "podIP").to_owned();
+    let first = status
+        .get("podIPs")
+        .and_then(|all| all.get(0))
+        .and_then(|it| it.get("ip"))
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    match first {
+        Some(first) if address.is_empty() => {
+            status.insert("podIP".to_owned(), first.into());
+        }
+        first if !address.is_empty() && first.as_ref() != Some(&address) => {
+            status.insert("podIPs".to_owned(), json!([{ "ip": address }]));
+        }
+        _ => {}
+    }
 }
 
 /// A limit without a request is the request as well.
