@@ -198,6 +198,7 @@ impl CustomResource {
         if let Some(scale) = &version.scale {
             errors.extend(scale.validate(object, part));
         }
+        errors.extend(structural::validate_embedded(object, schema, &root));
         let lists = |object: &Value| structural::validate_lists(object, schema, &root);
         if old.is_none_or(|old| lists(old).is_empty()) {
             errors.extend(lists(object));

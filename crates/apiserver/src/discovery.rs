@@ -26,6 +26,10 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
         .split('/')
         .filter(|part| !part.is_empty())
         .collect();
+    let reads = matches!(request.method, http::Method::GET | http::Method::HEAD);
+    if !reads && matches!(parts.as_slice(), ["api" | "apis"]) {
+        return Err(ApiError::method_not_allowed());
+    }
     if let ["api" | "apis"] = parts.as_slice()
         && let Some(response) = aggregated::answer(&registry, request, parts[0] == "api")
     {

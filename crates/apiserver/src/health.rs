@@ -12,6 +12,16 @@ use crate::server::{Core, Incoming, text_response};
 /// The Kubernetes version that this server speaks.
 pub const VERSION: &str = "v1.36.2+allot";
 
+/// What can be asked for one by one.
+const CHECKS: [&str; 6] = [
+    "ping",
+    "log",
+    "etcd",
+    "etcd-readiness",
+    "informer-sync",
+    "shutdown",
+];
+
 /// The answer if the path is one of these.
 ///
 /// # Errors
@@ -61,13 +71,12 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
                 text_response(200, "ok")
             }
         }
-        _ if path.starts_with("/livez/")
-            || path.starts_with("/readyz/")
-            || path.starts_with("/healthz/") =>
-        {
-            text_response(200, "ok")
-        }
-        _ => return Ok(None),
+        _ => match path.trim_start_matches('/').split_once('/') {
+            Some(("livez" | "readyz" | "healthz", check)) if CHECKS.contains(&check) => {
+                text_response(200, "ok")
+            }
+            _ => return Ok(None),
+        },
     };
     if request.method != Method::GET && request.method != Method::HEAD {
         return Err(ApiError::method_not_allowed());

@@ -8,7 +8,7 @@ use http::{Method, Response};
 use crate::body::Body;
 use crate::encode::View;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Media, negotiate};
+use crate::negotiate::{Media, Shape, negotiate};
 use crate::registry::Resource;
 use crate::server::{Core, Incoming};
 use crate::table;
@@ -158,6 +158,19 @@ pub async fn dispatch(
         object_name: None,
         resource,
     };
+    if matches!(call.media.shape, Shape::Table | Shape::TableV1beta1)
+        && let Some(wanted) = call.request.query.text("includeObject")
+        && !matches!(wanted, "None" | "Metadata" | "Object")
+    {
+        return Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {wanted:?}: must be 'Metadata', \
+             'Object', 'None', or empty"
+        )));
+    }
+    // Only a proxy passes on what follows.
+    if !info.rest.is_empty() && info.subresource != "proxy" {
+        return Err(ApiError::no_such_path());
+    }
     if !info.subresource.is_empty() {
         let Some(subresource) = call.resource.subresource(&info.subresource).cloned() else {
             return Err(ApiError::no_such_path());

@@ -42,7 +42,11 @@ pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
 pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part) -> ErrorList {
     let mut errors = ErrorList::new();
     match (group, plural, part) {
-        ("", "pods", Part::Status) => pod_update::validate_status(object, &mut errors),
+        ("", "pods", Part::Status) => pod_update::validate_status(object, old, &mut errors),
+        ("", "pods", Part::EphemeralContainers) => {
+            pod_update::validate_ephemeral(object, old, &mut errors);
+        }
+        ("", "pods", Part::Resize) => pod_update::validate_resize(object, old, &mut errors),
         ("", "pods", Part::Main) => pod_update::validate(object, old, &mut errors),
         ("", "nodes", Part::Main) => {
             node::validate_update(object, old, &mut errors);

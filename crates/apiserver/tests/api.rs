@@ -2,6 +2,7 @@
 
 mod api {
     pub mod access;
+    pub mod answers;
     pub mod clients;
     pub mod conformance;
     pub mod faults;

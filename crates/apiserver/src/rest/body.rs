@@ -143,12 +143,27 @@ impl Call<'_> {
             Some((group, version)) => format!("{group}/{version}, Kind={kind}"),
             None => format!("/{api_version}, Kind={kind}"),
         };
-        let wanted = wanted.replace(", Kind=", "\0");
-        let wanted = wanted
-            .split_once('\0')
-            .map(|(version, kind)| full(version, kind))
-            .unwrap_or_default();
-        let kind = &self.resource.kind;
+        let (wanted_version, kind) = wanted.split_once(", Kind=").unwrap_or_default();
+        let wanted = full(wanted_version, kind);
+        let own_version = self.resource.api_version(&self.version);
+        let sent_version = if sent_version.is_empty() {
+            &own_version
+        } else {
+            sent_version
+        };
+        let (group, version) = crate::object::split_api_version(sent_version);
+        let named = if sent_kind.is_empty() {
+            kind
+        } else {
+            sent_kind
+        };
+        let custom = self.resource.custom.is_some();
+        if !custom && !is_registered(self, group, version, named) {
+            let error = not_registered(sent_version, named);
+            return ApiError::bad_request(format!(
+                "{named} in version \"{version}\" cannot be handled as a {kind}: {error}"
+            ));
+        }
         if sent_kind == kind {
             return ApiError::bad_request(format!(
                 "the API version in the data ({sent_version}) does not match the expected API version ({})",
@@ -161,6 +176,21 @@ impl Call<'_> {
             sent_version.rsplit('/').next().unwrap_or_default()
         ))
     }
+}
+
+/// Upstream's program knows the kind in that version. Older versions of its groups are known though not served.
+pub(super) fn is_registered(call: &Call<'_>, group: &str, version: &str, kind: &str) -> bool {
+    let older = (version.contains("alpha") || version.contains("beta"))
+        && (group == call.resource.group || matches!(group, "apps" | "batch" | "policy"))
+        && !group.is_empty();
+    kind.is_empty() || older || allot_schema::types::lookup(group, version, kind).is_some()
+}
+
+/// Upstream's words for a kind that it does not know.
+pub(super) fn not_registered(api_version: &str, kind: &str) -> String {
+    format!(
+        "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""
+    )
 }
 
 /// 400 for a body that does not even say what it is.

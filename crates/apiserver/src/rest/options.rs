@@ -223,15 +223,46 @@ fn from_body(body: &[u8]) -> Result<Value> {
     } else {
         from_json(body)
     }?;
+    let value = if value.is_null() {
+        Value::Object(serde_json::Map::new())
+    } else {
+        value
+    };
+    if let Some(found) = not_an_object(&value) {
+        return Err(ApiError::bad_request(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type \
+             struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
+        )));
+    }
     let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
-    if kind != "DeleteOptions" {
-        let version = value["apiVersion"].as_str().unwrap_or_default();
+    let version = value["apiVersion"].as_str().unwrap_or_default();
+    let known = version.is_empty() || version == "v1" || version.contains("k8s.io/") || {
+        let (group, version) = crate::object::split_api_version(version);
+        matches!(group, "apps" | "batch" | "policy" | "autoscaling") && !version.is_empty()
+    };
+    if kind != "DeleteOptions" || !known {
         return Err(ApiError::bad_request(format!(
             "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
              \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
         )));
     }
-    Ok(value)
+    let Some(schema) = allot_schema::types::lookup("", "v1", "DeleteOptions") else {
+        return Ok(value);
+    };
+    allot_schema::decode::decode_value(value, schema)
+        .map(|decoded| decoded.value)
+        .map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+/// What a body is that is no JSON object, in Go's words.
+fn not_an_object(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Array(_) => Some("array"),
+        Value::String(_) => Some("string"),
+        Value::Number(_) => Some("number"),
+        Value::Bool(_) => Some("bool"),
+        _ => None,
+    }
 }
 
 fn from_json(body: &[u8]) -> Result<Value> {

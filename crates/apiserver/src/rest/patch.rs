@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::body::content_type;
+use super::body::{content_type, is_registered, not_registered};
 use super::options::invalid;
 use super::{Call, FieldValidation};
 use crate::body::Body;
@@ -97,9 +97,11 @@ fn parse_json_patch(body: &[u8]) -> Result<Patch> {
     let decoding = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("error decoding patch: {error}"))
     };
-    let value: Value = serde_json::from_slice(body).map_err(|error| decoding(&error))?;
+    let value = read_json(body).map_err(|error| decoding(&error))?;
     let Value::Array(operations) = &value else {
-        let text = "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
+        let found = json_type(&value);
+        let text =
+            format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
         return Err(decoding(&text));
     };
     if operations.len() > MAX_OPERATIONS {
@@ -128,13 +130,31 @@ fn parse_merge(body: &[u8]) -> Result<Value> {
     let decoding = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("error decoding patch: {error}"))
     };
-    let value: Value = serde_json::from_slice(body).map_err(|error| decoding(&error))?;
+    let value = read_json(body).map_err(|error| decoding(&error))?;
     if !value.is_object() {
-        return Err(decoding(
-            &"json: cannot unmarshal array into Go value of type map[string]interface {}",
-        ));
+        let found = json_type(&value);
+        let text = format!(
+            "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        );
+        return Err(decoding(&text));
     }
     Ok(value)
+}
+
+fn read_json(body: &[u8]) -> std::result::Result<Value, decode::DecodeError> {
+    decode::decode_json(body, None).map(|decoded| decoded.value)
+}
+
+/// The type of a value in Go's words.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
@@ -169,7 +189,11 @@ async fn create_by_apply(call: &Call<'_>, config: &Value) -> Result<Response<Bod
     }
     let uid = meta(config, "uid");
     if !uid.is_empty() {
-        return Err(call.uid_conflict(uid, ""));
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        let resource = call.resource.group_resource();
+        return Err(Status::conflict(&resource, call.name(), &why).into());
     }
     let (object, owners) =
         managed::with_manager(&call.resource, &call.version, "", |fields, empty| {
@@ -213,6 +237,8 @@ fn apply(
             .map_err(managed::apply_error)?;
         let shown = value.clone();
         let mut value = decode_patched(call, value, &|| shown.to_string())?;
+        call.check_namespace(&mut value)?;
+        call.check_name(&value)?;
         // The version the configuration names is a condition; without one there is none.
         let sent = meta(config, "resourceVersion");
         value["metadata"]["resourceVersion"] = sent.into();
@@ -348,6 +374,10 @@ fn decode_patched(call: &Call<'_>, value: Value, shown: &dyn Fn() -> String) -> 
     // A patch that makes another kind of the object is judged by that kind first, as upstream's decoder does.
     let (group, version) = split_api_version(text(&value, &["apiVersion"]));
     let kind = text(&value, &["kind"]);
+    if call.resource.custom.is_none() && !is_registered(call, group, version, kind) {
+        let error = not_registered(text(&value, &["apiVersion"]), kind);
+        return Err(refused(&shown(), &error));
+    }
     if kind != call.resource.kind
         && let Some(other) = types::lookup(group, version, kind)
     {
@@ -404,7 +434,7 @@ fn decode_as(
 }
 
 /// 422 about a patch whose result is no object of the kind.
-fn refused(shown: &str, error: &decode::DecodeError) -> ApiError {
+fn refused(shown: &str, error: &dyn std::fmt::Display) -> ApiError {
     let error = Error::invalid(&Path::new("patch"), shown, error.to_string());
     Status::invalid(&GroupKind::default(), "", &vec![error]).into()
 }

@@ -1,9 +1,9 @@
 //! Controllers of pods: deployments, replica sets, daemon sets, stateful sets, replication controllers.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::labels::{LabelSelector, Selector};
 use allot_model::validate::meta as meta_rules;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{int_or_percent, label_selector, not_negative, pod, text};
 
@@ -312,24 +312,25 @@ fn deployment_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
         }
         other => {
             let shown = unknown_strategy(other, rolling);
-            errors.push(Error::not_supported(
-                path,
-                &shown,
-                &["Recreate", "RollingUpdate"],
-            ));
+            let known = ["Recreate", "RollingUpdate"];
+            errors.push(Error::not_supported(path, shown, &known));
         }
     }
 }
 
-/// A strategy as upstream shows it in an error.
-fn unknown_strategy(kind: &str, rolling: &Value) -> Value {
+/// A strategy as upstream shows it in an error: its struct in the order of its fields.
+fn unknown_strategy(kind: &str, rolling: &Value) -> BadValue {
     let rolling = match rolling {
-        Value::Object(map) => {
-            json!({"MaxUnavailable": map.get("maxUnavailable"), "MaxSurge": map.get("maxSurge")})
-        }
-        _ => Value::Null,
+        Value::Object(_) => format!(
+            "{{\"MaxUnavailable\":{},\"MaxSurge\":{}}}",
+            rolling["maxUnavailable"], rolling["maxSurge"]
+        ),
+        _ => "null".to_owned(),
     };
-    json!({"Type": kind, "RollingUpdate": rolling})
+    BadValue::raw(format!(
+        "{{\"Type\":{},\"RollingUpdate\":{rolling}}}",
+        Value::from(kind)
+    ))
 }
 
 /// The number in a number or percentage, 0 if it is neither.
@@ -411,7 +412,7 @@ fn daemon_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
         other => {
             let shown = unknown_strategy(other, rolling);
             let known = ["RollingUpdate", "OnDelete"];
-            errors.push(Error::not_supported(path, &shown, &known));
+            errors.push(Error::not_supported(path, shown, &known));
         }
     }
 }
@@ -467,14 +468,19 @@ fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
 
 fn stateful_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
     let (rolling, at) = (&strategy["rollingUpdate"], path.child("rollingUpdate"));
-    let partition = || rolling["partition"].as_i64().unwrap_or_default();
+    let shown = || match rolling {
+        Value::Object(_) => format!(
+            "{{\"Partition\":{},\"MaxUnavailable\":{}}}",
+            rolling["partition"].as_i64().unwrap_or_default(),
+            rolling["maxUnavailable"]
+        ),
+        _ => "null".to_owned(),
+    };
     match text(strategy, "type") {
         "" => errors.push(Error::required(path, "")),
         "OnDelete" if rolling.is_object() => {
-            let shown =
-                json!({"Partition": partition(), "MaxUnavailable": rolling.get("maxUnavailable")});
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.push(Error::invalid(&at, &shown, detail));
+            errors.push(Error::invalid(&at, BadValue::raw(shown()), detail));
         }
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -490,15 +496,13 @@ fn stateful_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) 
             }
         }
         other => {
-            let rolling = match rolling {
-                Value::Object(map) => {
-                    json!({"Partition": partition(), "MaxUnavailable": map.get("maxUnavailable")})
-                }
-                _ => Value::Null,
-            };
-            let shown = json!({"Type": other, "RollingUpdate": rolling});
+            let shown = format!(
+                "{{\"Type\":{},\"RollingUpdate\":{}}}",
+                Value::from(other),
+                shown()
+            );
             let detail = "must be 'RollingUpdate' or 'OnDelete'";
-            errors.push(Error::invalid(path, &shown, detail));
+            errors.push(Error::invalid(path, BadValue::raw(shown), detail));
         }
     }
 }

@@ -217,6 +217,17 @@ pub(super) fn access(plural: &str, object: &Value, errors: &mut ErrorList) {
                     errors,
                 );
             }
+            let (collected, path) = (&object["aggregationRule"], Path::new("aggregationRule"));
+            let path = path.child("clusterRoleSelectors");
+            let selectors = list(collected, "clusterRoleSelectors");
+            if collected.is_object() && selectors.is_empty() {
+                let detail =
+                    "at least one clusterRoleSelector required if aggregationRule is non-nil";
+                errors.push(Error::required(&path, detail));
+            }
+            for (index, selector) in selectors.iter().enumerate() {
+                label_selector(selector, &path.index(index), errors);
+            }
         }
         "rolebindings" | "clusterrolebindings" => binding(object, plural == "rolebindings", errors),
         _ => {}

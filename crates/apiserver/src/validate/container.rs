@@ -128,6 +128,19 @@ fn validate(
         errors,
     );
     let with_probes = list_name == "containers" || text(container, "restartPolicy") == "Always";
+    if list_name == "ephemeralContainers" {
+        for key in ["ports", "resources", "resizePolicy", "restartPolicy"] {
+            let absent = match &container[key] {
+                Value::Array(items) => items.is_empty(),
+                Value::Object(map) => map.is_empty(),
+                value => value.is_null(),
+            };
+            if !absent {
+                let detail = "cannot be set for an Ephemeral Container";
+                errors.push(Error::forbidden(&path.child(key), detail));
+            }
+        }
+    }
     for key in [
         "livenessProbe",
         "readinessProbe",

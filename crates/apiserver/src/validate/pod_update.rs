@@ -145,9 +145,72 @@ fn selectors(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) 
     }
 }
 
+/// Checks a change of a pod's ephemeral containers: there may be more of them.
+pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut ErrorList) {
+    const KEY: &str = "ephemeralContainers";
+    pod::validate(object, errors);
+    let path = Path::new("spec").child(KEY);
+    for before in list(&old["spec"], KEY) {
+        let name = text(before, "name");
+        let mut now = list(&object["spec"], KEY).iter();
+        match now.find(|now| now["name"] == before["name"]) {
+            None => {
+                let detail = format!("existing ephemeral containers {name:?} may not be removed\n");
+                errors.push(Error::forbidden(&path, detail));
+            }
+            Some(now) if now != before => {
+                let detail = format!("existing ephemeral containers {name:?} may not be changed\n");
+                errors.push(Error::forbidden(&path, detail));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Checks new resources of a running pod.
+pub(super) fn validate_resize(object: &Value, old: &Value, errors: &mut ErrorList) {
+    pod::validate(object, errors);
+    let class = crate::pods::qos_class(object);
+    if class != crate::pods::qos_class(old) {
+        let detail = "Pod QOS Class may not change as a result of resizing";
+        errors.push(Error::invalid(&Path::new("spec"), class, detail));
+    }
+}
+
+/// What has ended stays so, where the pod does not start it again.
+fn endings(object: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+    let policy = text(&object["spec"], "restartPolicy");
+    if !matches!(policy, "Never" | "OnFailure") {
+        return;
+    }
+    let key = "containerStatuses";
+    for before in list(&old["status"], key) {
+        let ended = &before["state"]["terminated"];
+        if !ended.is_object() || (policy == "OnFailure" && ended["exitCode"] != 0) {
+            continue;
+        }
+        let now = list(&object["status"], key).iter().enumerate();
+        for (index, _) in now
+            .filter(|(_, now)| now["name"] == before["name"])
+            .filter(|(_, now)| !now["state"]["terminated"].is_object())
+        {
+            let at = path.child(key).index(index).child("state");
+            let detail = "may not be transitioned to non-terminated state";
+            errors.push(Error::forbidden(&at, detail));
+        }
+    }
+}
+
 /// Checks a change of a pod's status.
-pub(super) fn validate_status(object: &Value, errors: &mut ErrorList) {
+pub(super) fn validate_status(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (status, spec, path) = (&object["status"], &object["spec"], Path::new("status"));
+    for (index, address) in list(status, "podIPs").iter().enumerate() {
+        let address = text(address, "ip");
+        if address.parse::<std::net::IpAddr>().is_err() {
+            let at = path.child("podIPs").index(index);
+            errors.push(Error::invalid(&at, address, pod::IP_TEXT));
+        }
+    }
     let nominated = text(status, "nominatedNodeName");
     if !nominated.is_empty() {
         super::rule(
@@ -157,6 +220,7 @@ pub(super) fn validate_status(object: &Value, errors: &mut ErrorList) {
             errors,
         );
     }
+    endings(object, old, &path, errors);
     errors.extend(pod_claims::resource_claim_statuses(status, spec, &path));
     errors.extend(pod_claims::extended_resource_claim_status(
         status, spec, &path,

@@ -1,0 +1,106 @@
+//! What upstream says to mistakes, file by file in `tests/answers`.
+//!
+//! A file is a conversation with a fresh server: a line with method, path and perhaps the media type, the body if there
+//! is one, and the answer. An answer is the code and, for errors, the message; for other answers JSON that is part of
+//! what comes back. Lines before it that begin with `warning:` are the warnings. `#` begins a remark.
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::User;
+use http_body_util::{BodyExt, Full};
+use serde_json::Value;
+
+struct Exchange<'a> {
+    request: &'a str,
+    body: String,
+    warnings: Vec<&'a str>,
+    code: &'a str,
+    answer: &'a str,
+}
+
+fn parse(text: &str) -> Vec<Exchange<'_>> {
+    let blocks = text.split("\n\n").map(|block| {
+        let lines = block.lines().filter(|line| !line.starts_with('#'));
+        lines.filter(|line| !line.is_empty()).collect::<Vec<_>>()
+    });
+    let exchanges = blocks.filter(|lines| !lines.is_empty()).map(|lines| {
+        let (request, rest) = lines.split_first().unwrap();
+        let (last, rest) = rest.split_last().expect("an answer");
+        let is_warning = |line: &&&str| line.starts_with("warning: ");
+        let warnings = rest.iter().filter(is_warning);
+        let body = rest.iter().filter(|line| !is_warning(line));
+        let (code, answer) = last.split_once(' ').unwrap_or((last, ""));
+        Exchange {
+            request,
+            body: body.copied().collect::<Vec<_>>().join("\n"),
+            warnings: warnings.map(|line| &line["warning: ".len()..]).collect(),
+            code,
+            answer,
+        }
+    });
+    exchanges.collect()
+}
+
+/// Whether everything in `part` is in `whole`; lists are compared as they are.
+fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part
+            .iter()
+            .all(|(key, part)| contains(whole.get(key).unwrap_or(&Value::Null), part)),
+        (whole, part) => whole == part,
+    }
+}
+
+async fn check(file: &str, text: &str) {
+    let server = Server::in_memory().await.unwrap();
+    for exchange in parse(text) {
+        let mut words = exchange.request.split_whitespace();
+        let (method, path) = (words.next().unwrap(), words.next().unwrap());
+        let kind = words.next().unwrap_or(match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        });
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .body(Full::new(bytes::Bytes::from(exchange.body)))
+            .unwrap();
+        let response = server.handle(request, Some(User::admin())).await;
+        let code = response.status().as_u16().to_string();
+        let warnings: Vec<String> = response
+            .headers()
+            .get_all("warning")
+            .iter()
+            .map(|value| {
+                let text = value.to_str().unwrap().trim_start_matches("299 - ");
+                serde_json::from_str(text).unwrap()
+            })
+            .collect();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let asked = format!("{file}: {}", exchange.request);
+        assert_eq!(code, exchange.code, "{asked}: {body}");
+        assert_eq!(warnings, exchange.warnings, "{asked}");
+        if exchange.answer.starts_with('{') {
+            let part: Value = serde_json::from_str(exchange.answer).unwrap();
+            assert!(contains(&body, &part), "{asked}: {body} has not {part}");
+        } else if !exchange.answer.is_empty() {
+            assert_eq!(body["message"], exchange.answer, "{asked}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_are_upstreams() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/answers");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        check(&name, &std::fs::read_to_string(&file).unwrap()).await;
+    }
+}
