@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 pub struct Bound {
     moments: Vec<Instant>,
     latencies: Vec<Duration>,
+    behind: Vec<Duration>,
 }
 
 impl Bound {
@@ -16,6 +17,11 @@ impl Bound {
         self.moments.push(now);
         self.latencies
             .extend(created.map(|c| now.saturating_duration_since(c)));
+    }
+
+    /// Notes that a pod was bound that came right behind one that fits nowhere.
+    pub fn note_behind(&mut self, created: Instant, now: Instant) {
+        self.behind.push(now.saturating_duration_since(created));
     }
 
     /// How many pods were bound.
@@ -61,14 +67,19 @@ impl Bound {
 
     /// Times from creation to binding in milliseconds, sorted.
     pub fn latencies(&self) -> Vec<f64> {
-        let mut out: Vec<f64> = self
-            .latencies
-            .iter()
-            .map(|l| l.as_secs_f64() * 1e3)
-            .collect();
-        out.sort_by(f64::total_cmp);
-        out
+        millis(&self.latencies)
     }
+
+    /// The same of the pods that came right behind one that fits nowhere.
+    pub fn latencies_behind(&self) -> Vec<f64> {
+        millis(&self.behind)
+    }
+}
+
+fn millis(durations: &[Duration]) -> Vec<f64> {
+    let mut out: Vec<f64> = durations.iter().map(|l| l.as_secs_f64() * 1e3).collect();
+    out.sort_by(f64::total_cmp);
+    out
 }
 
 /// The value below which `share` of the sorted values are.

@@ -34,6 +34,12 @@ pub struct Args {
     /// Number of pods before the measurement in place of the workload's
     #[arg(long, value_name = "N")]
     init: Option<usize>,
+    /// Pods come at this rate (per second) in place of all at once; created-to-bound times are the result then
+    #[arg(long, value_name = "N")]
+    rate: Option<std::num::NonZeroU32>,
+    /// Spread so many pods that fit nowhere among the measured ones, and say how much they delay those right behind
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "rate")]
+    impossible: usize,
     /// Requests that the bench has under way at the same time
     #[arg(long, value_name = "N", default_value_t = 32)]
     parallel: usize,
@@ -76,6 +82,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     workload.nodes = args.nodes.unwrap_or(workload.nodes);
     workload.pods = args.pods.unwrap_or(workload.pods);
     workload.init = args.init.unwrap_or(workload.init);
+    if let Some(rate) = args.rate {
+        workload.arrival = Arrival::Rate(rate.get());
+    }
     component::block_on(|shutdown| async move {
         let client = component::client(args.kubeconfig.as_deref(), "allot-bench").await?;
         let bench = Bench {
@@ -144,6 +153,7 @@ impl Bench {
         let start = Instant::now();
         let bound = match w.arrival {
             Arrival::Steady(n) => self.steady(&mut watch, n).await?,
+            Arrival::Rate(rate) => self.arriving(&mut watch, rate).await?,
             _ => self.burst(&mut watch).await?,
         };
         let took = start.elapsed();
@@ -293,6 +303,65 @@ impl Bench {
         Ok(bound)
     }
 
+    /// Creates pods at a rate, however fast they are scheduled. Right before some of them comes one that fits nowhere.
+    async fn arriving(
+        &self,
+        watch: &mut UnboundedReceiver<(String, Instant)>,
+        rate: u32,
+    ) -> anyhow::Result<Bound> {
+        let (w, names) = (&self.workload, &self.names);
+        let claims: Vec<Object> = (0..w.pods).filter_map(|i| w.claim(names, i)).collect();
+        self.create_all(claims).await?;
+        if self.args.impossible > 0
+            && let Some(template) = w.impossible_template(names)
+        {
+            self.create(template).await?;
+        }
+        let every = w.pods.checked_div(self.args.impossible);
+        let start = Instant::now();
+        let results = stream::iter(0..w.pods)
+            .then(async |i| {
+                let due = start + Duration::from_secs_f64(i as f64 / f64::from(rate));
+                tokio::time::sleep_until(due.into()).await;
+                i
+            })
+            .map(async |i| {
+                let behind = every.is_some_and(|n| i % n.max(1) == n / 2);
+                if behind {
+                    self.create(w.impossible_pod(names, i)).await?;
+                }
+                let at = Instant::now();
+                self.create(w.pod(names, "pod", i)).await?;
+                Ok::<_, anyhow::Error>((format!("pod-{i}"), at, behind))
+            })
+            .buffer_unordered(self.args.parallel.max(256));
+        let mut seen: HashMap<String, Instant> = HashMap::new();
+        let mut created = Vec::with_capacity(w.pods);
+        let mut results = std::pin::pin!(results);
+        while created.len() < w.pods || seen.len() < w.pods {
+            tokio::select! {
+                Some(result) = results.next() => created.push(result?),
+                bound = self.next_bound(watch) => {
+                    let (name, at) = bound?;
+                    if name.starts_with("pod-") {
+                        seen.insert(name, at);
+                    }
+                }
+            }
+        }
+        let mut bound = Bound::default();
+        created.sort_by_key(|(name, ..)| seen.get(name).copied());
+        for (name, at, behind) in created {
+            if let Some(seen) = seen.get(&name) {
+                bound.note(Some(at), *seen);
+                if behind {
+                    bound.note_behind(at, *seen);
+                }
+            }
+        }
+        Ok(bound)
+    }
+
     /// Keeps `waiting` pods waiting: each that gets bound is deleted, and another one comes.
     async fn steady(
         &self,
@@ -411,6 +480,7 @@ impl Bench {
             "podsPerSecond": bound.average(start),
             "podsPerSecondPercentiles": four(&rates),
             "createToBoundMillis": four(&latencies),
+            "behindImpossibleMillis": (self.args.impossible > 0).then(|| four(&bound.latencies_behind())),
             "attempts": attempts,
             "apiWritesPerPod": writes as f64 / pods,
             "processes": processes,
@@ -509,6 +579,12 @@ fn print_text(report: &Value) {
         "created to bound (ms) {}",
         four(&report["createToBoundMillis"])
     );
+    if report["behindImpossibleMillis"].is_object() {
+        println!(
+            "right behind a pod that fits nowhere (ms) {}",
+            four(&report["behindImpossibleMillis"])
+        );
+    }
     if let Some(attempts) = report["attempts"].as_f64() {
         println!("attempts {attempts:.0}");
     }

@@ -9,6 +9,8 @@ pub enum Arrival {
     Burst,
     /// So many at a time are waiting; bound ones are deleted and replaced.
     Steady(usize),
+    /// So many per second.
+    Rate(u32),
     /// No pods: slices are published.
     Slices,
 }
@@ -434,6 +436,39 @@ impl Workload {
             format!("/api/v1/namespaces/{}/pods", names.namespace()),
             pod,
         )
+    }
+
+    /// Whether a claim, and not CPU, makes a pod impossible.
+    fn has_impossible_claim(&self) -> bool {
+        self.devices > 0 && !matches!(self.shape, Shape::Extended | Shape::Classic)
+    }
+
+    /// A template for one device more than any node has.
+    pub fn impossible_template(&self, names: &Names) -> Option<Object> {
+        let exactly = json!({"deviceClassName": names.class(), "count": self.devices + 1});
+        let requests = json!([{"name": "device", "exactly": exactly}]);
+        let template = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "impossible", "namespace": names.namespace()},
+            "spec": {"spec": {"devices": {"requests": requests}}},
+        });
+        let namespace = names.namespace();
+        let path =
+            format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates");
+        self.has_impossible_claim().then_some((path, template))
+    }
+
+    /// A pod that fits nowhere: for want of devices, or of CPU where the workload has none.
+    pub fn impossible_pod(&self, names: &Names, i: usize) -> Object {
+        let (path, mut pod) = self.pod(names, "impossible", i);
+        if self.has_impossible_claim() {
+            pod["spec"]["resourceClaims"] =
+                json!([{"name": "device", "resourceClaimTemplateName": "impossible"}]);
+        } else {
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1000000".into();
+        }
+        (path, pod)
     }
 
     /// Paths of everything outside of the namespace, for the clean-up.
