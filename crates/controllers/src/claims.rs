@@ -6,13 +6,14 @@
 //! are done. Where the server has the kinds of before 1.31, [`classic`] does the same for those.
 
 mod classic;
+pub(crate) mod groups;
 mod metrics;
 mod plan;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{
     ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate,
 };
@@ -32,7 +33,8 @@ use crate::kit::whole::Whole;
 use crate::registry::{Served, Task};
 
 use classic::Classic;
-use plan::Consumer;
+use groups::{BY_GROUP, Groups, PodGroup};
+use plan::{Consumer, Owner};
 
 /// The finalizer that protects an allocated claim.
 pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -53,6 +55,7 @@ const BY_OWNER: &str = "owner";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Work {
     Pod(Key),
+    Group(Key),
     Claim(Key),
 }
 
@@ -85,6 +88,7 @@ struct Claims {
     claims: Informer<ResourceClaim>,
     templates: Informer<Template>,
     classic: Option<Classic>,
+    groups: Option<Groups>,
     deleted: Mutex<Deleted>,
     metrics: metrics::ClaimMetrics,
     queue: Queue<Work>,
@@ -107,6 +111,7 @@ pub(crate) fn build(context: &Context, served: &Served) -> Task {
             false => Informer::new(),
         },
         classic: served.classic().map(|v| Classic::new(context, v)),
+        groups: served.pod_groups().map(|r| Groups::new(context, r)),
         deleted: Mutex::default(),
         metrics: metrics::ClaimMetrics::register(&context.metrics),
         queue: context.queue("resource_claim"),
@@ -170,6 +175,19 @@ impl Claims {
                 this.template_changed(&key_of(&**change.object()));
             }
         });
+        if let Some(groups) = &self.groups {
+            self.pods.index(BY_GROUP, groups::of_pod);
+            groups
+                .groups
+                .index(BY_CLAIM, groups::claims_of)
+                .index(BY_TEMPLATE, groups::templates_of);
+            let this = Arc::downgrade(self);
+            groups.groups.on(move |change| {
+                if let Some(this) = this.upgrade() {
+                    this.group_changed(change.object(), change.is_delete());
+                }
+            });
+        }
         let Some(classic) = &self.classic else { return };
         if classic.is_early() {
             self.pods
@@ -191,7 +209,32 @@ impl Claims {
         });
     }
 
+    /// A group changed: its claims are made or released, and its pods told.
+    fn group_changed(&self, group: &PodGroup, deleted: bool) {
+        if groups::entries(group).is_empty() {
+            return;
+        }
+        if deleted {
+            let uid = group.metadata.uid.as_deref().unwrap_or_default();
+            self.deleted.lock().add(uid);
+            for claim in groups::claims_of(group) {
+                self.queue.add(Work::Claim(claim));
+            }
+            return;
+        }
+        let name = key(Some(meta::namespace(group)), groups::meta_name(group));
+        for pod in self.pods.by_index(BY_GROUP, &name) {
+            self.pod_changed(&pod, false);
+        }
+        self.queue.add(Work::Group(name));
+    }
+
     fn template_changed(&self, template: &str) {
+        if let Some(groups) = &self.groups {
+            for group in groups.groups.by_index(BY_TEMPLATE, template) {
+                self.group_changed(&group, false);
+            }
+        }
         for pod in self.pods.by_index(BY_TEMPLATE, template) {
             self.pod_changed(&pod, false);
         }
@@ -228,6 +271,11 @@ impl Claims {
         if !deleted {
             self.queue.add(Work::Claim(claim.to_owned()));
         }
+        if let Some(groups) = &self.groups {
+            for group in groups.groups.by_index(BY_CLAIM, claim) {
+                self.group_changed(&group, false);
+            }
+        }
         for index in [BY_CLAIM, BY_EARLY_CLAIM] {
             for pod in self.pods.by_index(index, claim) {
                 self.pod_changed(&pod, false);
@@ -257,6 +305,7 @@ impl Claims {
     async fn sync(&self, work: Work) -> Result<Next, Error> {
         match work {
             Work::Pod(key) => self.sync_pod(&key).await?,
+            Work::Group(key) => self.sync_group(&key).await?,
             Work::Claim(key) => self.sync_claim(&key).await?,
         }
         Ok(Next::Done)
@@ -317,6 +366,11 @@ impl Claims {
         Ok(Some(Arc::new(claim)).filter(newer))
     }
 
+    /// The group that an entry of a pod belongs to.
+    fn group_of(&self, pod: &Pod, entry: &PodResourceClaim) -> Option<Arc<PodGroup>> {
+        self.groups.as_ref()?.of(pod, entry)
+    }
+
     /// Finds or makes the claim for an entry of the pod; `None` if the pod knows it already.
     async fn claim_for(
         &self,
@@ -325,6 +379,12 @@ impl Claims {
         template: &str,
     ) -> Result<Option<String>, Error> {
         let namespace = meta::namespace(pod);
+        if let Some(group) = self.group_of(pod, pod_claim) {
+            // The pod follows its group.
+            let name = groups::claim_name(&group, pod_claim);
+            let news = name.filter(|n| plan::claim_name(pod, pod_claim) != Some(n));
+            return Ok(news.map(str::to_owned));
+        }
         if let Some(classic) = &self.classic
             && let Some(found) = classic.template(namespace, template)
         {
@@ -350,9 +410,22 @@ impl Claims {
                 "claim does not belong to the pod; another one is made"
             );
         }
-        let owned = self.claims.by_index(BY_OWNER, meta::uid(pod));
-        if let Some(claim) = plan::generated_claim(&owned, namespace, &pod_claim.name) {
-            return Ok(Some(meta::name(&**claim).to_owned()));
+        self.generate(&Owner::pod(pod), &pod_claim.name, template)
+            .await
+            .map(Some)
+    }
+
+    /// Finds or makes the claim for an entry of its owner.
+    async fn generate(
+        &self,
+        owner: &Owner<'_>,
+        entry: &str,
+        template: &str,
+    ) -> Result<String, Error> {
+        let namespace = owner.namespace;
+        let owned = self.claims.by_index(BY_OWNER, owner.uid);
+        if let Some(claim) = plan::generated_claim(&owned, namespace, entry) {
+            return Ok(meta::name(&**claim).to_owned());
         }
         let found = self.templates.find(namespace, template);
         let Some(found) = found.filter(|t| !classic::is_classic(&**t)) else {
@@ -360,7 +433,7 @@ impl Claims {
                 "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
             )));
         };
-        let body = plan::new_claim(pod, &pod_claim.name, found.at("/spec"));
+        let body = plan::new_claim(owner, entry, found.at("/spec"));
         let admin = plan::asks_for_admin_access(&body);
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
         let created = api::create(&self.client, &claims, &body).await;
@@ -373,7 +446,78 @@ impl Claims {
         })?;
         let name = meta::name(&claim).to_owned();
         self.claims.assume(claim);
-        Ok(Some(name))
+        Ok(name)
+    }
+
+    /// Makes the claims of a group and writes their names into its status.
+    async fn sync_group(&self, key: &str) -> Result<(), Error> {
+        let found = self
+            .groups
+            .as_ref()
+            .and_then(|g| Some((g, g.groups.get(key)?)));
+        let Some((groups, group)) = found.filter(|(_, g)| g.metadata.deletion_timestamp.is_none())
+        else {
+            return Ok(());
+        };
+        let (namespace, name) = split_key(key);
+        let owner = Owner {
+            api_version: &groups.resource.api_version,
+            kind: &groups.resource.kind,
+            namespace,
+            name,
+            uid: group.metadata.uid.as_deref().unwrap_or_default(),
+        };
+        let mut names: Vec<(String, String)> = Vec::new();
+        for entry in groups::entries(&group) {
+            let Some(template) = &entry.resource_claim_template_name else {
+                continue;
+            };
+            if let Some(known) = groups::claim_name(&group, entry)
+                && let Some(claim) = self.recorded(namespace, known).await?
+                && meta::is_controlled_by(&claim.metadata, owner.uid)
+            {
+                continue;
+            }
+            match self.generate(&owner, &entry.name, template).await {
+                Ok(claim) => names.push((entry.name.clone(), claim)),
+                Err(error) if error.is_namespace_terminating() => return Ok(()),
+                Err(error) => {
+                    let about = ObjectReference {
+                        api_version: Some(owner.api_version.to_owned()),
+                        kind: Some(owner.kind.to_owned()),
+                        namespace: Some(namespace.to_owned()),
+                        name: Some(name.to_owned()),
+                        uid: group.metadata.uid.clone(),
+                        ..ObjectReference::default()
+                    };
+                    self.events.event(
+                        about,
+                        Level::Warning,
+                        "FailedResourceClaimCreation",
+                        format!("PodGroupResourceClaim {}: {error}", entry.name),
+                    );
+                    return Err(error);
+                }
+            }
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        let statuses = groups::statuses(&group, &names);
+        let body = json!({
+            "metadata": {"uid": owner.uid, "resourceVersion": group.metadata.resource_version},
+            "status": {"resourceClaimStatuses": statuses},
+        });
+        let api: Api<PodGroup> =
+            Api::namespaced_with(self.client.clone(), namespace, &groups.resource);
+        match api::patch(&api, name, Part::Status, &body).await {
+            Ok(group) => {
+                groups.groups.assume(group);
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the names of generated claims into the pod's status.
@@ -420,7 +564,10 @@ impl Claims {
             else {
                 continue;
             };
-            if pod_claim.resource_claim_template_name.is_some() && !plan::is_for_pod(&claim, pod) {
+            if pod_claim.resource_claim_template_name.is_some()
+                && !plan::is_for_pod(&claim, pod)
+                && !groups::is_for_group_of(&claim, pod)
+            {
                 return Err(Error::Invalid(format!(
                     "ResourceClaim {namespace}/{} was not created for Pod {namespace}/{} (Pod is not owner)",
                     meta::name(&*claim),
@@ -431,7 +578,10 @@ impl Claims {
                 continue;
             }
             let mut reserved = plan::reserved_for(&claim).to_vec();
-            reserved.push(plan::pod_reference(pod));
+            reserved.push(match self.group_of(pod, pod_claim) {
+                Some(group) => groups::reference(&group),
+                None => plan::pod_reference(pod),
+            });
             let body = json!({
                 "metadata": api::unchanged(&*claim),
                 "status": {"reservedFor": reserved},
@@ -449,6 +599,19 @@ impl Claims {
         consumer: &ResourceClaimConsumerReference,
         early: bool,
     ) -> Result<bool, Error> {
+        if groups::is_group(consumer)
+            && let Some(groups) = &self.groups
+        {
+            let cached = groups.groups.find(namespace, &consumer.name);
+            let same = |g: &PodGroup| g.metadata.uid.as_deref() == Some(&consumer.uid);
+            if cached.is_some_and(|g| same(&g)) {
+                return Ok(true);
+            }
+            let resource = &groups.resource;
+            let api: Api<PodGroup> = Api::namespaced_with(self.client.clone(), namespace, resource);
+            let live = api.get_opt(&consumer.name).await?;
+            return Ok(live.is_some_and(|g| same(&g)));
+        }
         if !plan::is_pod(consumer) {
             return Ok(true);
         }

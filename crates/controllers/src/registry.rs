@@ -40,7 +40,7 @@ pub(crate) struct ClassicVersion {
 const LAST_DETERMINISTIC: u32 = 27;
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 11] = [
+const ASKED: [&str; 15] = [
     "coordination.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
@@ -52,6 +52,10 @@ const ASKED: [&str; 11] = [
     "batch/v1",
     "policy/v1",
     "discovery.k8s.io/v1",
+    "scheduling.k8s.io/v1",
+    "scheduling.k8s.io/v1beta1",
+    "scheduling.k8s.io/v1alpha3",
+    "scheduling.k8s.io/v1alpha2",
 ];
 
 impl Served {
@@ -74,15 +78,36 @@ impl Served {
 
     /// The best served version of DeviceTaintRule.
     pub(crate) fn taint_rules(&self) -> Option<ApiResource> {
-        let version = ["v1", "v1beta2", "v1alpha3"]
-            .into_iter()
-            .find(|v| self.has(&format!("resource.k8s.io/{v}"), "devicetaintrules"))?;
+        let versions = ["v1", "v1beta2", "v1alpha3"];
+        self.best(
+            "resource.k8s.io",
+            &versions,
+            "DeviceTaintRule",
+            "devicetaintrules",
+        )
+    }
+
+    /// The best served version of PodGroup.
+    pub(crate) fn pod_groups(&self) -> Option<ApiResource> {
+        let versions = ["v1", "v1beta1", "v1alpha3", "v1alpha2"];
+        self.best("scheduling.k8s.io", &versions, "PodGroup", "podgroups")
+    }
+
+    fn best(
+        &self,
+        group: &str,
+        versions: &[&str],
+        kind: &str,
+        plural: &str,
+    ) -> Option<ApiResource> {
+        let served = |v: &&&str| self.has(&format!("{group}/{v}"), plural);
+        let version = versions.iter().find(served)?;
         Some(ApiResource {
-            group: "resource.k8s.io".to_owned(),
-            version: version.to_owned(),
-            api_version: format!("resource.k8s.io/{version}"),
-            kind: "DeviceTaintRule".to_owned(),
-            plural: "devicetaintrules".to_owned(),
+            group: group.to_owned(),
+            version: (*version).to_owned(),
+            api_version: format!("{group}/{version}"),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
         })
     }
 }

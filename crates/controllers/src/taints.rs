@@ -7,7 +7,7 @@
 mod plan;
 mod rules;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::claims::groups::{self, BY_GROUP};
 use crate::kit::api::{self, Delete, Part};
 use crate::kit::clock::{Clock, rfc3339, since, until};
 use crate::kit::context::Context;
@@ -137,6 +138,7 @@ impl Controller {
     fn watch(self: &Arc<Self>, context: &Context) {
         self.claims.index(BY_POOL, pools_of_claim);
         self.slices.index(BY_POOL, pool_of);
+        self.pods.index(BY_GROUP, groups::of_pod);
 
         let weak = Arc::downgrade(self);
         self.pods.on(move |change| {
@@ -208,24 +210,30 @@ impl Controller {
                 return;
             }
         }
-        let mut pods: BTreeSet<&str> = BTreeSet::new();
-        for claim in change.old().into_iter().chain([change.object()]) {
-            let consumers = claim
-                .status
-                .iter()
-                .flat_map(|s| s.reserved_for.iter().flatten());
-            pods.extend(
-                consumers
-                    .filter(|c| c.resource == "pods")
-                    .map(|c| c.name.as_str()),
-            );
+        let claims = change.old().into_iter().chain([change.object()]);
+        let pods: BTreeMap<Key, Arc<Pod>> = claims.flat_map(|c| self.users(c)).collect();
+        for pod in pods.values() {
+            self.evaluate(pod);
         }
-        let namespace = meta::namespace(&**change.object());
-        for name in pods {
-            if let Some(pod) = self.pods.find(namespace, name) {
-                self.evaluate(&pod);
+    }
+
+    /// The pods that a claim is reserved for, alone or as a group.
+    fn users(&self, claim: &ResourceClaim) -> Vec<(Key, Arc<Pod>)> {
+        let namespace = meta::namespace(claim);
+        let consumers = claim
+            .status
+            .iter()
+            .flat_map(|s| s.reserved_for.iter().flatten());
+        let mut pods = Vec::new();
+        for consumer in consumers {
+            if groups::is_group(consumer) {
+                let group = key(Some(namespace), &consumer.name);
+                pods.extend(self.pods.by_index(BY_GROUP, &group));
+            } else if consumer.resource == "pods" {
+                pods.extend(self.pods.find(namespace, &consumer.name));
             }
         }
+        pods.into_iter().map(|p| (key_of(&*p), p)).collect()
     }
 
     fn pool_changed(&self, pool: &str) {
@@ -259,14 +267,8 @@ impl Controller {
     }
 
     fn evaluate_users(&self, claim: &ResourceClaim) {
-        let consumers = claim
-            .status
-            .iter()
-            .flat_map(|s| s.reserved_for.iter().flatten());
-        for consumer in consumers.filter(|c| c.resource == "pods") {
-            if let Some(pod) = self.pods.find(meta::namespace(claim), &consumer.name) {
-                self.evaluate(&pod);
-            }
+        for (_, pod) in self.users(claim) {
+            self.evaluate(&pod);
         }
     }
 
@@ -507,17 +509,10 @@ impl Controller {
                 continue;
             }
             let namespace = meta::namespace(&*claim);
-            for consumer in claim
-                .status
-                .iter()
-                .flat_map(|s| s.reserved_for.iter().flatten())
-            {
-                let Some(pod) = self.pods.find(namespace, &consumer.name) else {
-                    continue;
-                };
+            for (pod_key, pod) in self.users(&claim) {
                 let find = |name: &str| self.claims.find(namespace, name);
                 if plan::eviction(&pod, find, &Tainted::default(), &as_if, now).is_some() {
-                    pods.insert(key(Some(namespace), &consumer.name));
+                    pods.insert(pod_key);
                 }
             }
         }

@@ -169,7 +169,11 @@ impl Claims {
                 format!("fetch ResourceClaim {name}: {error}")
             }
         })?;
-        if wanted.generated && !claim.is_owned_by(&uid) {
+        let group = pod.spec.as_ref().and_then(|s| {
+            let group = s.scheduling_group.as_ref()?;
+            group.pod_group_name.as_deref()
+        });
+        if wanted.generated && !claim.is_owned_by(&uid, group) {
             return Err(if claim.is_classic() {
                 format!(
                     "ResourceClaim {namespace}/{name} was not created for pod {namespace}/{pod_name} (pod is not owner)"
@@ -183,7 +187,7 @@ impl Claims {
         if !claim.allocated && !claim.is_classic() {
             return Err(format!("ResourceClaim {name}: not allocated"));
         }
-        if !claim.reserved_for.contains(&uid) {
+        if !claim.is_reserved_for(&uid, group) {
             let claim_uid = claim.uid();
             return Err(if claim.is_classic() {
                 format!(

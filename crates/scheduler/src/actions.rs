@@ -5,6 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 
+use crate::dra::groups::Consumer;
+use crate::dra::native::Demand;
 use crate::pod::{Key, PodInfo, Uid};
 
 /// A claim that has to be written before its pod can be bound.
@@ -16,6 +18,8 @@ pub struct ClaimTask {
     pub uid: Uid,
     /// The newest known version; the first write is based on it.
     pub claim: Arc<ResourceClaim>,
+    /// Whom to reserve it for.
+    pub consumer: Consumer,
     /// What to allocate, when the claim is not known to be allocated.
     pub allocation: Option<Arc<AllocationResult>>,
 }
@@ -46,6 +50,8 @@ pub struct BindJob {
     pub classic: Vec<crate::classic::ClaimTask>,
     /// A claim to create first.
     pub special: Option<SpecialTask>,
+    /// What to record in the pod's status: resources of the node that come with its devices.
+    pub demand: Demand,
     /// Report when the claims are written instead of going on: binding conditions have to come true first.
     pub wait: bool,
 }

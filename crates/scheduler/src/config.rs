@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_election::clock::Clock;
+
 use crate::plugins::fit::FitArgs;
 use crate::plugins::spread::Defaults;
 use crate::plugins::{Plugin, PluginSet};
@@ -142,6 +144,8 @@ pub struct Config {
     pub leader_election: LeaderElection,
     /// The connection.
     pub client_connection: ClientConnection,
+    /// The time as the API writes it.
+    pub clock: Clock,
 }
 
 #[cfg(test)]
@@ -156,6 +160,7 @@ impl Default for Config {
             features: allot_model::features::Features::default(),
             leader_election: LeaderElection::default(),
             client_connection: ClientConnection::default(),
+            clock: Clock::System,
         }
     }
 }

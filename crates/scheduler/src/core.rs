@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use allot_model::features::Feature;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -19,6 +20,8 @@ use crate::config::{Config, Profile};
 use crate::dra::DraContext;
 use crate::dra::claims::Claims;
 use crate::dra::classes::Classes;
+use crate::dra::groups::PodGroup;
+use crate::dra::native::Mappings;
 use crate::hints::{self, ClusterEvent};
 use crate::metrics::Metrics;
 use crate::plugins::Plugin;
@@ -37,6 +40,7 @@ mod pods;
 mod schedule;
 
 pub use binding::BindError;
+pub(crate) use devices::groups_have_claims;
 
 /// Something that the scheduler has to know.
 #[derive(Debug)]
@@ -53,6 +57,8 @@ pub enum Input {
     Class(Observed<DeviceClass>),
     /// Rules that taint devices.
     TaintRule(Observed<DeviceTaintRule>),
+    /// Groups of pods.
+    PodGroup(Observed<PodGroup>),
     /// Disruption budgets.
     Budget(Observed<PodDisruptionBudget>),
     /// Namespaces.
@@ -66,15 +72,15 @@ pub enum Input {
         /// The claim as the server answered.
         claim: Arc<ResourceClaim>,
     },
-    /// A claim was written outside of a binding.
-    ClaimChanged(Arc<ResourceClaim>),
-    /// Taking the allocation of a claim back is over.
-    Deallocated {
+    /// Taking the allocation of a claim back is over, or with a pod the reservation for it.
+    Released {
         /// The claim.
         key: Key,
         /// Its identity.
         uid: Uid,
-        /// The claim without its allocation; `None` when it was left as it is.
+        /// The pod.
+        pod: Option<Uid>,
+        /// The claim as it is then; `None` when that is not known.
         claim: Option<Arc<ResourceClaim>>,
     },
     /// All claims of a pod are written; its binding waits for conditions.
@@ -130,6 +136,8 @@ pub struct Core {
     solver: Solver,
     pods: FxHashMap<Key, Arc<PodInfo>>,
     slices: FxHashSet<String>,
+    /// What devices stand for, where that counts.
+    native: Option<Mappings>,
     rules: FxHashMap<String, DeviceTaintRule>,
     budgets: FxHashMap<Key, Budget>,
     nominated: FxHashMap<Uid, (Arc<PodInfo>, Arc<str>)>,
@@ -147,12 +155,17 @@ impl Core {
         Self {
             queue: Queue::new(config.backoff),
             cache: Cache::default(),
-            claims: Claims::new(allot_allocator::Cluster::new(features)),
+            claims: Claims::new(allot_allocator::Cluster::new(features))
+                .with_groups(groups_have_claims(&config.features)),
             classes: Classes::default(),
             classic: None,
             solver: Solver::new(features),
             pods: FxHashMap::default(),
             slices: FxHashSet::default(),
+            native: config
+                .features
+                .enabled(Feature::DRANodeAllocatableResources)
+                .then(Mappings::default),
             rules: FxHashMap::default(),
             budgets: FxHashMap::default(),
             nominated: FxHashMap::default(),
@@ -174,6 +187,7 @@ impl Core {
             Input::Slice(o) => self.observe_slices(o, time),
             Input::Class(o) => self.observe_classes(o, time),
             Input::TaintRule(o) => self.observe_rules(o, time),
+            Input::PodGroup(o) => self.observe_groups(o, time),
             Input::Budget(o) => self.observe_budgets(o),
             Input::Namespace(o) => self.observe_namespaces(o, time),
             Input::ClaimWritten {
@@ -181,8 +195,12 @@ impl Core {
                 in_flight,
                 claim,
             } => self.claim_written(&pod, &in_flight, claim, time),
-            Input::ClaimChanged(claim) => self.claim_changed(claim, time),
-            Input::Deallocated { key, uid, claim } => self.deallocated(&key, &uid, claim, time),
+            Input::Released {
+                key,
+                uid,
+                pod,
+                claim,
+            } => self.released((&key, &uid), pod, claim, time),
             Input::Classic(input) => self.classic_input(*input, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
@@ -284,7 +302,6 @@ impl Core {
 
     /// What DynamicResources reads.
     fn dra<'a>(&'a self, profile: &Profile, time: Time) -> DraContext<'a> {
-        use allot_model::features::Feature;
         let on = |f| self.config.features.enabled(f);
         DraContext {
             claims: &self.claims,
@@ -294,6 +311,7 @@ impl Core {
             binding_conditions: on(Feature::DRADeviceBindingConditions)
                 && on(Feature::DRAResourceClaimDeviceStatus),
             extended_resources: on(Feature::DRAExtendedResource),
+            native: self.native.as_ref(),
             prioritized_list: on(Feature::DRAPrioritizedList),
             classic: self.classic.as_deref(),
             now: time.wall,

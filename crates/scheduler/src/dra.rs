@@ -7,11 +7,13 @@ pub mod claims;
 pub mod classes;
 pub mod conditions;
 pub mod extended;
+pub mod groups;
+pub mod native;
 mod prepare;
 pub mod resolve;
 
 pub use prepare::{
-    Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodDevices, SpecialOnNode,
+    Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodClaim, PodDevices, SpecialOnNode,
 };
 
 use crate::classic::Classic;
@@ -33,7 +35,7 @@ pub fn pre_enqueue(
     {
         return Ok(());
     }
-    let newer = resolve::all(pod, classic, |key| claims.get(key)).map(|_| ());
+    let newer = resolve::all(pod, classic, claims).map(|_| ());
     let resolved = newer.and_then(|()| classic.map_or(Ok(()), |c| c.resolve(pod).map(|_| ())));
     resolved.map_err(|error| Rejection::unresolvable(Plugin::DynamicResources, error.to_string()))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, PodStatus, Toleration};
 
+use crate::dra::native::{self, Demand};
 use crate::resources::{self, Resources};
 use crate::selectors::{LabelMap, Labels};
 
@@ -124,7 +125,7 @@ impl AffinityTerm {
 }
 
 /// A pod with everything that plugins need, computed once.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PodInfo {
     /// The object.
     pub pod: Arc<Pod>,
@@ -198,7 +199,7 @@ impl PodInfo {
             .collect();
         Self {
             controller: replicated_by(&pod),
-            requests: resources::pod_requests(&pod),
+            requests: requests(&pod),
             nonzero: resources::pod_requests_nonzero(&pod),
             ports: host_ports(&pod),
             required_affinity,
@@ -224,6 +225,7 @@ impl PodInfo {
                     node_name: spec.node_name.take(),
                     priority: spec.priority,
                     scheduler_name: spec.scheduler_name.take(),
+                    scheduling_group: spec.scheduling_group.take(),
                     ..PodSpec::default()
                 };
             }
@@ -236,6 +238,23 @@ impl PodInfo {
             }
         }
         info
+    }
+
+    /// The pod as it counts on the node where devices give it something beside what it requests.
+    #[must_use]
+    pub fn with_demand(&self, demand: &Demand) -> Self {
+        let mut info = self.clone();
+        info.requests.add(&native::recorded(&self.pod, &demand.0));
+        info
+    }
+
+    /// What its containers request, whatever the pod requests as a whole.
+    pub fn containers(&self) -> Resources {
+        let mut pod = (*self.pod).clone();
+        if let Some(spec) = &mut pod.spec {
+            spec.resources = None;
+        }
+        resources::pod_requests(&pod)
     }
 
     /// The specification; pods always have one.
@@ -267,6 +286,15 @@ impl PodInfo {
         self.spec().node_name.as_deref().filter(|n| !n.is_empty())
     }
 
+    /// The name of the group that it is in.
+    pub fn group(&self) -> Option<&str> {
+        self.spec()
+            .scheduling_group
+            .as_ref()?
+            .pod_group_name
+            .as_deref()
+    }
+
     /// The node that preemption made room on.
     pub fn nominated_node(&self) -> Option<&str> {
         self.pod
@@ -294,6 +322,17 @@ impl PodInfo {
             && self.preferred_affinity.is_empty()
             && self.preferred_anti_affinity.is_empty())
     }
+}
+
+/// What a pod requests, and once it is on a node what devices give it beside that.
+fn requests(pod: &Pod) -> Resources {
+    let mut requests = resources::pod_requests(pod);
+    let bound = pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
+    let status = pod.status.as_ref().filter(|_| bound);
+    if let Some(claims) = status.and_then(|s| s.node_allocatable_resource_claim_statuses.as_ref()) {
+        requests.add(&native::recorded(pod, claims));
+    }
+    requests
 }
 
 /// Whether a pod ran to its end.

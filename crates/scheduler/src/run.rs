@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use allot_election::clock::Clock;
 use allot_model::features::Feature;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupVersionForDiscovery;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
@@ -17,7 +18,8 @@ use tokio_util::task::TaskTracker;
 use crate::classic::discovery::{self, Found};
 use crate::classic::{self, Served};
 use crate::config::Config;
-use crate::core::{Core, Input, Time};
+use crate::core::{Core, Input, Time, groups_have_claims};
+use crate::dra::groups::{self, PodGroup};
 use crate::metrics::Metrics;
 use crate::pod::PodInfo;
 use crate::reflector::{Collection, Observe, Observed, reflect};
@@ -66,7 +68,11 @@ pub async fn run_with_metrics(
         return Ok(());
     };
     let rules = match config.features.enabled(Feature::DRADeviceTaintRules) {
-        true => taint_rule_resource(&client).await?,
+        true => find(&client, &TAINT_RULES).await?,
+        false => None,
+    };
+    let groups = match groups_have_claims(&config.features) {
+        true => find(&client, &POD_GROUPS).await?,
         false => None,
     };
     let tasks = TaskTracker::new();
@@ -77,15 +83,17 @@ pub async fn run_with_metrics(
         tasks: tasks.clone(),
         shutdown: shutdown.clone(),
     };
-    let pending = watches.start(&found, rules);
+    let pending = watches.start(&found, rules, groups);
     let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
     tasks.spawn(writing);
     let timestamps = config.features.enabled(Feature::DRADeviceBindingConditions)
         && config
             .features
             .enabled(Feature::DRAResourceClaimDeviceStatus);
+    let clock = config.clock.clone();
     let writer = Writer::new(
         client,
+        clock.clone(),
         sender,
         recorder,
         config.parallel_bindings,
@@ -100,6 +108,7 @@ pub async fn run_with_metrics(
         metrics,
         writer,
         inputs,
+        clock,
         start: Instant::now(),
         pending,
         slow: false,
@@ -134,33 +143,50 @@ async fn discover(client: &Client, shutdown: &CancellationToken) -> Option<Found
     }
 }
 
-/// The newest version in which the server has DeviceTaintRules.
-async fn taint_rule_resource(client: &Client) -> Result<Option<ApiResource>, Error> {
+/// A kind that not every server has.
+struct Optional {
+    group: &'static str,
+    /// Newest first.
+    versions: &'static [&'static str],
+    kind: &'static str,
+    plural: &'static str,
+}
+
+const TAINT_RULES: Optional = Optional {
+    group: "resource.k8s.io",
+    versions: &["v1", "v1beta2", "v1alpha3"],
+    kind: "DeviceTaintRule",
+    plural: "devicetaintrules",
+};
+const POD_GROUPS: Optional = Optional {
+    group: groups::API_GROUP,
+    versions: &["v1", "v1beta1", "v1alpha3", "v1alpha2"],
+    kind: "PodGroup",
+    plural: groups::RESOURCE,
+};
+
+/// The newest version in which the server has a kind.
+async fn find(client: &Client, wanted: &Optional) -> Result<Option<ApiResource>, Error> {
     let groups = client.list_api_groups().await.map_err(Error::Discovery)?;
-    let Some(group) = groups
-        .groups
-        .into_iter()
-        .find(|g| g.name == "resource.k8s.io")
-    else {
-        return Ok(None);
-    };
-    for version in ["v1", "v1beta2", "v1alpha3"] {
-        let Some(served) = group.versions.iter().find(|v| v.version == version) else {
+    let group = groups.groups.iter().find(|g| g.name == wanted.group);
+    for version in wanted.versions {
+        let served = |v: &&GroupVersionForDiscovery| v.version == *version;
+        let Some(served) = group.and_then(|g| g.versions.iter().find(served)) else {
             continue;
         };
         let list = client
             .list_api_group_resources(&served.group_version)
             .await
             .map_err(Error::Discovery)?;
-        if list.resources.iter().any(|r| r.name == "devicetaintrules") {
-            let gvk = GroupVersionKind::gvk("resource.k8s.io", version, "DeviceTaintRule");
-            return Ok(Some(ApiResource::from_gvk_with_plural(
-                &gvk,
-                "devicetaintrules",
-            )));
+        if list.resources.iter().any(|r| r.name == wanted.plural) {
+            let gvk = GroupVersionKind::gvk(wanted.group, version, wanted.kind);
+            return Ok(Some(ApiResource::from_gvk_with_plural(&gvk, wanted.plural)));
         }
     }
-    tracing::warn!("DRADeviceTaintRules is on, but the API server has no DeviceTaintRules");
+    tracing::warn!(
+        kind = wanted.kind,
+        "a feature is on whose kind the API server does not have"
+    );
     Ok(None)
 }
 
@@ -173,7 +199,12 @@ struct Watches {
 
 impl Watches {
     /// Starts all watches. Says how many lists have to arrive before the first pod is tried.
-    fn start(&self, found: &Found, rules: Option<ApiResource>) -> usize {
+    fn start(
+        &self,
+        found: &Found,
+        rules: Option<ApiResource>,
+        groups: Option<ApiResource>,
+    ) -> usize {
         // Pods that ran to their end hold nothing and are never scheduled.
         let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
         let mut count = 4;
@@ -195,13 +226,28 @@ impl Watches {
             self.all(Input::Class);
             count += 3;
         }
-        let Some(resource) = rules else { return count };
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        self.watch(api, None, |o: Observed<DynamicObject>| {
-            o.filter_map(|object| DeviceTaintRule::read(&object))
-                .map(Input::TaintRule)
+        if let Some(resource) = rules {
+            self.read(&resource, DeviceTaintRule::read, Input::TaintRule);
+            count += 1;
+        }
+        if let Some(resource) = groups {
+            self.read(&resource, PodGroup::read, Input::PodGroup);
+            count += 1;
+        }
+        count
+    }
+
+    /// A kind of which only a part is read.
+    fn read<T: 'static>(
+        &self,
+        resource: &ApiResource,
+        read: fn(&DynamicObject) -> Option<T>,
+        input: fn(Observed<T>) -> Input,
+    ) {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), resource);
+        self.watch(api, None, move |o: Observed<DynamicObject>| {
+            o.filter_map(|object| read(&object)).map(input)
         });
-        count + 1
     }
 
     /// Pods of a server that may have the claims of a pod in their older form.
@@ -286,6 +332,7 @@ struct Loop {
     metrics: Metrics,
     writer: Writer,
     inputs: UnboundedReceiver<Input>,
+    clock: Clock,
     start: Instant,
     /// First lists that have not arrived yet; nothing is decided before, since it would be decided on half a picture.
     pending: usize,
@@ -298,7 +345,7 @@ impl Loop {
     fn time(&self) -> Time {
         Time {
             now: self.start.elapsed(),
-            wall: Timestamp::now(),
+            wall: self.clock.now(),
         }
     }
 
@@ -388,6 +435,7 @@ fn is_list(input: &Input) -> bool {
         Input::Slice(o) => listed(o),
         Input::Class(o) => listed(o),
         Input::TaintRule(o) => listed(o),
+        Input::PodGroup(o) => listed(o),
         Input::Budget(o) => listed(o),
         Input::Namespace(o) => listed(o),
         Input::Classic(input) => match &**input {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_election::clock::{Clock, rfc3339};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -46,6 +47,7 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
+    clock: Clock,
     inputs: UnboundedSender<Input>,
     claims: Arc<ClaimWriter>,
     classic: Option<Arc<ClassicWriter>>,
@@ -123,6 +125,7 @@ impl Writer {
     /// A writer that reports to `inputs`; `parallel` bindings are written at the same time.
     pub fn new(
         client: Client,
+        clock: Clock,
         inputs: UnboundedSender<Input>,
         recorder: Recorder,
         parallel: usize,
@@ -133,14 +136,15 @@ impl Writer {
         Self {
             claims: Arc::new(ClaimWriter::new(
                 client.clone(),
-                timestamps,
+                timestamps.then(|| clock.clone()),
                 metrics.clone(),
             )),
             classic: None,
             metrics,
-            rejections: Rejections::new(client.clone()),
+            rejections: Rejections::new(client.clone(), clock.clone()),
             permits: Arc::new(Semaphore::new(parallel.max(1))),
             client,
+            clock,
             inputs,
             recorder,
             shutdown,
@@ -183,21 +187,19 @@ impl Writer {
                     tracing::warn!(claim = claim_name(&claim), %error, "cannot deallocate");
                     None
                 });
-                w.report(Input::Deallocated {
-                    key: key_of(&claim),
-                    uid: claim.uid().into(),
-                    claim: written.map(Arc::new),
-                });
+                w.released(&claim, None, written);
             }),
             Action::DeleteSpecial(claim) => writer.spawn(async move |w| {
                 if let Err(error) = w.claims.delete_special(&claim).await {
                     tracing::warn!(claim = claim_name(&claim), %error, "cannot delete special claim");
                 }
             }),
-            Action::Unreserve { pod, claim } => writer.spawn(async move |w| match w.claims.unreserve(&claim, &pod).await {
-                Ok(claim) => w.report(Input::ClaimChanged(Arc::new(claim))),
-                Err(error) if code(&error) == 404 => {}
-                Err(error) => tracing::warn!(claim = claim_name(&claim), %error, "cannot take reservation back"),
+            Action::Unreserve { pod, claim } => writer.spawn(async move |w| {
+                let written = w.claims.unreserve(&claim, &pod).await.unwrap_or_else(|error| {
+                    tracing::warn!(claim = claim_name(&claim), %error, "cannot take reservation back");
+                    None
+                });
+                w.released(&claim, Some(pod), written);
             }),
             Action::Classic(action) => self.start_classic(action),
             Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
@@ -216,6 +218,15 @@ impl Writer {
                 () = shutdown.cancelled() => {}
                 () = work(self) => {}
             }
+        });
+    }
+
+    fn released(&self, claim: &ResourceClaim, pod: Option<Uid>, written: Option<ResourceClaim>) {
+        self.report(Input::Released {
+            key: key_of(claim),
+            uid: claim.uid().into(),
+            pod,
+            claim: written.map(Arc::new),
         });
     }
 
@@ -242,7 +253,7 @@ impl Writer {
     async fn write_claims(&self, job: &BindJob) -> Result<(), BindError> {
         let pod = &job.pod;
         let existing = futures::future::join_all(job.claims.iter().map(async |task| {
-            let claim = self.claims.reserve(task, pod).await?;
+            let claim = self.claims.reserve(task).await?;
             let (pod, in_flight) = (pod.uid.clone(), task.uid.clone());
             self.report(Input::ClaimWritten {
                 pod,
@@ -273,7 +284,18 @@ impl Writer {
         };
         let classic = self.write_classic(job);
         let (existing, special, classic) = futures::join!(existing, special, classic);
-        existing.into_iter().chain([special, classic]).collect()
+        let written: Result<(), BindError> =
+            existing.into_iter().chain([special, classic]).collect();
+        written?;
+        if job.demand.0.is_empty() {
+            return Ok(());
+        }
+        let status = json!({"nodeAllocatableResourceClaimStatuses": job.demand.0});
+        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
+        let written = self.patch_pod_status(&pod.key, &patch).await;
+        written.map_err(|e| BindError {
+            message: format!("update pod status: {}", text(&e)),
+        })
     }
 
     async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
@@ -347,7 +369,7 @@ impl Writer {
                 "status": "True",
                 "reason": "PreemptionByScheduler",
                 "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
-                "lastTransitionTime": now(),
+                "lastTransitionTime": rfc3339(self.clock.now()),
             });
             let patch =
                 json!({"metadata": {"uid": &*victim.uid}, "status": {"conditions": [condition]}});
@@ -376,12 +398,6 @@ impl Writer {
 
 fn claim_name(claim: &ResourceClaim) -> String {
     key_of(claim).to_string()
-}
-
-fn now() -> String {
-    jiff::Timestamp::now()
-        .strftime("%Y-%m-%dT%H:%M:%SZ")
-        .to_string()
 }
 
 fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {

@@ -3,7 +3,8 @@
 //!
 //! Everything that happens follows from a seed: which requests are slow, lost, refused, or carried out without an
 //! answer; which watches break or find their history gone; at which writes a process dies and is started again; when
-//! pods come, finish and go, claims get lost, devices get tainted. After every write the invariants are checked; at
+//! pods come, drive others away, finish and go, claims get lost, nodes are closed, devices get tainted, or are made
+//! ready late or never. After every write the invariants are checked; at
 //! the end everything placeable has to be placed, whoever has to go has to be gone, and nothing may be held by nobody
 //! (`sim/invariants.rs`). A failing seed is replayed with
 //!
@@ -11,6 +12,7 @@
 
 mod sim {
     pub mod api;
+    pub mod devices;
     pub mod invariants;
     pub mod transport;
     pub mod world;

@@ -96,6 +96,10 @@ impl Args {
                 Feature::DRAResourcePoolStatus,
                 "resource.k8s.io/v1alpha3=true",
             ),
+            (
+                Feature::DRAWorkloadResourceClaims,
+                "scheduling.k8s.io/v1alpha2=true",
+            ),
         ];
         for (_, version) in kinds.into_iter().filter(|(f, _)| features.enabled(*f)) {
             // The last word is the user's.

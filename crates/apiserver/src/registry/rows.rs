@@ -553,6 +553,21 @@ pub const ROWS: &[Row] = &[
         ..CLUSTER
     },
     Row {
+        group: "scheduling.k8s.io",
+        versions: &["!v1alpha2"],
+        kind: "Workload",
+        plural: "workloads",
+        ..BASE
+    },
+    Row {
+        group: "scheduling.k8s.io",
+        versions: &["!v1alpha2"],
+        kind: "PodGroup",
+        plural: "podgroups",
+        subresources: &[STATUS],
+        ..BASE
+    },
+    Row {
         kind: "CSIDriver",
         plural: "csidrivers",
         ..STORAGE

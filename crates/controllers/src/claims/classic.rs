@@ -167,7 +167,7 @@ impl Classic {
 
     /// The claim to create for an entry of the pod, from the `spec` of the template.
     fn new_claim(&self, pod: &Pod, pod_claim: &str, template: &Value) -> Value {
-        let mut body = plan::new_claim(pod, pod_claim, template);
+        let mut body = plan::new_claim(&plan::Owner::pod(pod), pod_claim, template);
         body["apiVersion"] = json!(self.version.api_version());
         body["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
         if self.is_early() {

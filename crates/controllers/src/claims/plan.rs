@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use serde_json::{Map, Value, json};
 
-use super::{FINALIZER, POD_CLAIM_NAME};
+use super::{FINALIZER, POD_CLAIM_NAME, groups};
 use crate::kit::api::Part;
 use crate::kit::meta;
 
@@ -74,7 +74,7 @@ fn is_allocated(claim: &ResourceClaim) -> bool {
 
 /// Whether the claim has to be reserved for that (bound) pod.
 pub(super) fn wants_reservation(claim: &ResourceClaim, pod: &Pod) -> bool {
-    is_allocated(claim) && reserved_for(claim).iter().all(|r| r.uid != meta::uid(pod))
+    is_allocated(claim) && !groups::is_reserved_for(claim, pod)
 }
 
 /// The reservation of a pod.
@@ -98,7 +98,9 @@ pub(super) fn entry_needs_work(
     let Some(found) = claim_name(pod, pod_claim).and_then(claim) else {
         return generated;
     };
-    (generated && !is_for_pod(&found, pod)) || (bound && wants_reservation(&found, pod))
+    let of_group = groups::is_for_group_of(&found, pod);
+    (generated && !is_for_pod(&found, pod) && !of_group)
+        || (bound && wants_reservation(&found, pod))
 }
 
 /// The claim among a pod's own that was generated for that entry.
@@ -125,22 +127,43 @@ pub(super) fn generate_name(owner: &str, pod_claim: &str) -> String {
     format!("{}-{}", cut(owner), cut(pod_claim))
 }
 
-/// The claim to create for an entry of the pod, from the `spec` of the template.
-pub(super) fn new_claim(pod: &Pod, pod_claim: &str, template: &Value) -> Value {
+/// Who a claim is made for.
+pub(super) struct Owner<'a> {
+    pub(super) api_version: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+}
+
+impl<'a> Owner<'a> {
+    pub(super) fn pod(pod: &'a Pod) -> Self {
+        Self {
+            api_version: "v1",
+            kind: "Pod",
+            namespace: meta::namespace(pod),
+            name: meta::name(pod),
+            uid: meta::uid(pod),
+        }
+    }
+}
+
+/// The claim to create for an entry of its owner, from the `spec` of the template.
+pub(super) fn new_claim(owner: &Owner<'_>, entry: &str, template: &Value) -> Value {
     let mut annotations = match &template["metadata"]["annotations"] {
         Value::Object(map) => map.clone(),
         _ => Map::new(),
     };
-    annotations.insert(POD_CLAIM_NAME.to_owned(), json!(pod_claim));
+    annotations.insert(POD_CLAIM_NAME.to_owned(), json!(entry));
     let mut metadata = json!({
-        "generateName": generate_name(meta::name(pod), pod_claim),
-        "namespace": meta::namespace(pod),
+        "generateName": generate_name(owner.name, entry),
+        "namespace": owner.namespace,
         "annotations": annotations,
         "ownerReferences": [{
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": meta::name(pod),
-            "uid": meta::uid(pod),
+            "apiVersion": owner.api_version,
+            "kind": owner.kind,
+            "name": owner.name,
+            "uid": owner.uid,
             "controller": true,
         }],
     });

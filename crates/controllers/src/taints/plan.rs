@@ -11,6 +11,7 @@ use k8s_openapi::api::resource::v1::{
 use rustc_hash::FxHashMap;
 
 use super::Rule;
+use crate::claims::groups;
 use crate::kit::meta;
 
 #[cfg(test)]
@@ -253,14 +254,9 @@ pub(super) fn eviction(
         let Some(claim) = name.and_then(&claim) else {
             continue;
         };
-        if generated && !meta::is_controlled_by(&claim.metadata, meta::uid(pod)) {
-            continue;
-        }
-        let mut reserved = claim
-            .status
-            .iter()
-            .flat_map(|s| s.reserved_for.iter().flatten());
-        if !reserved.any(|r| r.uid == meta::uid(pod)) {
+        let is_owner = meta::is_controlled_by(&claim.metadata, meta::uid(pod))
+            || groups::is_for_group_of(&claim, pod);
+        if (generated && !is_owner) || !groups::is_reserved_for(&claim, pod) {
             continue;
         }
         let Some((at, reasons)) = claim_eviction(&claim, tainted, rules, now) else {

@@ -270,3 +270,60 @@ async fn killed_at_any_moment_it_makes_one_claim_per_entry() {
     }
     assert_eq!(cluster.list(CLAIMS).await.len(), 10);
 }
+
+/// A server that has PodGroups, as one of 1.36 with its alpha API on.
+async fn with_groups() -> Cluster {
+    let mut cluster = Cluster::bare_with("scheduling.k8s.io/v1alpha2=true").await;
+    cluster.start_controllers(allot_controllers::Config::embedded());
+    cluster
+}
+
+const GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
+
+#[tokio::test]
+async fn a_group_has_one_claim_for_all_of_its_pods() {
+    let cluster = with_groups().await;
+    template(&cluster).await;
+    let entry = json!({"name": "gpu", "resourceClaimTemplateName": "t"});
+    let spec = json!({"schedulingPolicy": {"basic": {}}, "resourceClaims": [entry]});
+    let group = cluster
+        .create(GROUPS, json!({"metadata": {"name": "g"}, "spec": spec}))
+        .await;
+    let mut names = Vec::new();
+    for name in ["p", "q"] {
+        let mut pod = from_template(name);
+        pod["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+        cluster.create(PODS, pod).await;
+        names.push(generated(&cluster, name).await);
+    }
+    assert_eq!(names[0], names[1]);
+    assert!(names[0].starts_with("g-gpu-"), "{names:?}");
+    let path = format!("{CLAIMS}/{}", names[0]);
+    let claim = cluster.get(&path).await.unwrap();
+    let owner = &claim["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["kind"], "PodGroup");
+    assert_eq!(owner["uid"], group["metadata"]["uid"]);
+
+    // The group keeps the devices when its pods are gone, and gives them back when it goes itself.
+    cluster
+        .patch(&path, json!({"metadata": {"finalizers": [FINALIZER]}}))
+        .await;
+    let consumer = json!({
+        "apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": group["metadata"]["uid"],
+    });
+    let device =
+        json!({"request": "gpu", "driver": "d.example.com", "pool": "n1", "device": "gpu-0"});
+    let status =
+        json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
+    cluster
+        .patch(&format!("{path}/status"), json!({"status": status}))
+        .await;
+    for name in ["p", "q"] {
+        cluster.delete(&format!("{PODS}/{name}")).await;
+    }
+    cluster.until_gone(&format!("{PODS}/q")).await;
+    let claim = cluster.get(&path).await.unwrap();
+    assert_eq!(claim["status"]["reservedFor"], json!([consumer]));
+    cluster.delete(&format!("{GROUPS}/g")).await;
+    cluster.until_gone(&path).await;
+}

@@ -1,10 +1,13 @@
 //! A cluster in process: API server, controllers, and hands for what a kubelet would do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
+use allot_apiserver::registry::RuntimeConfig;
 use allot_controllers::{Config, run};
+use allot_store::Embedded;
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
@@ -22,7 +25,18 @@ pub struct Cluster {
 impl Cluster {
     /// An API server without controllers.
     pub async fn bare() -> Self {
-        let server = Server::in_memory().await.expect("a server in memory");
+        Self::bare_with("").await
+    }
+
+    /// An API server without controllers that also serves what `--runtime-config` names.
+    pub async fn bare_with(runtime_config: &str) -> Self {
+        let config = allot_apiserver::Config {
+            runtime_config: RuntimeConfig::parse(runtime_config).expect("versions"),
+            ..allot_apiserver::Config::default()
+        };
+        let store = Embedded::in_memory(allot_store::Options::default());
+        let server = Server::new(Arc::new(store), config);
+        server.bootstrap().await.expect("a server in memory");
         let client = Client::new(server.client_service(User::admin()), "default");
         Self {
             client,

@@ -32,6 +32,8 @@ pub(crate) struct Found {
     pub(crate) allocated: bool,
     /// UIDs of those that may use it.
     pub(crate) reserved_for: Vec<String>,
+    /// Names of the groups whose pods may use it.
+    pub(crate) reserved_for_groups: Vec<String>,
 }
 
 impl Found {
@@ -44,26 +46,36 @@ impl Found {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// The claim was made for this pod.
-    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
+    /// The claim was made for this pod, or for the group that it is in.
+    pub(crate) fn is_owned_by(&self, uid: &str, group: Option<&str>) -> bool {
         let owners = self.metadata.owner_references.iter().flatten();
-        owners
-            .into_iter()
-            .any(|owner| owner.controller == Some(true) && owner.uid == uid)
+        owners.into_iter().any(|owner| {
+            let of_group = owner.kind == "PodGroup" && Some(owner.name.as_str()) == group;
+            owner.controller == Some(true) && (owner.uid == uid || of_group)
+        })
+    }
+
+    /// The claim is reserved for this pod, or for the group that it is in.
+    pub(crate) fn is_reserved_for(&self, uid: &str, group: Option<&str>) -> bool {
+        let mut groups = self.reserved_for_groups.iter();
+        self.reserved_for.iter().any(|u| u == uid) || groups.any(|g| Some(g.as_str()) == group)
     }
 
     fn newer(metadata: ObjectMeta, status: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let results = list(&status["allocation"]["devices"]["results"]);
+        let consumers = list(&status["reservedFor"]);
+        let groups = consumers.iter().filter(|c| c["resource"] == "podgroups");
         Self {
             metadata,
             drivers: unique(results.iter().map(|result| text(&result["driver"]))),
             allocated: status["allocation"].is_object(),
-            reserved_for: list(&status["reservedFor"])
+            reserved_for: consumers
                 .iter()
                 .map(|consumer| text(&consumer["uid"]))
                 .collect(),
+            reserved_for_groups: groups.map(|consumer| text(&consumer["name"])).collect(),
             ..Self::default()
         }
     }
@@ -98,6 +110,7 @@ impl From<ClassicClaim> for Found {
                 .into_iter()
                 .map(|consumer| consumer.uid)
                 .collect(),
+            reserved_for_groups: Vec::new(),
         }
     }
 }

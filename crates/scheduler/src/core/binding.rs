@@ -242,10 +242,12 @@ impl Core {
                 .claims
                 .get(key)
                 .filter(|c| resolve::is_reserved_for(c, pod))
+                .cloned()
             {
+                self.claims.release(uid_of(&claim), Some(pod.clone()));
                 self.actions.push(Action::Unreserve {
                     pod: pod.clone(),
-                    claim: claim.clone(),
+                    claim,
                 });
             }
         }

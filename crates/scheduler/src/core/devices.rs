@@ -10,9 +10,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of};
+use crate::dra::groups::PodGroup;
 use crate::hints::ClusterEvent;
 use crate::known::Object;
-use crate::pod::Key;
+use crate::pod::{Key, PodInfo, Uid};
 use crate::reflector::Observed;
 use crate::taint_rules::DeviceTaintRule;
 
@@ -32,7 +33,44 @@ pub(super) fn allocator_features(features: &Features) -> AllocatorFeatures {
     }
 }
 
+/// Whether groups of pods have claims.
+pub(crate) fn groups_have_claims(features: &Features) -> bool {
+    features.enabled(Feature::GenericWorkload)
+        && features.enabled(Feature::DRAWorkloadResourceClaims)
+}
+
 impl Core {
+    pub(super) fn observe_groups(&mut self, observed: Observed<PodGroup>, time: Time) {
+        let Some(groups) = self.claims.groups_mut() else {
+            return;
+        };
+        let one = match observed {
+            Observed::Applied(group) => {
+                let key = group.key.clone();
+                groups.insert(key.clone(), *group);
+                Some(key)
+            }
+            Observed::Deleted(group) => {
+                groups.remove(&group.key);
+                Some(group.key)
+            }
+            Observed::Listed { items, .. } => {
+                *groups = items.into_iter().map(|g| (g.key.clone(), g)).collect();
+                None
+            }
+        };
+        let concerned = |pod: &PodInfo| {
+            let of =
+                |key: &Key| key.namespace == pod.key.namespace && pod.group() == Some(&*key.name);
+            pod.group().is_some() && one.as_ref().is_none_or(of)
+        };
+        let pods = self.pods.values().filter(|p| concerned(p));
+        for pod in pods.cloned().collect::<Vec<_>>() {
+            let gate = self.gate(&pod);
+            self.queue.activate(&pod.uid, gate, time.now);
+        }
+    }
+
     pub(super) fn observe_claims(&mut self, observed: Observed<ResourceClaim>, time: Time) {
         let Some(observed) = self.split_claims(observed, time) else {
             return;
@@ -62,26 +100,21 @@ impl Core {
         self.after(&change, time);
     }
 
-    pub(super) fn claim_changed(&mut self, claim: Arc<ResourceClaim>, time: Time) {
-        let change = self.claims.assume(claim);
-        self.after(&change, time);
-    }
-
     /// Takes the allocation from a claim that stands in the way of a pod.
     pub(super) fn deallocate(&mut self, claim: Arc<ResourceClaim>) {
-        self.claims.deallocate(claim.uid());
+        self.claims.release(claim.uid(), None);
         self.actions.push(Action::Deallocate(claim));
     }
 
-    pub(super) fn deallocated(
+    pub(super) fn released(
         &mut self,
-        key: &Key,
-        uid: &str,
+        (key, uid): (&Key, &Uid),
+        pod: Option<Uid>,
         claim: Option<Arc<ResourceClaim>>,
         time: Time,
     ) {
         let assumed = claim.map(|claim| self.claims.assume(claim));
-        let over = self.claims.deallocated(key, uid);
+        let over = self.claims.released(key, uid, pod);
         self.after(&assumed.unwrap_or_default(), time);
         self.after(&over, time);
     }
@@ -129,11 +162,17 @@ impl Core {
         self.slices
             .insert(slice.metadata.name.clone().unwrap_or_default());
         self.claims.cluster_mut().apply(slice);
+        if let Some(native) = &mut self.native {
+            native.set(slice);
+        }
     }
 
     fn remove_slice(&mut self, name: &str) {
         self.slices.remove(name);
         self.claims.cluster_mut().remove(name);
+        if let Some(native) = &mut self.native {
+            native.remove(name);
+        }
     }
 
     pub(super) fn observe_classes(&mut self, observed: Observed<DeviceClass>, time: Time) {

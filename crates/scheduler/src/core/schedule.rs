@@ -9,7 +9,7 @@ use crate::classic::pod::{NOT_AVAILABLE, Negotiation};
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{allocation_of, uid_of};
-use crate::dra::{Deallocation, conditions, resolve};
+use crate::dra::{Deallocation, PodClaim, conditions, resolve};
 use crate::message;
 use crate::metrics::Outcome;
 use crate::node::NodeInfo;
@@ -144,7 +144,7 @@ impl Core {
                     }
                 }
                 let classic_claims = attempt.classic().map(PodClaims::keys);
-                let (claims, joins) = claim_tasks(&attempt, pod, &placement);
+                let (claims, joins) = claim_tasks(&attempt, &placement);
                 Decision::Place(Placed {
                     placement,
                     node,
@@ -309,7 +309,12 @@ impl Core {
             .iter()
             .filter_map(|k| self.claims.get(k))
             .any(|c| conditions::any(c));
-        self.cache.assume(pod.clone(), &node);
+        let demand = placement.devices.demand;
+        let counts = match demand.0.is_empty() {
+            true => pod.clone(),
+            false => Arc::new(pod.with_demand(&demand)),
+        };
+        self.cache.assume(counts, &node);
         self.nominated.remove(&pod.uid);
         self.bindings.insert(
             pod.uid.clone(),
@@ -330,6 +335,7 @@ impl Core {
             claims,
             classic,
             special,
+            demand,
             wait,
         })));
     }
@@ -412,16 +418,19 @@ impl Core {
 
 /// Claims to write for a pod: those that the attempt allocated, and those that only lack the reservation. The second
 /// list are claims that another pod is about to write; they are written again if that fails.
-fn claim_tasks(
-    attempt: &Attempt<'_>,
-    pod: &PodInfo,
-    placement: &Placement,
-) -> (Vec<ClaimTask>, Vec<ClaimTask>) {
+fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>, Vec<ClaimTask>) {
     let (mut tasks, mut joins) = (Vec::new(), Vec::new());
     let Some(devices) = attempt.devices() else {
         return (tasks, joins);
     };
-    for (key, claim, known) in devices.claims() {
+    for PodClaim {
+        key,
+        claim,
+        consumer,
+        allocation: known,
+        ..
+    } in devices.claims()
+    {
         let uid = Uid::from(uid_of(claim));
         let fresh = placement
             .devices
@@ -433,13 +442,14 @@ fn claim_tasks(
             key: key.clone(),
             uid: uid.clone(),
             claim: claim.clone(),
+            consumer: consumer.clone(),
             allocation,
         };
         if fresh.is_some() {
             tasks.push(task(fresh));
         } else if allocation_of(claim).is_none() {
-            joins.push(task(known.cloned()));
-        } else if !resolve::is_reserved_for(claim, &pod.uid) {
+            joins.push(task(known.clone()));
+        } else if !resolve::is_reserved_for(claim, &consumer.uid) {
             tasks.push(task(None));
         }
     }

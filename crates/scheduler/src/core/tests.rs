@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -30,16 +31,33 @@ impl World {
         world.handle(Input::Class(Observed::Applied(class)));
         for node in ["n0", "n1"] {
             world.node(node, json!({}));
-            let slice = world.object(json!({
-                "metadata": {"name": node},
-                "spec": {
-                    "driver": "d", "nodeName": node, "devices": [{"name": "d0"}, {"name": "d1"}],
-                    "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-                },
-            }));
-            world.handle(Input::Slice(Observed::Applied(slice)));
+            world.slice(node, json!([{"name": "d0"}, {"name": "d1"}]));
         }
         world
+    }
+
+    fn slice(&mut self, node: &str, devices: Value) {
+        let slice = self.object(json!({
+            "metadata": {"name": node},
+            "spec": {
+                "driver": "d", "nodeName": node, "devices": devices,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            },
+        }));
+        self.handle(Input::Slice(Observed::Applied(slice)));
+    }
+
+    fn group(&mut self, name: &str, claims: &[&str]) {
+        let claims: Vec<Value> = claims
+            .iter()
+            .map(|c| json!({"name": c, "resourceClaimName": c}))
+            .collect();
+        let group: Box<DynamicObject> = self.object(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
+            "spec": {"resourceClaims": claims},
+        }));
+        let group = PodGroup::read(&group).expect("a group");
+        self.handle(Input::PodGroup(Observed::Applied(Box::new(group))));
     }
 
     fn time(&mut self) -> Time {
@@ -84,13 +102,26 @@ impl World {
 
     /// A pod that uses claims.
     fn pod(&mut self, name: &str, claims: &[&str]) {
+        self.any_pod(name, claims, json!({}));
+    }
+
+    fn any_pod(&mut self, name: &str, claims: &[&str], more: Value) {
         let entries: Vec<Value> = claims
             .iter()
             .map(|c| json!({"name": c, "resourceClaimName": c}))
             .collect();
+        let used: Vec<Value> = claims.iter().map(|c| json!({"name": c})).collect();
+        let resources = json!({"claims": used, "requests": {"cpu": "1"}});
+        let mut spec = json!({
+            "containers": [{"name": "c", "resources": resources}],
+            "resourceClaims": entries,
+        });
+        for (field, value) in more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
         let pod: Box<Pod> = self.object(json!({
             "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
-            "spec": {"containers": [{"name": "c"}], "resourceClaims": entries},
+            "spec": spec,
         }));
         let info = Arc::new(PodInfo::observed(*pod));
         self.handle(Input::Pod(Observed::Applied(Box::new(info))));
@@ -177,7 +208,8 @@ fn a_claim_is_not_counted_on_while_its_allocation_is_taken_back() {
     assert_eq!(waits.node(), None);
     assert!(waits.message().contains(crate::dra::MUST_BE_REALLOCATED));
     // It was not carried out: the claim is as it was.
-    world.handle(Input::Deallocated {
+    world.handle(Input::Released {
+        pod: None,
         key: Key::new("ns", "a"),
         uid: "uid-a".into(),
         claim: None,
@@ -196,10 +228,135 @@ fn a_claim_is_allocated_anew_when_its_allocation_is_taken_back() {
     world.version += 1;
     written.metadata.resource_version = Some(world.version.to_string());
     written.status = None;
-    world.handle(Input::Deallocated {
+    world.handle(Input::Released {
+        pod: None,
         key: Key::new("ns", "a"),
         uid: "uid-a".into(),
         claim: Some(Arc::new(written)),
     });
     assert_eq!(world.run().node(), Some("n1"));
+}
+
+const GROUPS: &str = "GenericWorkload=true,DRAWorkloadResourceClaims=true";
+const NATIVE: &str = "DRANodeAllocatableResources=true";
+
+#[test]
+fn a_claim_of_a_group_is_reserved_for_the_group() {
+    let mut world = World::new(GROUPS);
+    world.claim("shared", json!({}));
+    world.claim("own", json!({}));
+    world.any_pod(
+        "p",
+        &["shared", "own"],
+        json!({"schedulingGroup": {"podGroupName": "g"}}),
+    );
+    // The group is not known yet.
+    assert_eq!(world.run().node(), None);
+    world.group("g", &["shared"]);
+    let outcome = world.run();
+    let claims = &outcome.bound().expect("bound").claims;
+    let groups: Vec<(&str, bool)> = claims
+        .iter()
+        .map(|c| (&*c.key.name, c.consumer.is_group()))
+        .collect();
+    assert_eq!(groups, [("shared", true), ("own", false)]);
+    let reference = claims[0].consumer.reference();
+    assert_eq!(reference.api_group.as_deref(), Some("scheduling.k8s.io"));
+    assert_eq!(
+        (&*reference.resource, &*reference.uid),
+        ("podgroups", "uid-g")
+    );
+}
+
+#[test]
+fn a_claim_that_is_reserved_for_the_group_needs_no_write() {
+    let mut world = World::new(GROUPS);
+    let mut status = allocated("n1", &[]);
+    status["reservedFor"] = json!([
+        {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"},
+    ]);
+    world.claim("shared", status);
+    world.group("g", &["shared"]);
+    let in_group = json!({"schedulingGroup": {"podGroupName": "g"}});
+    world.any_pod("p", &["shared"], in_group.clone());
+    let outcome = world.run();
+    assert_eq!(outcome.node(), Some("n1"));
+    assert!(outcome.bound().expect("bound").claims.is_empty());
+    // As long as a pod of the group is there, its claim is not taken away.
+    world.node("n1", json!({"unschedulable": true}));
+    world.any_pod("q", &["shared"], in_group);
+    let outcome = world.run();
+    assert!(outcome.node().is_none() && outcome.deallocated().is_none());
+}
+
+#[test]
+fn without_the_gate_groups_do_not_count() {
+    let mut world = World::new("");
+    world.claim("shared", json!({}));
+    world.group("g", &["shared"]);
+    world.any_pod(
+        "p",
+        &["shared"],
+        json!({"schedulingGroup": {"podGroupName": "g"}}),
+    );
+    let outcome = world.run();
+    assert!(
+        !outcome.bound().expect("bound").claims[0]
+            .consumer
+            .is_group()
+    );
+}
+
+/// Two devices of each node that bring three of its four CPUs each.
+fn native(gates: &str) -> World {
+    let mut world = World::new(gates);
+    let device = |name| json!({"name": name, "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "3"}}});
+    for node in ["n0", "n1"] {
+        world.slice(node, json!([device("d0"), device("d1")]));
+    }
+    world
+}
+
+#[test]
+fn what_comes_with_devices_has_to_fit_on_the_node() {
+    let mut world = native(NATIVE);
+    for name in ["a", "b", "c"] {
+        world.claim(name, json!({}));
+    }
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    let job = outcome.bound().expect("bound");
+    let demand = serde_json::to_value(&job.demand.0).expect("JSON");
+    let expected =
+        json!([{"resourceClaimName": "a", "containers": ["c"], "resources": {"cpu": "3"}}]);
+    assert_eq!(demand, expected);
+    // The first pod and its device fill a node with one CPU and three; the next one goes to the other node.
+    let first = job.node.to_string();
+    world.pod("q", &["b"]);
+    let second = world.run().node().map(str::to_owned).expect("bound");
+    assert_ne!(first, second);
+    world.pod("r", &["c"]);
+    let outcome = world.run();
+    assert_eq!(outcome.node(), None);
+    assert!(outcome.message().contains("Insufficient cpu"));
+}
+
+#[test]
+fn without_the_gate_what_comes_with_devices_does_not_count() {
+    let mut world = native("");
+    world.claim("a", json!({}));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    assert!(outcome.bound().expect("bound").demand.0.is_empty());
+}
+
+#[test]
+fn a_claim_with_resources_of_the_node_serves_one_pod() {
+    let mut world = native(NATIVE);
+    world.claim("a", allocated("n0", &["other"]));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    assert_eq!(outcome.node(), None);
+    let text = "node allocatable resource claim a is already used by another pod";
+    assert!(outcome.message().contains(text), "{}", outcome.message());
 }

@@ -12,6 +12,7 @@ use allot_allocator::{Cluster, Holder};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::groups::Groups;
 use crate::known::{Known, Object};
 use crate::pod::{Key, Uid};
 use crate::version::is_newer;
@@ -46,13 +47,15 @@ pub struct Change {
 pub struct Claims {
     known: Known<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
-    /// Claims whose allocation is being taken back: no pod may count on it any more.
-    deallocating: FxHashSet<Uid>,
+    /// Claims whose allocation is being taken back, or the reservation for one pod: it may not count on them any more.
+    releasing: FxHashSet<(Uid, Option<Uid>)>,
     cluster: Cluster,
     /// Special claims by the pod that owns them.
     specials: FxHashMap<Uid, Key>,
     gone: FxHashSet<Uid>,
     gone_order: VecDeque<Uid>,
+    /// Groups of pods; `None` where they have no claims.
+    groups: Option<Groups>,
 }
 
 /// The UID of a claim.
@@ -79,12 +82,30 @@ impl Claims {
         Self {
             known: Known::default(),
             in_flight: FxHashMap::default(),
-            deallocating: FxHashSet::default(),
+            releasing: FxHashSet::default(),
             cluster,
             specials: FxHashMap::default(),
             gone: FxHashSet::default(),
             gone_order: VecDeque::new(),
+            groups: None,
         }
+    }
+
+    /// Groups of pods have claims.
+    #[must_use]
+    pub fn with_groups(mut self, on: bool) -> Self {
+        self.groups = on.then(Groups::default);
+        self
+    }
+
+    /// Groups of pods, where they have claims.
+    pub fn groups(&self) -> Option<&Groups> {
+        self.groups.as_ref()
+    }
+
+    /// For changes of groups.
+    pub fn groups_mut(&mut self) -> Option<&mut Groups> {
+        self.groups.as_mut()
     }
 
     /// Devices and what is in use.
@@ -268,19 +289,20 @@ impl Claims {
         }
     }
 
-    /// Whether the allocation of a claim is being taken back.
-    pub fn is_deallocating(&self, uid: &str) -> bool {
-        self.deallocating.contains(uid)
+    /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
+    pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
+        let has = |pod| self.releasing.contains(&(Uid::from(uid), pod));
+        !self.releasing.is_empty() && (has(None) || has(Some(pod.clone())))
     }
 
-    /// The allocation of a claim is going to be taken back.
-    pub fn deallocate(&mut self, uid: &str) {
-        self.deallocating.insert(uid.into());
+    /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
+    pub fn release(&mut self, uid: &str, pod: Option<Uid>) {
+        self.releasing.insert((uid.into(), pod));
     }
 
     /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
-    pub fn deallocated(&mut self, key: &Key, uid: &str) -> Change {
-        self.deallocating.remove(uid);
+    pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
+        self.releasing.remove(&(uid.clone(), pod));
         Change {
             key: Some(key.clone()),
             freed: false,

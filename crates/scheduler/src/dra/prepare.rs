@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 
 use super::claims::{Claims, allocation_of, uid_of};
 use super::classes::Classes;
+use super::groups::Consumer;
+use super::native::{Demand, Mappings};
 use super::{conditions, extended, resolve};
 use crate::classic::Classic;
 use crate::node::NodeInfo;
@@ -43,6 +45,8 @@ pub struct DraContext<'a> {
     pub binding_conditions: bool,
     /// Whether device classes stand for extended resources.
     pub extended_resources: bool,
+    /// What devices stand for, where that counts.
+    pub native: Option<&'a Mappings>,
     /// Whether requests may be lists of alternatives.
     pub prioritized_list: bool,
     /// Classic claims, where the server has them.
@@ -53,11 +57,15 @@ pub struct DraContext<'a> {
 
 /// A claim of the pod.
 #[derive(Debug)]
-struct PodClaim {
-    key: Key,
-    claim: Arc<ResourceClaim>,
+pub struct PodClaim {
+    /// Its namespace and name.
+    pub key: Key,
+    /// As it is known.
+    pub claim: Arc<ResourceClaim>,
+    /// Whom it is reserved for.
+    pub consumer: Consumer,
     /// What it holds, written or in flight.
-    allocation: Option<Arc<AllocationResult>>,
+    pub allocation: Option<Arc<AllocationResult>>,
     /// Where that can be used.
     nodes: Option<Nodes>,
     /// Allocated, but failed or late.
@@ -101,6 +109,8 @@ pub struct NodeDevices {
     pub allocations: Vec<(Key, Uid, Arc<AllocationResult>)>,
     /// The special claim, if needed on this node.
     pub special: Option<SpecialOnNode>,
+    /// Resources of the node that come with the devices.
+    pub demand: Demand,
 }
 
 /// What to undo so that a pod may fit.
@@ -117,6 +127,7 @@ pub enum Deallocation {
 /// The claims of a pod, prepared for judging nodes.
 #[derive(Debug)]
 pub struct PodDevices {
+    pod: Arc<PodInfo>,
     claims: Vec<PodClaim>,
     problem: Option<Problem>,
     special: Option<Special>,
@@ -125,15 +136,20 @@ pub struct PodDevices {
 impl PodDevices {
     /// Looks up and checks the claims of a pod; `None` when it has none.
     pub fn prepare(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Result<Option<Self>, Rejection> {
-        let resolved = resolve::all(pod, cx.classic, |key| cx.claims.get(key))
+        let resolved = resolve::all(pod, cx.classic, cx.claims)
             .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
         let special = Special::new(pod, cx);
         if resolved.is_empty() && special.is_none() {
             return Ok(None);
         }
         let mut claims = Vec::with_capacity(resolved.len());
-        for resolve::Resolved { key, claim } in resolved {
-            if cx.claims.is_deallocating(uid_of(&claim)) {
+        for resolve::Resolved {
+            key,
+            claim,
+            consumer,
+        } in resolved
+        {
+            if cx.claims.is_releasing(uid_of(&claim), &pod.uid) {
                 return Err(Rejection::unresolvable(PLUGIN, MUST_BE_REALLOCATED));
             }
             let pending = cx
@@ -154,6 +170,7 @@ impl PodDevices {
             claims.push(PodClaim {
                 key,
                 claim,
+                consumer,
                 allocation,
                 nodes,
                 hopeless,
@@ -166,6 +183,7 @@ impl PodDevices {
             .collect();
         let problem = (!open.is_empty()).then(|| cx.solver.prepare(cx.classes, &open));
         Ok(Some(Self {
+            pod: pod.clone(),
             claims,
             problem,
             special,
@@ -191,6 +209,57 @@ impl PodDevices {
 
     /// Finds devices for the pod on a node.
     pub fn filter(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
+        let mut devices = self.allocate(node, cx)?;
+        if let Some(mappings) = cx.native.filter(|m| !m.is_empty()) {
+            self.demand(&mut devices, mappings, cx)?;
+            devices.demand.fits(&self.pod, node)?;
+        }
+        Ok(devices)
+    }
+
+    /// What the devices stand for. Only one pod can have it.
+    fn demand(
+        &self,
+        devices: &mut NodeDevices,
+        mappings: &Mappings,
+        cx: &DraContext<'_>,
+    ) -> Result<(), Rejection> {
+        for claim in &self.claims {
+            let uid = uid_of(&claim.claim);
+            let fresh = devices.allocations.iter().find(|(_, u, _)| **u == *uid);
+            let fresh = fresh.map(|(.., a)| a);
+            let Some(allocation) = fresh.or(claim.allocation.as_ref()) else {
+                continue;
+            };
+            let resources = mappings.of(allocation);
+            if resources.is_empty() {
+                continue;
+            }
+            let name = &*claim.key.name;
+            let users = claim.claim.status.iter();
+            let mut users = users.flat_map(|s| s.reserved_for.iter().flatten());
+            if users.any(|u| u.uid != *self.pod.uid) || cx.claims.in_flight(uid).is_some() {
+                let text = format!(
+                    "node allocatable resource claim {name} is already used by another pod"
+                );
+                return Err(Rejection::unresolvable(PLUGIN, text));
+            }
+            let entries = self.pod.spec().resource_claims.iter().flatten();
+            let entries: Vec<&str> = entries
+                .filter(|e| {
+                    let key = resolve::name(&self.pod, e).ok().flatten();
+                    key.is_some_and(|k| k == claim.key)
+                })
+                .map(|e| e.name.as_str())
+                .collect();
+            devices
+                .demand
+                .add(&self.pod.pod, name, &entries, resources)?;
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
         let special = match &self.special {
             Some(special) => special.on_node(node, cx)?,
             None => None,
@@ -291,24 +360,31 @@ impl PodDevices {
         score
     }
 
-    /// Claims of the pod that are written and not reserved for it yet, or that the attempt allocated; in order.
-    pub fn claims(
-        &self,
-    ) -> impl Iterator<Item = (&Key, &Arc<ResourceClaim>, Option<&Arc<AllocationResult>>)> {
-        self.claims
-            .iter()
-            .map(|c| (&c.key, &c.claim, c.allocation.as_ref()))
+    /// The claims of the pod, in order.
+    pub fn claims(&self) -> &[PodClaim] {
+        &self.claims
     }
 
     /// Something that stands in the pod's way and nobody else uses.
     pub fn deallocation(&self, pod: &PodInfo, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
+        // What a group has is in use as soon as one of its pods is on a node.
+        let alone = || {
+            let member =
+                |p: &Arc<PodInfo>| p.group() == pod.group() && p.key.namespace == pod.key.namespace;
+            !nodes.iter().flat_map(|n| &n.pods).any(member)
+        };
+        let alone = pod.group().is_none() || alone();
         let in_the_way = |c: &&PodClaim| {
-            let unused = c
+            let users = c
                 .claim
                 .status
                 .as_ref()
-                .and_then(|s| s.reserved_for.as_ref())
-                .is_none_or(|r| r.is_empty() || (r.len() == 1 && r[0].uid == *pod.uid));
+                .and_then(|s| s.reserved_for.as_deref());
+            let unused = match users.unwrap_or_default() {
+                [] => true,
+                [one] => one.uid == *c.consumer.uid && (!c.consumer.is_group() || alone),
+                _ => false,
+            };
             allocation_of(&c.claim).is_some() && unused && nodes.iter().any(|n| c.is_unavailable(n))
         };
         if let Some(claim) = self.claims.iter().find(in_the_way) {

@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use super::claims::uid_of;
+use super::claims::{Claims, uid_of};
+use super::groups::{Consumer, PodGroup};
 use crate::classic::Classic;
 use crate::pod::{Key, PodInfo};
 
@@ -25,6 +26,14 @@ pub enum ResolveError {
     /// The claim under the expected name was generated for another pod.
     #[error("ResourceClaim {0} was not created for Pod {1} (Pod is not owner)")]
     NotOwner(String, String),
+    /// As before, for a pod in a group.
+    #[error(
+        "ResourceClaim {0} was not created for Pod {1} (neither Pod nor PodGroup {2} is the owner)"
+    )]
+    NeitherOwner(String, String, String),
+    /// The pod's group is not there (yet).
+    #[error("podgroup.scheduling.k8s.io {0:?} not found")]
+    NoGroup(String),
 }
 
 /// The name of the object behind a claim of a pod; `None` when the controller decided that none is needed.
@@ -65,14 +74,14 @@ pub fn is_owner(pod: &Pod, claim: &ResourceClaim) -> bool {
         .any(|o| o.controller == Some(true) && o.uid == uid)
 }
 
-/// Whether the claim is reserved for the pod.
-pub fn is_reserved_for(claim: &ResourceClaim, pod_uid: &str) -> bool {
+/// Whether the claim is reserved for a pod or a group.
+pub fn is_reserved_for(claim: &ResourceClaim, uid: &str) -> bool {
     let consumers = claim
         .status
         .as_ref()
         .and_then(|s| s.reserved_for.as_deref())
         .unwrap_or_default();
-    consumers.iter().any(|c| c.uid == pod_uid)
+    consumers.iter().any(|c| c.uid == uid)
 }
 
 /// A claim of a pod together with its object.
@@ -82,15 +91,30 @@ pub struct Resolved {
     pub key: Key,
     /// The object.
     pub claim: std::sync::Arc<ResourceClaim>,
+    /// Whom it is reserved for.
+    pub consumer: Consumer,
+}
+
+/// The group of a pod, where groups have claims.
+fn group_of<'a>(pod: &PodInfo, claims: &'a Claims) -> Result<Option<&'a PodGroup>, ResolveError> {
+    let (Some(groups), Some(name)) = (claims.groups(), pod.group()) else {
+        return Ok(None);
+    };
+    let key = Key::new(&pod.key.namespace, name);
+    let group = groups.get(&key);
+    group
+        .map(Some)
+        .ok_or_else(|| ResolveError::NoGroup(name.to_owned()))
 }
 
 /// All claims of a pod but the classic ones, each object once; the first problem ends it.
-pub fn all<'a>(
+pub fn all(
     pod: &PodInfo,
     classic: Option<&Classic>,
-    find: impl Fn(&Key) -> Option<&'a std::sync::Arc<ResourceClaim>>,
+    claims: &Claims,
 ) -> Result<Vec<Resolved>, ResolveError> {
     let mut out: Vec<Resolved> = Vec::new();
+    let group = group_of(pod, claims)?;
     for entry in pod.spec().resource_claims.iter().flatten() {
         if classic.is_some_and(|c| c.owns(pod, entry)) {
             continue;
@@ -98,17 +122,27 @@ pub fn all<'a>(
         let Some(key) = name(pod, entry)? else {
             continue;
         };
-        let claim = find(&key).ok_or_else(|| ResolveError::NotFound(key.name.to_string()))?;
+        let claim = claims
+            .get(&key)
+            .ok_or_else(|| ResolveError::NotFound(key.name.to_string()))?;
         if claim.metadata.deletion_timestamp.is_some() {
             return Err(ResolveError::Deleting(key.name.to_string()));
         }
-        if entry.resource_claim_name.is_none() && !is_owner(&pod.pod, claim) {
-            return Err(ResolveError::NotOwner(key.to_string(), pod.key.to_string()));
+        if entry.resource_claim_name.is_none()
+            && !is_owner(&pod.pod, claim)
+            && !group.is_some_and(|g| g.owns(claim))
+        {
+            let (claim, owner) = (key.to_string(), pod.key.to_string());
+            return Err(match group {
+                None => ResolveError::NotOwner(claim, owner),
+                Some(group) => ResolveError::NeitherOwner(claim, owner, group.key.name.to_string()),
+            });
         }
         if !out.iter().any(|r| uid_of(&r.claim) == uid_of(claim)) {
             out.push(Resolved {
                 key,
                 claim: claim.clone(),
+                consumer: Consumer::of(pod, group, entry),
             });
         }
     }

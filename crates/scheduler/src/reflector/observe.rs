@@ -63,6 +63,7 @@ impl Observe for Pod {
             "PodStatus" => matches!(
                 field,
                 "conditions"
+                    | "nodeAllocatableResourceClaimStatuses"
                     | "nominatedNodeName"
                     | "phase"
                     | "resourceClaimStatuses"

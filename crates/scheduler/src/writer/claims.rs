@@ -3,6 +3,7 @@
 use super::*;
 use crate::actions::{ClaimTask, SpecialTask};
 use crate::dra::claims::allocation_of;
+use crate::dra::groups::Consumer;
 use crate::dra::resolve::is_reserved_for;
 use crate::reflector::Read;
 
@@ -11,17 +12,17 @@ const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 pub(super) struct ClaimWriter {
     client: Client,
-    /// Whether to record when a claim was allocated.
-    timestamps: bool,
+    /// For recording when a claim was allocated; `None` where that is off.
+    clock: Option<Clock>,
     metrics: Metrics,
     turns: Turns<ResourceClaim>,
 }
 
 impl ClaimWriter {
-    pub(super) fn new(client: Client, timestamps: bool, metrics: Metrics) -> Self {
+    pub(super) fn new(client: Client, clock: Option<Clock>, metrics: Metrics) -> Self {
         Self {
             client,
-            timestamps,
+            clock,
             metrics,
             turns: Turns::default(),
         }
@@ -31,17 +32,13 @@ impl ClaimWriter {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Writes the allocation of a claim, if it is not written yet, and the reservation for a pod.
-    pub(super) async fn reserve(
-        &self,
-        task: &ClaimTask,
-        pod: &PodInfo,
-    ) -> Result<Arc<ResourceClaim>, BindError> {
+    /// Writes the allocation of a claim, if it is not written yet, and the reservation.
+    pub(super) async fn reserve(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
         let mut pause = Pause::new();
         let mut doing = "add finalizer to";
         loop {
-            let error = match self.step(task, pod, &claim, &mut doing).await? {
+            let error = match self.step(task, &claim, &mut doing).await? {
                 Step::Done => {
                     *last = Some(claim.clone());
                     return Ok(claim);
@@ -79,7 +76,6 @@ impl ClaimWriter {
     async fn step(
         &self,
         task: &ClaimTask,
-        pod: &PodInfo,
         claim: &ResourceClaim,
         doing: &mut &'static str,
     ) -> Result<Step, BindError> {
@@ -114,14 +110,15 @@ impl ClaimWriter {
                         .into_iter()
                         .chain([FINALIZER.to_owned()])
                         .collect();
-                    let patch = json!({"metadata": metadata});
+                    let patch = Patch::Merge(json!({"metadata": metadata}));
                     let wrote = patch_claim(api, &task.key.name, None, &patch).await;
                     return Ok(Step::Wrote(Box::new(wrote)));
                 }
                 status.insert("allocation".to_owned(), self.allocation(ours));
             }
         }
-        if status.is_empty() && is_reserved_for(claim, &pod.uid) {
+        let consumer = &task.consumer;
+        if status.is_empty() && is_reserved_for(claim, &consumer.uid) {
             return Ok(Step::Done);
         }
         *doing = if status.is_empty() {
@@ -134,16 +131,11 @@ impl ClaimWriter {
             .as_ref()
             .and_then(|s| s.reserved_for.as_deref())
             .unwrap_or_default();
-        if !is_reserved_for(claim, &pod.uid) {
-            let mut reserved = serde_json::to_value(consumers).unwrap_or_default();
-            let own = json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid});
-            reserved
-                .as_array_mut()
-                .into_iter()
-                .for_each(|r| r.push(own.clone()));
-            status.insert("reservedFor".to_owned(), reserved);
+        if !is_reserved_for(claim, &consumer.uid) {
+            let reserved = [consumers, &[consumer.reference()]].concat();
+            status.insert("reservedFor".to_owned(), json!(reserved));
         }
-        let patch = json!({"metadata": preconditions, "status": status});
+        let patch = Patch::Merge(json!({"metadata": preconditions, "status": status}));
         let wrote = patch_claim(api, &task.key.name, Some("status"), &patch).await;
         Ok(Step::Wrote(Box::new(wrote)))
     }
@@ -153,8 +145,10 @@ impl ClaimWriter {
         allocation: &k8s_openapi::api::resource::v1::AllocationResult,
     ) -> serde_json::Value {
         let mut value = serde_json::to_value(allocation).unwrap_or_default();
-        if self.timestamps && value["allocationTimestamp"].is_null() {
-            value["allocationTimestamp"] = now().into();
+        if let Some(clock) = &self.clock
+            && value["allocationTimestamp"].is_null()
+        {
+            value["allocationTimestamp"] = rfc3339(clock.now()).into();
         }
         value
     }
@@ -181,9 +175,10 @@ impl ClaimWriter {
             key: key_of(&claim),
             uid: claim.uid().into(),
             claim: claim.clone(),
+            consumer: Consumer::pod(pod),
             allocation: Some(task.allocation.clone()),
         };
-        match self.reserve(&task, pod).await {
+        match self.reserve(&task).await {
             Ok(claim) => Ok(claim),
             Err(error) => {
                 if let Err(error) = self.delete_special(&claim).await {
@@ -194,25 +189,54 @@ impl ClaimWriter {
         }
     }
 
-    /// Takes the allocation from a claim that nobody else uses; `None` when it changed meanwhile.
+    /// Takes the allocation from a claim that nobody else uses, unless it changed meanwhile. With the claim as it is
+    /// then; `None` when it is gone.
     pub(super) async fn deallocate(
         &self,
         claim: &ResourceClaim,
     ) -> Result<Option<ResourceClaim>, kube::Error> {
-        let key = key_of(claim);
-        let patch = json!({
+        let patch = Patch::Merge(json!({
             "metadata": {"uid": claim.uid(), "resourceVersion": claim.metadata.resource_version},
             "status": {"allocation": null, "reservedFor": null, "devices": null},
-        });
+        }));
+        self.take_back(claim, &patch).await
+    }
+
+    /// Takes the reservation for a pod back. With the claim as it is then; `None` when it is gone.
+    pub(super) async fn unreserve(
+        &self,
+        claim: &ResourceClaim,
+        pod: &Uid,
+    ) -> Result<Option<ResourceClaim>, kube::Error> {
+        let patch = Patch::Strategic(json!({
+            "metadata": {"uid": claim.uid()},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
+        }));
+        self.take_back(claim, &patch).await
+    }
+
+    /// Writes until it is known what came of it; once is as good as twice.
+    async fn take_back(
+        &self,
+        claim: &ResourceClaim,
+        patch: &Patch<serde_json::Value>,
+    ) -> Result<Option<ResourceClaim>, kube::Error> {
+        let (key, claim_uid) = (key_of(claim), claim.uid());
         let mut pause = Pause::new();
         loop {
-            let api = self.api(&key.namespace);
-            match patch_claim(api, &key.name, Some("status"), &patch).await {
+            match patch_claim(self.api(&key.namespace), &key.name, Some("status"), patch).await {
                 Ok(claim) => return Ok(Some(claim)),
-                Err(error) if matches!(code(&error), 404 | 409) => return Ok(None),
-                // The precondition tells whether a write whose answer got lost was carried out.
+                Err(error) if code(&error) == 404 => return Ok(None),
+                // Somebody else's write, or this one, whose answer got lost.
+                Err(error) if code(&error) == 409 => break,
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
                 Err(error) => return Err(error),
+            }
+        }
+        loop {
+            match self.api(&key.namespace).get_opt(&key.name).await {
+                Ok(claim) => return Ok(claim.filter(|c| c.uid() == claim_uid)),
+                Err(_) => pause.wait().await,
             }
         }
     }
@@ -251,41 +275,19 @@ impl ClaimWriter {
             Err(error) => Err(error),
         }
     }
-
-    /// Takes the reservation for a pod back.
-    pub(super) async fn unreserve(
-        &self,
-        claim: &ResourceClaim,
-        pod: &Uid,
-    ) -> Result<ResourceClaim, kube::Error> {
-        let key = key_of(claim);
-        let patch = json!({
-            "metadata": {"uid": claim.uid()},
-            "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
-        });
-        let api = self.api(&key.namespace);
-        api.patch_subresource(
-            "status",
-            &key.name,
-            &PatchParams::default(),
-            &Patch::Strategic(&patch),
-        )
-        .await
-    }
 }
 
-/// Sends a merge patch for a claim or its subresource.
+/// Sends a patch for a claim or its subresource.
 async fn patch_claim(
     api: Api<ResourceClaim>,
     name: &str,
     subresource: Option<&str>,
-    patch: &serde_json::Value,
+    patch: &Patch<serde_json::Value>,
 ) -> Result<ResourceClaim, kube::Error> {
     let (params, request) = (PatchParams::default(), Request::new(api.resource_url()));
-    let patch = Patch::Merge(patch);
     let request = match subresource {
-        Some(part) => request.patch_subresource(part, name, &params, &patch),
-        None => request.patch(name, &params, &patch),
+        Some(part) => request.patch_subresource(part, name, &params, patch),
+        None => request.patch(name, &params, patch),
     };
     let request = request.map_err(kube::Error::BuildRequest)?;
     let Read(claim) = api.into_client().request(request).await?;

@@ -151,8 +151,8 @@ impl ClassicWriter {
         }
     }
 
-    /// Has the allocation of a claim taken back: by its driver, or at once where the scheduler made it. `None` when it
-    /// changed meanwhile.
+    /// Has the allocation of a claim taken back, unless it changed meanwhile: by its driver, or at once where the
+    /// scheduler made it. With the claim as it is then; `None` when it is gone.
     async fn deallocate(&self, claim: &Claim) -> Result<Option<Claim>, kube::Error> {
         let status = if claim.is_structured() {
             json!({"reservedFor": null, "allocation": null, "driverName": null})
@@ -164,10 +164,19 @@ impl ClassicWriter {
         loop {
             match self.patch_status(&key, claim, status.clone()).await {
                 Ok(claim) => return Ok(Some(claim)),
-                Err(error) if matches!(code(&error), 404 | 409) => return Ok(None),
-                // The precondition tells whether a write whose answer got lost was carried out.
+                Err(error) if code(&error) == 404 => return Ok(None),
+                // Somebody else's write, or this one, whose answer got lost.
+                Err(error) if code(&error) == 409 => break,
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
                 Err(error) => return Err(error),
+            }
+        }
+        loop {
+            match self.read(&key).await {
+                Ok(found) => return Ok(found.filter(|c| c.uid() == claim.uid())),
+                // What can not be read now can not be read later.
+                Err(error @ kube::Error::SerdeError(_)) => return Err(error),
+                Err(_) => pause.wait().await,
             }
         }
     }

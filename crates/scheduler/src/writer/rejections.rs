@@ -23,13 +23,15 @@ struct State {
 #[derive(Clone)]
 pub(super) struct Rejections {
     client: Client,
+    clock: Clock,
     state: Arc<Mutex<State>>,
 }
 
 impl Rejections {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(client: Client, clock: Clock) -> Self {
         Self {
             client,
+            clock,
             state: Arc::default(),
         }
     }
@@ -111,7 +113,7 @@ impl Rejections {
             "reason": rejected.reason,
             "message": rejected.message,
             "lastProbeTime": null,
-            "lastTransitionTime": since.map_or_else(|| json!(now()), |t| json!(t)),
+            "lastTransitionTime": since.map_or_else(|| json!(rfc3339(self.clock.now())), |t| json!(t)),
         });
         if let Some(generation) = pod.pod.metadata.generation {
             condition["observedGeneration"] = generation.into();

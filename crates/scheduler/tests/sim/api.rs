@@ -155,8 +155,16 @@ impl Api {
         }) {
             return Ok(object);
         }
-        if id.0 == "resourceclaims" && !invariants::is_valid_claim(old, &object) {
-            return Err(Refusal::Invalid);
+        if id.0 == "resourceclaims" {
+            if !invariants::is_valid_claim(old, &object) {
+                return Err(Refusal::Invalid);
+            }
+            // Reports about devices that a claim does not have any more go with them.
+            if object["status"]["allocation"].is_null()
+                && let Some(status) = object["status"].as_object_mut()
+            {
+                status.remove("devices");
+            }
         }
         s.version += 1;
         object["metadata"]["resourceVersion"] = s.version.to_string().into();

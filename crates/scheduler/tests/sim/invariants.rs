@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::api::State;
+use super::world::CPU;
 
 /// Devices that a claim holds.
 pub fn devices_of(claim: &Value) -> impl Iterator<Item = &str> {
@@ -66,6 +67,25 @@ pub fn claims_of(pod: &Value) -> Vec<Option<String>> {
         .collect()
 }
 
+/// Whether the conditions of a claim's devices are true.
+fn is_ready(claim: &Value) -> bool {
+    let list = |v: &'_ Value| v.as_array().cloned().unwrap_or_default();
+    let results = list(&claim["status"]["allocation"]["devices"]["results"]);
+    let reports = list(&claim["status"]["devices"]);
+    results.iter().all(|result| {
+        let report = reports.iter().find(|r| r["device"] == result["device"]);
+        let conditions = report.map(|r| list(&r["conditions"])).unwrap_or_default();
+        let is_true = |name| {
+            conditions
+                .iter()
+                .any(|c| c["type"] == name && c["status"] == "True")
+        };
+        list(&result["bindingConditions"])
+            .iter()
+            .all(|name| is_true(name.clone()))
+    })
+}
+
 fn find_claim<'a>(s: &'a State, pod: &Value, name: &str) -> Option<&'a Value> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     s.objects
@@ -84,6 +104,11 @@ fn broken_pod(s: &State, pod: &Value) -> Option<String> {
             return Some(format!("pod {name} runs without one of its claims"));
         };
         let reserved = reserved_for(claim).any(|uid| pod["metadata"]["uid"] == *uid);
+        if !is_ready(claim) {
+            return Some(format!(
+                "pod {name} runs with a device that is not ready: {claim}"
+            ));
+        }
         let local = devices_of(claim).all(|d| d.starts_with(&format!("{node}-")));
         if !reserved || !local || devices_of(claim).next().is_none() {
             return Some(format!("pod {name} runs on {node} with claim {claim}"));
@@ -146,6 +171,24 @@ fn tainted(s: &State, effects: &[&str]) -> BTreeSet<String> {
     found
 }
 
+/// Processor time that a pod asks for, in thousandths.
+fn cpu(pod: &Value) -> u64 {
+    let text = pod["spec"]["containers"][0]["resources"]["requests"]["cpu"].as_str();
+    let digits = text.and_then(|t| t.strip_suffix('m'));
+    digits.and_then(|d| d.parse().ok()).unwrap_or(0)
+}
+
+/// Whether a node has room for a pod beside those that it may not drive away.
+fn has_cpu(pods: &[&Value], node: usize, pod: &Value) -> bool {
+    let priority = |p: &Value| p["spec"]["priority"].as_u64();
+    let there = pods.iter().filter(|p| {
+        p["spec"]["nodeName"] == format!("n{node}")
+            && !is_finished(p)
+            && priority(p) >= priority(pod)
+    });
+    there.map(|p| cpu(p)).sum::<u64>() + cpu(pod) <= CPU
+}
+
 /// What is wrong once nothing happens any more: somebody waits although there is room, somebody should have been
 /// evicted, or something is held by nobody.
 pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
@@ -200,7 +243,10 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
         }
         let templated = pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"].is_string();
         let Some(claim) = mine.first() else {
-            return Some(format!("{name} needs no device and waits"));
+            if (0..nodes).any(|n| has_cpu(&pods, n, pod)) {
+                return Some(format!("{name} needs no device and waits"));
+            }
+            continue;
         };
         let Some(claim) = claim else {
             if templated {

@@ -70,12 +70,16 @@ impl Peer {
         let (fault, there, back) = {
             let mut s = self.api.0.lock();
             let percent = s.faults;
+            let faults = percent > 0;
             let fault = match s.rng.random_range(0..100) {
                 n if n < percent / 2 => Fault::Before,
                 n if n < percent && parts.method != Method::GET => Fault::After,
                 _ => Fault::None,
             };
-            let mut delay = || Duration::from_millis(s.rng.random_range(0..20u64));
+            // Most requests take a moment, some take long.
+            let slow = faults && s.rng.random_range(0..10) == 0;
+            let longest = if slow { 2000 } else { 20 };
+            let mut delay = || Duration::from_millis(s.rng.random_range(0..longest));
             (fault, delay(), delay())
         };
         tokio::time::sleep(there).await;

@@ -12,15 +12,22 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{Api, Id, Who, id};
-use super::invariants::{claims_of, reserved_for, unsettled};
+use super::devices::device;
+use super::invariants::{claims_of, devices_of, reserved_for, unsettled};
 use super::transport::Peer;
 
-const NODES: usize = 3;
-const DEVICES: usize = 3;
+pub const NODES: usize = 3;
+pub const DEVICES: usize = 3;
 const NAMESPACE: &str = "sim";
-const DRIVER: &str = "sim.example.com";
+pub const DRIVER: &str = "sim.example.com";
+/// What a node has, in thousandths; what a pod with devices needs, and one without.
+pub const CPU: u64 = 1000;
+const SMALL: u64 = 20;
+const LARGE: u64 = 400;
 /// How many things happen before everything has to settle.
 const STEPS: usize = 60;
+/// How long devices may take to get ready.
+const BINDING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Nothing is written any more for so long: longer than any backoff, shorter than the time after which the scheduler
 /// tries everything again, so that a missed event shows.
 const SETTLED: Duration = Duration::from_secs(25);
@@ -29,14 +36,16 @@ const SETTLING: Duration = Duration::from_secs(200);
 
 /// One simulated cluster.
 pub struct World {
-    api: Api,
-    rng: StdRng,
+    pub api: Api,
+    pub rng: StdRng,
     seed: u64,
     clock: Clock,
     pods: usize,
     /// The version up to which kubelets and the garbage collector have looked.
     looked: u64,
     running: Vec<Process>,
+    /// Nodes that are closed, and until when.
+    closed: Vec<(tokio::time::Instant, String)>,
 }
 
 /// A process under test.
@@ -57,10 +66,12 @@ impl Process {
         let task = tokio::spawn(async move {
             match who {
                 Who::Scheduler => {
-                    let config = allot_scheduler::Config {
+                    let mut config = allot_scheduler::Config {
                         features,
+                        clock,
                         ..Default::default()
                     };
+                    config.profiles[0].dynamic_resources.binding_timeout = BINDING_TIMEOUT;
                     // Discovery may fail; whoever supervises it starts it again.
                     while !token.is_cancelled() {
                         let run =
@@ -104,7 +115,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-fn at(collection: &str, object: &Value) -> Id {
+pub fn at(collection: &str, object: &Value) -> Id {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     id(collection, namespace, name(object))
 }
@@ -130,6 +141,7 @@ impl World {
                 pods: 0,
                 looked: 0,
                 running: Vec::new(),
+                closed: Vec::new(),
             };
             world.live().await;
             std::mem::take(&mut world.api.0.lock().trace)
@@ -152,7 +164,7 @@ impl World {
             let pause = self.rng.random_range(1..150);
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_millis(pause)).await;
-                self.background();
+                self.background(false);
             }
         }
         // No more faults: everything has to settle.
@@ -164,7 +176,7 @@ impl World {
         let (step, mut quiet, mut version) = (Duration::from_millis(200), 0, 0);
         while quiet < SETTLED.as_millis() / step.as_millis() {
             tokio::time::sleep(step).await;
-            self.background();
+            self.background(true);
             let now = self.api.0.lock().version;
             quiet = if now == version { quiet + 1 } else { 0 };
             version = now;
@@ -185,13 +197,18 @@ impl World {
     }
 
     /// What goes on all the time.
-    fn background(&mut self) {
+    fn background(&mut self, settling: bool) {
         let broken = self.api.0.lock().broken.clone();
         self.fail_on(broken);
         let dead = std::mem::take(&mut self.api.0.lock().dead);
         for who in dead {
             self.restart(who);
         }
+        self.make_ready(settling);
+        let now = tokio::time::Instant::now();
+        let open: Vec<_> = self.closed.extract_if(.., |(at, _)| *at <= now).collect();
+        open.iter()
+            .for_each(|(_, node)| self.set_cordoned(node, false));
         let version = self.api.0.lock().version;
         if version != self.looked {
             self.kubelets();
@@ -208,10 +225,10 @@ impl World {
     }
 
     fn something_happens(&mut self) {
-        match self.rng.random_range(0..24) {
+        match self.rng.random_range(0..28) {
             0..7 => self.create_pod_from_template(),
             7..9 => self.create_pod_with_claim(),
-            9 => self.create_pod(json!(null)),
+            9 | 27 => self.create_pod(json!(null)),
             10..13 => self.with_pod(|world, pod| {
                 let _ = world.api.delete(&at("pods", pod), None);
             }),
@@ -223,8 +240,13 @@ impl World {
             15 | 16 => self.toggle_taint(),
             17 => self.toggle_rule(),
             18 => self.restart(Who::Scheduler),
+            25 => self.restart_and_close(),
             19 => self.restart(Who::Controllers),
             20 => self.with_pod(Self::lose_claim),
+            21..=24 => {
+                let node = format!("n{}", self.rng.random_range(0..NODES));
+                self.close(&node, 5000);
+            }
             _ => {}
         }
     }
@@ -234,6 +256,39 @@ impl World {
         if !pods.is_empty() {
             let pod = &pods[self.rng.random_range(0..pods.len())];
             act(self, pod);
+        }
+    }
+
+    /// An administrator closes a node for a while.
+    fn close(&mut self, node: &str, longest: u64) {
+        let after = Duration::from_millis(self.rng.random_range(0..longest));
+        self.closed
+            .push((tokio::time::Instant::now() + after, node.to_owned()));
+        self.set_cordoned(node, true);
+    }
+
+    fn set_cordoned(&self, node: &str, closed: bool) {
+        let at = id("nodes", "", node);
+        if let Some(mut node) = self.api.get(&at) {
+            node["spec"]["unschedulable"] = closed.into();
+            let _ = self.api.put(at, node);
+        }
+    }
+
+    /// The scheduler is started anew, and the node closed for a moment on which a claim is reserved for a pod that is
+    /// not there yet: the new one finds a reservation that it has not made, and that it can not use.
+    fn restart_and_close(&mut self) {
+        self.restart(Who::Scheduler);
+        let waits = |uid: &str| {
+            let pods = self.api.all("pods");
+            pods.iter()
+                .any(|p| p["metadata"]["uid"] == *uid && p["spec"]["nodeName"].is_null())
+        };
+        let claims = self.api.all("resourceclaims");
+        let claim = claims.iter().find(|c| reserved_for(c).any(waits));
+        let device = claim.and_then(|c| devices_of(c).next());
+        if let Some((node, _)) = device.and_then(|d| d.split_once('-')) {
+            self.close(node, 1000);
         }
     }
 
@@ -306,14 +361,12 @@ impl World {
         }
         for n in 0..NODES {
             let node = format!("n{n}");
-            let amounts = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
+            let amounts = json!({"cpu": format!("{CPU}m"), "memory": "64Gi", "pods": "110"});
             create(
                 "nodes",
                 json!({"metadata": {"name": node}, "spec": {}, "status": {"allocatable": amounts}}),
             );
-            let devices: Vec<Value> = (0..DEVICES)
-                .map(|d| json!({"name": format!("{node}-{d}")}))
-                .collect();
+            let devices: Vec<Value> = (0..DEVICES).map(|d| device(&node, d)).collect();
             let spec = json!({
                 "driver": DRIVER,
                 "nodeName": node,
@@ -330,8 +383,14 @@ impl World {
     fn create_pod(&mut self, claims: Value) {
         let name = format!("p{}", self.pods);
         self.pods += 1;
+        // Pods with devices go before those without, and of these some before others.
+        let (cpu, priority) = match claims.is_null() {
+            true => (LARGE, self.rng.random_range(0..3)),
+            false => (SMALL, 10),
+        };
         let mut spec = json!({
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}],
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": format!("{cpu}m")}}}],
+            "priority": priority,
         });
         if !claims.is_null() {
             spec["resourceClaims"] = claims;
@@ -367,51 +426,6 @@ impl World {
             claim
         };
         self.create_pod(json!([{"name": "r", "resourceClaimName": claim}]));
-    }
-
-    fn effect(&mut self) -> &'static str {
-        ["NoExecute", "NoSchedule"][self.rng.random_range(0..2)]
-    }
-
-    /// A driver taints a device, or takes its taint away.
-    fn toggle_taint(&mut self) {
-        let (node, device) = (
-            self.rng.random_range(0..NODES),
-            self.rng.random_range(0..DEVICES),
-        );
-        let at = id("resourceslices", "", &format!("slice-n{node}"));
-        let Some(mut slice) = self.api.get(&at) else {
-            return;
-        };
-        let effect = self.effect();
-        let device = &mut slice["spec"]["devices"][device];
-        device["taints"] = match &device["taints"] {
-            Value::Null => {
-                json!([{"key": "bad", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"}])
-            }
-            _ => Value::Null,
-        };
-        if let Some(device) = device.as_object_mut() {
-            device.retain(|_, v| !v.is_null());
-        }
-        let _ = self.api.put(at, slice);
-    }
-
-    /// An administrator taints a device by a rule, or takes the rule back.
-    fn toggle_rule(&mut self) {
-        let at = id("devicetaintrules", "", "rule");
-        if self.api.delete(&at, None).is_ok() {
-            return;
-        }
-        let node = self.rng.random_range(0..NODES);
-        let effect = self.effect();
-        let selector = json!({"driver": DRIVER, "device": format!("n{node}-0")});
-        let taint = json!({"key": "rule", "effect": effect, "timeAdded": "2026-01-01T00:00:00Z"});
-        let spec = json!({"deviceSelector": selector, "taint": taint});
-        let _ = self.api.create(
-            "devicetaintrules",
-            json!({"metadata": {"name": "rule"}, "spec": spec}),
-        );
     }
 }
 

@@ -152,7 +152,7 @@ fn a_new_claim_copies_the_template_and_names_its_pod() {
         "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"adminAccess": true}, "future": 1}]}},
     });
-    let new = new_claim(&pod(json!({})), "gpu", &template);
+    let new = new_claim(&Owner::pod(&pod(json!({}))), "gpu", &template);
     assert_eq!(new["metadata"]["generateName"], "p-gpu-");
     assert_eq!(
         new["metadata"]["annotations"],

@@ -1,0 +1,176 @@
+//! Groups of pods (PodGroup) that have claims of their own, in whatever version they are served.
+//!
+//! An entry that a pod and its group name alike is the group's: its claim is made once, for the group, and reserved for
+//! it as long as it exists. Behaviour is that of 1.36 with DRAWorkloadResourceClaims; without the gate the API server
+//! drops the fields, and there is nothing to do here.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use kube::core::ApiResource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::kit::context::Context;
+use crate::kit::informer::{Informer, key};
+use crate::kit::meta;
+
+/// The API group of PodGroups, and their resource.
+pub(crate) const API_GROUP: &str = "scheduling.k8s.io";
+pub(crate) const RESOURCE: &str = "podgroups";
+
+/// Which claims a group has.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Spec {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    resource_claims: Vec<PodResourceClaim>,
+}
+
+/// Which objects these are.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Status {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    resource_claim_statuses: Vec<ClaimStatus>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimStatus {
+    name: String,
+    resource_claim_name: Option<String>,
+}
+
+/// A group as far as it is about claims.
+pub(crate) type PodGroup = kube::core::Object<Spec, Status>;
+
+/// The groups that a server has.
+pub(super) struct Groups {
+    pub(super) resource: ApiResource,
+    pub(super) groups: Informer<PodGroup>,
+}
+
+/// The name of the group that a pod is in.
+pub(crate) fn name_of(pod: &Pod) -> Option<&str> {
+    let group = pod.spec.as_ref()?.scheduling_group.as_ref()?;
+    group.pod_group_name.as_deref()
+}
+
+/// Index of pods by the key of their group.
+pub(crate) const BY_GROUP: &str = "group";
+
+/// For [`BY_GROUP`].
+pub(crate) fn of_pod(pod: &Pod) -> Vec<String> {
+    let name = name_of(pod).into_iter();
+    name.map(|n| key(Some(meta::namespace(pod)), n)).collect()
+}
+
+/// Whether a reservation is one of a group.
+pub(crate) fn is_group(consumer: &ResourceClaimConsumerReference) -> bool {
+    consumer.resource == RESOURCE && consumer.api_group.as_deref() == Some(API_GROUP)
+}
+
+/// Whether a claim is reserved for a pod, or for the group that it is in.
+pub(crate) fn is_reserved_for(claim: &ResourceClaim, pod: &Pod) -> bool {
+    super::plan::reserved_for(claim).iter().any(|consumer| {
+        consumer.uid == meta::uid(pod) || is_group(consumer) && name_of(pod) == Some(&consumer.name)
+    })
+}
+
+/// Whether a claim was generated for the group of a pod.
+pub(crate) fn is_for_group_of(claim: &ResourceClaim, pod: &Pod) -> bool {
+    let Some(group) = name_of(pod) else {
+        return false;
+    };
+    meta::controller_of(&claim.metadata).is_some_and(|owner| {
+        owner.kind == "PodGroup"
+            && owner.name == group
+            && owner.api_version.split('/').next() == Some(API_GROUP)
+    })
+}
+
+impl Groups {
+    pub(super) fn new(context: &Context, resource: ApiResource) -> Self {
+        let groups = context.informer_with(&resource);
+        Self { resource, groups }
+    }
+
+    /// The group that an entry of a pod belongs to.
+    pub(super) fn of(&self, pod: &Pod, entry: &PodResourceClaim) -> Option<Arc<PodGroup>> {
+        let group = self.groups.find(meta::namespace(pod), name_of(pod)?)?;
+        let same = |e: &&PodResourceClaim| {
+            e.name == entry.name
+                && e.resource_claim_name == entry.resource_claim_name
+                && e.resource_claim_template_name == entry.resource_claim_template_name
+        };
+        let has = entries(&group).iter().any(|e| same(&e));
+        has.then_some(group)
+    }
+}
+
+/// The claims that a group has.
+pub(super) fn entries(group: &PodGroup) -> &[PodResourceClaim] {
+    &group.spec.resource_claims
+}
+
+/// The object behind a claim of a group; `None` while it is not known.
+pub(super) fn claim_name<'a>(group: &'a PodGroup, entry: &'a PodResourceClaim) -> Option<&'a str> {
+    if let Some(name) = &entry.resource_claim_name {
+        return Some(name);
+    }
+    let mut statuses = group
+        .status
+        .iter()
+        .flat_map(|s| s.resource_claim_statuses.iter());
+    let status = statuses.find(|s| s.name == entry.name)?;
+    status.resource_claim_name.as_deref()
+}
+
+/// The claims that a group has, by key.
+pub(super) fn claims_of(group: &PodGroup) -> Vec<String> {
+    let namespace = meta::namespace(group);
+    let names = entries(group).iter().filter_map(|e| claim_name(group, e));
+    names.map(|n| key(Some(namespace), n)).collect()
+}
+
+/// The templates that a group uses, by key.
+pub(super) fn templates_of(group: &PodGroup) -> Vec<String> {
+    let namespace = meta::namespace(group);
+    let names = entries(group)
+        .iter()
+        .filter_map(|e| e.resource_claim_template_name.as_deref());
+    names.map(|n| key(Some(namespace), n)).collect()
+}
+
+/// The whole of `status.resourceClaimStatuses` with the new names in it, in the order of the spec.
+pub(super) fn statuses(group: &PodGroup, new: &[(String, String)]) -> Vec<Value> {
+    let generated = entries(group)
+        .iter()
+        .filter(|e| e.resource_claim_template_name.is_some());
+    generated
+        .filter_map(|entry| {
+            let found = new.iter().find(|(n, _)| *n == entry.name);
+            let name = match found {
+                Some((_, name)) => name.as_str(),
+                None => claim_name(group, entry)?,
+            };
+            Some(json!({"name": entry.name, "resourceClaimName": name}))
+        })
+        .collect()
+}
+
+/// The reservation of a group.
+pub(super) fn reference(group: &PodGroup) -> ResourceClaimConsumerReference {
+    ResourceClaimConsumerReference {
+        api_group: Some(API_GROUP.to_owned()),
+        resource: RESOURCE.to_owned(),
+        name: meta_name(group).to_owned(),
+        uid: group.metadata.uid.clone().unwrap_or_default(),
+    }
+}
+
+pub(super) fn meta_name(group: &PodGroup) -> &str {
+    group.metadata.name.as_deref().unwrap_or_default()
+}

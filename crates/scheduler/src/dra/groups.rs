@@ -1,0 +1,128 @@
+//! Groups of pods (PodGroup) that use claims together, whichever version of the API serves them.
+//!
+//! A claim that a pod and its group name alike is the group's: it is made once, reserved for the group instead of each
+//! of its pods, and free again when the group is gone.
+
+use k8s_openapi::api::core::v1::PodResourceClaim;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use kube::api::DynamicObject;
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+
+use crate::pod::{Key, PodInfo, Uid};
+
+/// The API group of PodGroups.
+pub const API_GROUP: &str = "scheduling.k8s.io";
+/// Their resource.
+pub const RESOURCE: &str = "podgroups";
+
+/// A group, as far as it is about claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodGroup {
+    /// Namespace and name.
+    pub key: Key,
+    /// Identity.
+    pub uid: Uid,
+    claims: Vec<GroupClaim>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GroupClaim {
+    name: String,
+    resource_claim_name: Option<String>,
+    resource_claim_template_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(default)]
+    resource_claims: Vec<GroupClaim>,
+}
+
+impl PodGroup {
+    /// Reads a group of any version: the parts used here are the same in all of them.
+    pub fn read(object: &DynamicObject) -> Option<Self> {
+        let (name, meta) = (object.metadata.name.as_deref()?, &object.metadata);
+        let spec = object.data.get("spec")?.clone();
+        let spec: Spec = serde_json::from_value(spec)
+            .inspect_err(|error| tracing::warn!(name, %error, "cannot read PodGroup"))
+            .ok()?;
+        Some(Self {
+            key: Key::new(meta.namespace.as_deref().unwrap_or_default(), name),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            claims: spec.resource_claims,
+        })
+    }
+
+    /// Whether an entry of a pod stands for a claim of the group.
+    fn has(&self, entry: &PodResourceClaim) -> bool {
+        self.claims.iter().any(|c| {
+            c.name == entry.name
+                && c.resource_claim_name == entry.resource_claim_name
+                && c.resource_claim_template_name == entry.resource_claim_template_name
+        })
+    }
+
+    /// Whether the claim was generated for the group.
+    pub fn owns(&self, claim: &ResourceClaim) -> bool {
+        let owners = claim.metadata.owner_references.iter().flatten();
+        owners.into_iter().any(|o| {
+            o.controller == Some(true)
+                && o.kind == "PodGroup"
+                && o.api_version.split('/').next() == Some(API_GROUP)
+                && *o.uid == *self.uid
+        })
+    }
+}
+
+/// All groups.
+pub type Groups = FxHashMap<Key, PodGroup>;
+
+/// Whom a claim is reserved for: a pod, or the group that it is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consumer {
+    /// Identity.
+    pub uid: Uid,
+    name: String,
+    is_group: bool,
+}
+
+impl Consumer {
+    /// The pod itself.
+    pub fn pod(pod: &PodInfo) -> Self {
+        Self {
+            uid: pod.uid.clone(),
+            name: pod.key.name.to_string(),
+            is_group: false,
+        }
+    }
+
+    /// Who uses what an entry of a pod stands for.
+    pub fn of(pod: &PodInfo, group: Option<&PodGroup>, entry: &PodResourceClaim) -> Self {
+        match group.filter(|g| g.has(entry)) {
+            Some(group) => Self {
+                uid: group.uid.clone(),
+                name: group.key.name.to_string(),
+                is_group: true,
+            },
+            None => Self::pod(pod),
+        }
+    }
+
+    /// Whether it is a group.
+    pub fn is_group(&self) -> bool {
+        self.is_group
+    }
+
+    /// The entry in a claim's status.
+    pub fn reference(&self) -> ResourceClaimConsumerReference {
+        ResourceClaimConsumerReference {
+            api_group: self.is_group.then(|| API_GROUP.to_owned()),
+            resource: if self.is_group { RESOURCE } else { "pods" }.to_owned(),
+            name: self.name.clone(),
+            uid: self.uid.to_string(),
+        }
+    }
+}
