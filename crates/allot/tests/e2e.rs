@@ -3,6 +3,8 @@
 
 #[path = "e2e/crash.rs"]
 mod crash;
+#[path = "e2e/deploy.rs"]
+mod deploy;
 #[path = "e2e/examples.rs"]
 mod examples;
 #[path = "e2e/harness.rs"]

@@ -54,6 +54,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
+    // Names are checked before anybody waits for a server.
+    Config::embedded().select(&args.controllers)?;
     let client = component::client(args.kubeconfig.as_deref(), "allot-controllers").await?;
     let mut config = if is_allot(&client, &shutdown).await {
         Config::embedded()

@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{AttachParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::discovery::Scope;
 use kube::runtime::wait::{Condition, await_condition, conditions};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -97,17 +98,7 @@ impl Up {
 
     /// Creates the objects of a manifest.
     pub async fn create(&self, manifest: &str) {
-        for object in objects(manifest) {
-            let kind =
-                GroupVersionKind::try_from(object.types.as_ref().expect("a kind")).expect("kind");
-            let (resource, _) = kube::discovery::pinned_kind(&self.client, &kind)
-                .await
-                .expect("served");
-            let api = Api::<DynamicObject>::default_namespaced_with(self.client.clone(), &resource);
-            api.create(&PostParams::default(), &object)
-                .await
-                .expect("created");
-        }
+        create(&self.client, manifest).await;
     }
 
     /// The pods of the default namespace.
@@ -170,8 +161,27 @@ impl Drop for Up {
     }
 }
 
+/// Creates the objects of a manifest, in their namespaces.
+pub async fn create(client: &Client, manifest: &str) {
+    for object in objects(manifest) {
+        let kind =
+            GroupVersionKind::try_from(object.types.as_ref().expect("a kind")).expect("kind");
+        let (resource, capabilities) = kube::discovery::pinned_kind(client, &kind)
+            .await
+            .expect("served");
+        let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+        let api: Api<DynamicObject> = match capabilities.scope {
+            Scope::Cluster => Api::all_with(client.clone(), &resource),
+            Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
+        };
+        api.create(&PostParams::default(), &object)
+            .await
+            .expect("created");
+    }
+}
+
 /// A client of a kubeconfig.
-async fn client(kubeconfig: &Path) -> Client {
+pub async fn client(kubeconfig: &Path) -> Client {
     let config = Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(config, &options)
