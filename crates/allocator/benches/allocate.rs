@@ -215,26 +215,39 @@ fn model(criterion: &mut Criterion) {
         bencher.iter_batched(&mut arrived, change, BatchSize::PerIteration);
     });
     criterion.bench_function("5000x10-snapshot", |bencher| bencher.iter(|| big.clone()));
-    // All slices in one pool: what a change costs, and what the next look at the pool costs.
-    let mut slices = slices;
+    one_pool(criterion, slices);
+}
+
+/// All slices in one pool: what a change costs, and a change together with the next look at the pool.
+fn one_pool(criterion: &mut Criterion, mut slices: Vec<ResourceSlice>) {
+    let count = slices.len() as i64;
     for slice in &mut slices {
         slice.spec.pool.name = "all".to_owned();
-        slice.spec.pool.resource_slice_count = 5000;
+        slice.spec.pool.resource_slice_count = count;
     }
-    let mut one = Cluster::new(Features::default());
-    slices.iter().for_each(|slice| one.apply(slice));
-    criterion.bench_function("one-pool-of-5000-change-a-slice", |bencher| {
+    let mut cluster = Cluster::new(Features::default());
+    slices.iter().for_each(|slice| cluster.apply(slice));
+    let claims = prepare(&claim(json!([request("a", 1, &[])]), json!([])));
+    let node = Node::new("n1", [("zone", "z1")]);
+    for (name, look) in [("change-a-slice", false), ("change-and-look", true)] {
         let mut next = 0;
         let arrived = || {
             next = (next + 7) % slices.len();
             slices[next].clone()
         };
         let change = |slice| {
-            one.apply(&slice);
+            cluster.apply(&slice);
+            if look {
+                let mut allocator = Allocator::new();
+                let found = allocator.allocate(&cluster, &node, &claims, &Limits::default());
+                black_box(matches!(found, Outcome::Allocated(_)));
+            }
             slice
         };
-        bencher.iter_batched(arrived, change, BatchSize::PerIteration);
-    });
+        criterion.bench_function(&format!("one-pool-of-5000/{name}"), |bencher| {
+            bencher.iter_batched(arrived, change, BatchSize::PerIteration);
+        });
+    }
 }
 
 criterion_group!(benches, allocate, model);

@@ -1,12 +1,13 @@
 //! A device as the allocator sees it: converted once when its slice arrives.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use allot_apimachinery::Quantity as Exact;
 use allot_cel::device::Layouts;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
+use rustc_hash::FxBuildHasher;
 use smol_str::SmolStr;
 
 use crate::amount::Amount;
@@ -165,10 +166,17 @@ pub(crate) struct Consumption {
     pub(crate) amount: Amount,
 }
 
+/// Something short to sort and find names by.
+pub(crate) fn name_hash(name: &str) -> u32 {
+    (FxBuildHasher.hash_one(name) >> 32) as u32
+}
+
 /// One device of a slice.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) name: SmolStr,
+    /// [`name_hash`] of the name.
+    pub(crate) name_hash: u32,
     pub(crate) cel: selector::Device,
     /// Names of the attributes as written, shared by the devices of a slice that have the same.
     names: Arc<[SmolStr]>,
@@ -221,6 +229,7 @@ impl Device {
         });
         Self {
             name: SmolStr::new(&device.name),
+            name_hash: name_hash(&device.name),
             cel,
             names: names
                 .unwrap_or_else(|| attributes().map(|(name, _)| SmolStr::new(name)).collect()),

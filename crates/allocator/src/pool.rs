@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smol_str::SmolStr;
 
 use crate::amount::Amount;
-use crate::device::{Device, Scope};
+use crate::device::{Device, Scope, name_hash};
 use crate::node::Node;
 use crate::print::Print;
 use crate::slice::Slice;
@@ -33,8 +33,12 @@ pub(crate) struct PoolInfo {
     members: Vec<Arc<Member>>,
     /// All devices of all members, in that order.
     slots: Vec<Slot>,
-    /// Slots sorted by device name.
-    names: Vec<u32>,
+    /// The first slot of each member.
+    starts: Vec<u32>,
+    /// All slots with the hashes of their devices' names, sorted.
+    names: Vec<(u32, u32)>,
+    /// Certainly no name is there twice, whatever the generation.
+    unique: bool,
     generations: Vec<Generation>,
     counters: Vec<Counter>,
     consumption: Vec<(u32, Amount)>,
@@ -167,7 +171,9 @@ impl PoolInfo {
             name: name.clone(),
             members,
             slots: Vec::new(),
+            starts: Vec::new(),
             names: Vec::new(),
+            unique: false,
             generations: Vec::new(),
             counters: Vec::new(),
             consumption: Vec::new(),
@@ -206,6 +212,7 @@ impl PoolInfo {
             let first_counter = self.counters.len();
             let (sets, mut problem) = self.number_counters(start..end);
             for member in start..end {
+                self.starts.push(self.slots.len() as u32);
                 let owner = Arc::clone(&self.members[member]);
                 let slice = &owner.slice;
                 for (index, device) in slice.devices.iter().enumerate() {
@@ -242,9 +249,10 @@ impl PoolInfo {
             });
             start = end;
         }
-        self.names = (0..self.slots.len() as u32).collect();
-        let mut names = std::mem::take(&mut self.names);
-        names.sort_by(|a, b| self.device(*a).name.cmp(&self.device(*b).name));
+        let names = (0..self.slots.len() as u32).map(|slot| (self.device(slot).name_hash, slot));
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        self.unique = names.windows(2).all(|two| two[0].0 != two[1].0);
         self.names = names;
     }
 
@@ -426,23 +434,22 @@ impl PoolInfo {
         // Members are sorted by name already.
         relevant.sort_unstable();
         let mut names = FxHashSet::default();
-        for (slot, member) in self.slots.iter().enumerate() {
-            if relevant.binary_search(&member.member).is_err() {
-                continue;
-            }
-            let slice = &self.members[member.member as usize].slice;
+        for member in relevant {
+            let slice = &self.members[member as usize].slice;
             if slice.has_counters() {
                 continue;
             }
-            let device = &slice.devices[member.device as usize];
-            if !names.insert(device.name.as_str()) {
-                view.state = ViewState::Invalid(format!("duplicate device name {}", device.name));
-                view.slots.clear();
-                view.binding = false;
-                return Some(view);
+            for (slot, device) in (self.starts[member as usize]..).zip(&slice.devices) {
+                if !self.unique && !names.insert(device.name.as_str()) {
+                    let problem = format!("duplicate device name {}", device.name);
+                    view.state = ViewState::Invalid(problem);
+                    view.slots.clear();
+                    view.binding = false;
+                    return Some(view);
+                }
+                view.binding |= device.binding_conditions.is_some();
+                view.slots.push(slot);
             }
-            view.binding |= device.binding_conditions.is_some();
-            view.slots.push(slot as u32);
         }
         if let Some(problem) = &self.generations[index].problem {
             view.state = ViewState::Invalid(problem.clone());
@@ -489,15 +496,14 @@ impl PoolInfo {
     }
 
     /// The slots of the devices with a name: more than one only across generations or in an invalid pool.
-    pub(crate) fn slots_named(&self, name: &str) -> &[u32] {
-        let start = self
-            .names
-            .partition_point(|s| self.device(*s).name.as_str() < name);
-        let len = self.names[start..]
+    pub(crate) fn slots_named(&self, name: &str) -> impl Iterator<Item = u32> {
+        let hash = name_hash(name);
+        let start = self.names.partition_point(|(known, _)| *known < hash);
+        let same = self.names[start..]
             .iter()
-            .take_while(|s| self.device(**s).name == name)
-            .count();
-        &self.names[start..start + len]
+            .take_while(move |(known, _)| *known == hash);
+        same.map(|(_, slot)| *slot)
+            .filter(move |slot| self.device(*slot).name == name)
     }
 
     pub(crate) fn consumption(&self, slot: u32) -> &[(u32, Amount)] {

@@ -98,14 +98,14 @@ impl Usage {
     }
 
     fn mark(&mut self, info: &PoolInfo, name: &str, device: &DeviceUse) {
-        for &slot in info.slots_named(name) {
+        for slot in info.slots_named(name) {
             self.dedicated.set(slot, !device.dedicated.is_empty());
             self.shared.set(slot, !device.shares.is_empty());
         }
     }
 
     fn charge(&mut self, info: &PoolInfo, name: &str, op: impl Fn(Amount, Amount) -> Amount) {
-        for &slot in info.slots_named(name) {
+        for slot in info.slots_named(name) {
             for &(counter, amount) in info.consumption(slot) {
                 let available = &mut self.available[counter as usize];
                 *available = op(*available, amount);

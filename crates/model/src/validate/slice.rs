@@ -43,27 +43,26 @@ fn spec(spec: &Value, old: Option<&Value>) -> ErrorList {
     let mut errors = names::driver(spec.text("driver"), &path.child("driver"));
     errors.extend(pool(spec.at("pool"), &path.child("pool")));
     if let Some(old) = old {
-        let immutable = |errors: &mut ErrorList, new: &Value, old: &Value, path: Path| {
-            if new != old {
+        let mut immutable = |new: BadValue, same: bool, path: Path| {
+            if !same {
                 errors.push(Error::invalid(&path, new, "field is immutable"));
             }
         };
+        let name = |spec: &Value| spec.at("pool").text("name").to_owned();
+        let (new_name, old_name) = (name(spec), name(old));
+        let same = new_name == old_name;
+        immutable(new_name.into(), same, path.child("pool").child("name"));
+        let driver = spec.text("driver");
         immutable(
-            &mut errors,
-            spec.at("pool").at("name"),
-            old.at("pool").at("name"),
-            path.child("pool").child("name"),
-        );
-        immutable(
-            &mut errors,
-            spec.at("driver"),
-            old.at("driver"),
+            driver.into(),
+            driver == old.text("driver"),
             path.child("driver"),
         );
+        // Here none is not the same as an empty one.
+        let node = spec.at("nodeName");
         immutable(
-            &mut errors,
-            spec.at("nodeName"),
-            old.at("nodeName"),
+            node.into(),
+            node == old.at("nodeName"),
             path.child("nodeName"),
         );
     }

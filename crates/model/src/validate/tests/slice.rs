@@ -570,6 +570,14 @@ fn driver_pool_and_node_are_immutable() {
             "spec.nodeName: Invalid value: null: field is immutable",
         ],
     );
+    update(
+        &[("/spec/driver", Value::Null)],
+        &[],
+        &[
+            "spec.driver: Required value",
+            r#"spec.driver: Invalid value: "": field is immutable"#,
+        ],
+    );
 }
 
 #[test]
