@@ -4,8 +4,12 @@
 //! is one, and the answer. An answer is the code and, for errors, the message; for other answers JSON that is part of
 //! what comes back. Lines before it that begin with `warning:` are the warnings. `#` begins a remark.
 
+use std::sync::Arc;
+
 use allot_apiserver::Server;
+use allot_apiserver::config::Config;
 use allot_apiserver::identity::User;
+use allot_apiserver::registry::RuntimeConfig;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
@@ -50,8 +54,23 @@ fn contains(whole: &Value, part: &Value) -> bool {
     }
 }
 
+/// A server with everything switched on that can be asked for here.
+async fn server() -> Server {
+    let versions =
+        ["v1beta1", "v1beta2", "v1alpha3"].map(|it| format!("resource.k8s.io/{it}=true"));
+    let config = Config {
+        runtime_config: RuntimeConfig::parse(&versions.join(",")).unwrap(),
+        disabled_admission: vec!["ServiceAccount".to_owned()],
+        ..Config::default()
+    };
+    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
+    let server = Server::new(Arc::new(backend), config);
+    server.bootstrap().await.unwrap();
+    server
+}
+
 async fn check(file: &str, text: &str) {
-    let server = Server::in_memory().await.unwrap();
+    let server = server().await;
     for exchange in parse(text) {
         let mut words = exchange.request.split_whitespace();
         let (method, path) = (words.next().unwrap(), words.next().unwrap());

@@ -217,3 +217,31 @@ proptest! {
         prop_assert_eq!(object, once);
     }
 }
+
+#[test]
+fn embedded_objects_say_what_they_are() {
+    let schema = Structural::from_json(&json!({"type": "object", "properties": {
+        "one": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+        "all": {"type": "array", "items": {"type": "object", "x-kubernetes-embedded-resource": true}},
+    }}));
+    let check = |object: Value, expected: &[&str]| {
+        let errors = validate_embedded(&object, &schema, &Path::root());
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, expected, "{object}");
+    };
+    check(json!({"one": {"apiVersion": "v1", "kind": "Pod"}}), &[]);
+    check(
+        json!({"one": {}}),
+        &[
+            "one.apiVersion: Required value: must not be empty",
+            "one.kind: Required value: must not be empty",
+        ],
+    );
+    check(
+        json!({"all": [{"apiVersion": "a/b/c", "kind": ""}]}),
+        &[
+            "all[0].apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c",
+            "all[0].kind: Invalid value: \"\": must not be empty",
+        ],
+    );
+}
