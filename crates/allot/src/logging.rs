@@ -35,13 +35,10 @@ pub fn init(args: &Args, default: &str) {
         Some(2..=4) => "debug",
         Some(_) => "trace",
     };
-    // Below our own crates only what goes wrong is of interest; what the client logs as an error is
-    // an answer that its caller handles.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
-        EnvFilter::new(format!(
-            "{level},kube_client=off,h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
-        ))
-    });
+    // `level` is about our own crates (all begin with allot); of the others only what goes wrong is of interest, and what
+    // the client logs as an error is an answer that its caller handles.
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(format!("warn,allot={level},kube_client=off")));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
