@@ -231,11 +231,11 @@ fn one_pool(criterion: &mut Criterion, mut slices: Vec<ResourceSlice>) {
     let node = Node::new("n1", [("zone", "z1")]);
     for (name, look) in [("change-a-slice", false), ("change-and-look", true)] {
         let mut next = 0;
-        let arrived = || {
+        let mut arrived = || {
             next = (next + 7) % slices.len();
             slices[next].clone()
         };
-        let change = |slice| {
+        let mut change = |slice| {
             cluster.apply(&slice);
             if look {
                 let mut allocator = Allocator::new();
@@ -245,7 +245,7 @@ fn one_pool(criterion: &mut Criterion, mut slices: Vec<ResourceSlice>) {
             slice
         };
         criterion.bench_function(&format!("one-pool-of-5000/{name}"), |bencher| {
-            bencher.iter_batched(arrived, change, BatchSize::PerIteration);
+            bencher.iter_batched(&mut arrived, &mut change, BatchSize::PerIteration);
         });
     }
 }
