@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::pod::PodInfo;
 use crate::reflector::{Collection, Observe, Observed, reflect};
 use crate::taint_rules::DeviceTaintRule;
-use crate::writer::{Recorder, Writer};
+use crate::writer::{self, Recorder, Writer};
 
 /// Why the scheduler could not start.
 #[derive(Debug, thiserror::Error)]
@@ -86,18 +86,20 @@ pub async fn run_with_metrics(
     let pending = watches.start(&found, rules, groups);
     let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
     tasks.spawn(writing);
-    let timestamps = config.features.enabled(Feature::DRADeviceBindingConditions)
-        && config
-            .features
-            .enabled(Feature::DRAResourceClaimDeviceStatus);
+    let options = writer::Options {
+        parallel: config.parallel_bindings,
+        timestamps: config.features.enabled(Feature::DRADeviceBindingConditions)
+            && config
+                .features
+                .enabled(Feature::DRAResourceClaimDeviceStatus),
+    };
     let clock = config.clock.clone();
     let writer = Writer::new(
         client,
         clock.clone(),
         sender,
         recorder,
-        config.parallel_bindings,
-        timestamps,
+        options,
         metrics.clone(),
         shutdown.clone(),
     )

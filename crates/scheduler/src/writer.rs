@@ -121,28 +121,36 @@ impl Pause {
     }
 }
 
+/// How a [`Writer`] writes.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How many bindings are written at the same time.
+    pub parallel: usize,
+    /// Allocations say when they were made.
+    pub timestamps: bool,
+}
+
 impl Writer {
-    /// A writer that reports to `inputs`; `parallel` bindings are written at the same time.
+    /// A writer that reports to `inputs`.
     pub fn new(
         client: Client,
         clock: Clock,
         inputs: UnboundedSender<Input>,
         recorder: Recorder,
-        parallel: usize,
-        timestamps: bool,
+        options: Options,
         metrics: Metrics,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
             claims: Arc::new(ClaimWriter::new(
                 client.clone(),
-                timestamps.then(|| clock.clone()),
+                options.timestamps.then(|| clock.clone()),
                 metrics.clone(),
             )),
             classic: None,
             metrics,
             rejections: Rejections::new(client.clone(), clock.clone()),
-            permits: Arc::new(Semaphore::new(parallel.max(1))),
+            permits: Arc::new(Semaphore::new(options.parallel.max(1))),
             client,
             clock,
             inputs,

@@ -102,7 +102,7 @@ impl Pools {
             }
             // Of the generations that the node sees the newest counts. One that is being replaced elsewhere does so only as a whole.
             let generation = |s: &&&api::ResourceSlice| s.spec.pool.generation;
-            let newest = relevant.iter().map(|s| generation(s)).max().unwrap();
+            let newest = relevant.iter().map(generation).max().unwrap();
             relevant.retain(|s| generation(s) == newest);
             let newer = slices.iter().any(|s| s.spec.pool.generation > newest);
             let expected = relevant[0].spec.pool.resource_slice_count;
