@@ -22,6 +22,15 @@ const CHECKS: [&str; 6] = [
     "shutdown",
 ];
 
+/// All checks of an endpoint, a line for each.
+fn verbose(endpoint: &str) -> String {
+    let checks = CHECKS.iter().filter(|check| {
+        endpoint == "readyz" || !matches!(**check, "etcd-readiness" | "informer-sync" | "shutdown")
+    });
+    let lines: String = checks.map(|check| format!("[+]{check} ok\n")).collect();
+    format!("{lines}{endpoint} check passed\n")
+}
+
 /// The answer if the path is one of these.
 ///
 /// # Errors
@@ -67,6 +76,8 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
         "/livez" | "/healthz" | "/readyz" => {
             if path == "/readyz" && core.shutdown.is_cancelled() {
                 text_response(500, "shutting down")
+            } else if request.query.get("verbose").is_some() {
+                text_response(200, verbose(path.trim_start_matches('/')))
             } else {
                 text_response(200, "ok")
             }

@@ -228,10 +228,19 @@ pub struct RuntimeConfig(BTreeMap<String, bool>);
 impl RuntimeConfig {
     /// Reads `group/version[=true|false],…`; also `api/all`, `api/beta`, `api/alpha`.
     ///
+    /// ```
+    /// use allot_apiserver::registry::RuntimeConfig;
+    ///
+    /// assert!(RuntimeConfig::parse("resource.k8s.io/v1beta1=true,api/alpha=false").is_ok());
+    /// let error = RuntimeConfig::parse("foo/v1").unwrap_err();
+    /// assert_eq!(error, "unknown api groups foo");
+    /// ```
+    ///
     /// # Errors
-    /// Says which item is malformed.
+    /// Says which item is malformed, or which groups nobody knows.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut config = BTreeMap::new();
+        let mut unknown = std::collections::BTreeSet::new();
         for item in text
             .split(',')
             .map(str::trim)
@@ -241,7 +250,18 @@ impl RuntimeConfig {
             let value = value
                 .parse::<bool>()
                 .map_err(|_| format!("{item}: the value must be true or false"))?;
+            match key.split_once('/') {
+                Some(("api", "all" | "ga" | "beta" | "alpha")) => {}
+                Some((group, _)) if !rows::is_group(group) => {
+                    unknown.insert(group);
+                }
+                _ => {}
+            }
             config.insert(key.to_owned(), value);
+        }
+        if !unknown.is_empty() {
+            let groups = Vec::from_iter(unknown).join(",");
+            return Err(format!("unknown api groups {groups}"));
         }
         Ok(RuntimeConfig(config))
     }

@@ -603,6 +603,11 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
+/// A group of a built-in resource.
+pub(super) fn is_group(name: &str) -> bool {
+    ROWS.iter().any(|row| row.group == name)
+}
+
 impl Row {
     /// The resource with the versions that the configuration selects.
     pub fn resource(&self, config: &RuntimeConfig) -> Resource {
