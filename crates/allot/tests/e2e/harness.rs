@@ -200,12 +200,49 @@ pub fn objects(manifest: &str) -> Vec<DynamicObject> {
         .collect()
 }
 
-/// A directory with a path short enough for sockets.
-pub fn directory() -> tempfile::TempDir {
-    tempfile::Builder::new()
-        .prefix("allot")
-        .tempdir_in("/tmp")
-        .expect("temporary directory")
+/// A directory for a cluster, with a path short enough for sockets.
+pub struct Directory(tempfile::TempDir);
+
+impl Directory {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// What the nodes of a cluster in it, or in its `data`, noted of their containers that run.
+    fn containers(&self) -> impl Iterator<Item = Value> {
+        let nodes = ["nodes", "data/nodes"].map(|nodes| self.path().join(nodes));
+        let containers = nodes.into_iter().flat_map(entries);
+        let states = containers.flat_map(|node| entries(node.join("containers")));
+        let running = states.filter(|container| !container.join("exit.json").exists());
+        running.filter_map(|container| {
+            let state = std::fs::read(container.join("state.json")).ok()?;
+            serde_json::from_slice(&state).ok()
+        })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Containers outlive `allot up`; these must not outlive the test.
+        for shim in self.containers().filter_map(|state| state["shim"].as_i64()) {
+            let pid = shim.to_string();
+            let mut kill = Command::new("kill");
+            // It may have ended by itself.
+            let _ = kill.args(["-KILL", &pid]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+fn entries(directory: PathBuf) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.flatten().map(|entry| entry.path())
+}
+
+/// A new directory for a cluster.
+pub fn directory() -> Directory {
+    let directory = tempfile::Builder::new().prefix("allot").tempdir_in("/tmp");
+    Directory(directory.expect("temporary directory"))
 }
 
 /// A manifest of `examples/`.

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::runtime::wait::await_condition;
 use kube::runtime::{WatchStreamExt, watcher};
 
-use super::harness::{ALLOT, PATIENCE, Up, directory, example};
+use super::harness::{ALLOT, Directory, PATIENCE, Up, directory, example};
 
 /// The user and group "nobody".
 const NOBODY: u32 = 65534;
@@ -35,7 +35,7 @@ fn unprivileged(program: &Path) -> Command {
 }
 
 /// A directory for the unprivileged user, and the binary at a place where that user can run it.
-fn prepare() -> (tempfile::TempDir, PathBuf) {
+fn prepare() -> (Directory, PathBuf) {
     let scratch = directory();
     // Only root may give it away, and needs to.
     let _ = chown(scratch.path(), Some(NOBODY), Some(NOBODY));

@@ -244,11 +244,7 @@ impl Core {
                 .filter(|c| resolve::is_reserved_for(c, pod))
                 .cloned()
             {
-                self.claims.release(uid_of(&claim), Some(pod.clone()));
-                self.actions.push(Action::Unreserve {
-                    pod: pod.clone(),
-                    claim,
-                });
+                self.leave(pod, claim);
             }
         }
         if let Some(special) = &binding.special {

@@ -106,6 +106,15 @@ impl Core {
         self.actions.push(Action::Deallocate(claim));
     }
 
+    /// Takes a pod's reservation of a claim back.
+    pub(super) fn leave(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
+        self.claims.release(claim.uid(), Some(pod.clone()));
+        self.actions.push(Action::Unreserve {
+            pod: pod.clone(),
+            claim,
+        });
+    }
+
     pub(super) fn released(
         &mut self,
         (key, uid): (&Key, &Uid),

@@ -209,8 +209,8 @@ impl Core {
                 (Some(Deallocation::Delete(_)), _) => {
                     "deletion of ResourceClaim completed".to_owned()
                 }
-                (None, true) => "still not schedulable".to_owned(),
-                (None, false) => "no new claims to deallocate".to_owned(),
+                (None | Some(Deallocation::Leave(_)), true) => "still not schedulable".to_owned(),
+                (_, false) => "no new claims to deallocate".to_owned(),
             });
         }
         if profile.post_filters.contains(Plugin::DefaultPreemption) && undo.is_none() {
@@ -358,6 +358,7 @@ impl Core {
         tracing::debug!(pod = %pod.key, message, "unschedulable");
         match undo {
             Some(Deallocation::Deallocate(claim)) => self.deallocate(claim),
+            Some(Deallocation::Leave(claim)) => self.leave(&pod.uid, claim),
             Some(Deallocation::Delete(claim)) => self.actions.push(Action::DeleteSpecial(claim)),
             Some(Deallocation::Classic(claim, publish)) => {
                 self.deallocate_classic(&pod, claim, publish);

@@ -237,6 +237,35 @@ fn a_claim_is_allocated_anew_when_its_allocation_is_taken_back() {
     assert_eq!(world.run().node(), Some("n1"));
 }
 
+#[test]
+fn a_claim_that_failed_is_left_by_every_pod_that_reserved_it() {
+    // Both reserved it; then the scheduler was restarted, and the device reported a failure.
+    let broken = |pods: &[&str]| {
+        let mut status = allocated("n0", pods);
+        let result = &mut status["allocation"]["devices"]["results"][0];
+        result["bindingConditions"] = json!(["ready"]);
+        result["bindingFailureConditions"] = json!(["broken"]);
+        status["devices"] = json!([{"driver": "d", "pool": "n0", "device": "d0", "conditions": [
+            {"type": "broken", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+        ]}]);
+        status
+    };
+    let mut world = World::new("");
+    world.claim("a", broken(&["p", "q"]));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    assert!(outcome.node().is_none() && outcome.deallocated().is_none());
+    let left = outcome.0.iter().find_map(|action| match action {
+        Action::Unreserve { pod, claim } => Some((&**pod, crate::dra::claims::uid_of(claim))),
+        _ => None,
+    });
+    assert_eq!(left, Some(("uid-p", "uid-a")));
+    // The last one may take the allocation away.
+    world.claim("a", broken(&["q"]));
+    world.pod("q", &["a"]);
+    assert!(world.run().deallocated().is_some());
+}
+
 const GROUPS: &str = "GenericWorkload=true,DRAWorkloadResourceClaims=true";
 const NATIVE: &str = "DRANodeAllocatableResources=true";
 

@@ -118,6 +118,9 @@ pub struct NodeDevices {
 pub enum Deallocation {
     /// Take the allocation away from a claim.
     Deallocate(Arc<ResourceClaim>),
+    /// Give the pod's own reservation back, which an earlier attempt left on a claim that serves nobody: as long as
+    /// several pods hold one, none of them may take the allocation away. Upstream waits for ever there.
+    Leave(Arc<ResourceClaim>),
     /// Delete a special claim that is left over.
     Delete(Arc<ResourceClaim>),
     /// Have the allocation of a classic claim taken back, after something was published.
@@ -389,6 +392,14 @@ impl PodDevices {
         };
         if let Some(claim) = self.claims.iter().find(in_the_way) {
             return Some(Deallocation::Deallocate(claim.claim.clone()));
+        }
+        let left_behind = |c: &&PodClaim| {
+            c.hopeless
+                && !c.consumer.is_group()
+                && resolve::is_reserved_for(&c.claim, &c.consumer.uid)
+        };
+        if let Some(claim) = self.claims.iter().find(left_behind) {
+            return Some(Deallocation::Leave(claim.claim.clone()));
         }
         self.special
             .as_ref()?
