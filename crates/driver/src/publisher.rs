@@ -264,9 +264,10 @@ impl Publisher {
                 // Drivers and the kubelet are started together, and either may be first.
                 let seen = watcher::watch_object(nodes, name);
                 let mut seen =
-                    std::pin::pin!(seen.filter_map(|node| std::future::ready(node.ok().flatten())));
+                    std::pin::pin!(seen.filter_map(|node| std::future::ready(node.transpose())));
                 let waited = tokio::time::timeout(NODE_PATIENCE, seen.next()).await;
-                node = waited.ok().flatten();
+                // An error ends the wait, or a driver that may only get nodes would ask without a pause.
+                node = waited.ok().flatten().and_then(Result::ok);
             }
             let node = node.ok_or_else(|| failed(format!("nodes \"{name}\" not found")))?;
             *uid = node.metadata.uid;
