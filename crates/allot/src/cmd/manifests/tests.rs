@@ -66,6 +66,6 @@ fn what_is_no_yaml_is_named() {
     let error = parse(Path::new("f.yaml"), "a: b\n---\nc: [\n", &mut Vec::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "f.yaml: the document that begins in line 3 is no YAML"
+        "f.yaml: the document that begins in line 3 is no YAML: line 1 column 4: unclosed bracket '['"
     );
 }
