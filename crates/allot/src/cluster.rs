@@ -129,6 +129,8 @@ pub struct Cluster {
     pub client: Client,
     nodes: usize,
     driver: Option<children::Driver>,
+    /// Where components run: decisions that take long must not hold up the API server's connections.
+    threads: Threads,
     components: JoinSet<anyhow::Result<()>>,
     stop_components: CancellationToken,
     api: tokio::task::JoinHandle<std::io::Result<()>>,
@@ -145,6 +147,30 @@ pub fn default_directory() -> anyhow::Result<PathBuf> {
         .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share")));
     home.map(|home| home.join("allot"))
         .context("no home directory is known; pass --data-dir")
+}
+
+/// A runtime that is shut down without waiting, which is all that is possible where another one runs.
+struct Threads(Option<tokio::runtime::Runtime>);
+
+impl Threads {
+    fn new() -> anyhow::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.enable_all().thread_name("components").build()?;
+        Ok(Self(Some(runtime)))
+    }
+
+    fn handle(&self) -> &tokio::runtime::Handle {
+        let runtime = self.0.as_ref();
+        runtime.expect("taken when dropped only").handle()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Cluster {
@@ -189,6 +215,7 @@ impl Cluster {
             client: as_user("kubernetes-admin", "allot"),
             nodes: args.nodes,
             driver: None,
+            threads: Threads::new()?,
             components: JoinSet::new(),
             stop_components: stop_components.clone(),
             api: running.task,
@@ -251,13 +278,16 @@ impl Cluster {
     {
         let stop = self.stop_components.clone();
         let work = start(stop.clone());
-        self.components.spawn(async move {
-            match work.await {
-                Err(error) => Err(error.into().context(format!("the {name} failed"))),
-                Ok(()) if stop.is_cancelled() => Ok(()),
-                Ok(()) => Err(anyhow!("the {name} ended unexpectedly")),
-            }
-        });
+        self.components.spawn_on(
+            async move {
+                match work.await {
+                    Err(error) => Err(error.into().context(format!("the {name} failed"))),
+                    Ok(()) if stop.is_cancelled() => Ok(()),
+                    Ok(()) => Err(anyhow!("the {name} ended unexpectedly")),
+                }
+            },
+            self.threads.handle(),
+        );
     }
 
     /// Waits until every node is ready and every driver has published its devices.
