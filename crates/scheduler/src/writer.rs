@@ -107,6 +107,37 @@ impl<T: Object> Turns<T> {
     }
 }
 
+/// Writes until it is known what came of it; once is as good as twice. With the object as it is then; `None` when it is
+/// gone.
+async fn until_known<T, W, R>(
+    write: impl Fn() -> W,
+    read: impl Fn() -> R,
+) -> Result<Option<T>, kube::Error>
+where
+    W: Future<Output = Result<T, kube::Error>>,
+    R: Future<Output = Result<Option<T>, kube::Error>>,
+{
+    let mut pause = Pause::new();
+    loop {
+        match write().await {
+            Ok(written) => return Ok(Some(written)),
+            Err(error) if code(&error) == 404 => return Ok(None),
+            // Somebody else's write, or this one, whose answer got lost.
+            Err(error) if code(&error) == 409 => break,
+            Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
+            Err(error) => return Err(error),
+        }
+    }
+    loop {
+        match read().await {
+            Ok(found) => return Ok(found),
+            // What can not be read now can not be read later.
+            Err(error @ kube::Error::SerdeError(_)) => return Err(error),
+            Err(_) => pause.wait().await,
+        }
+    }
+}
+
 /// Pauses between repetitions.
 struct Pause(Duration);
 

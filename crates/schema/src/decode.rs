@@ -12,6 +12,7 @@ use crate::types::{Field, Struct, Type};
 mod scalar;
 mod shape;
 
+pub use scalar::json_type;
 pub(crate) use shape::is_always_written;
 pub use shape::{normalize, zero};
 
@@ -198,7 +199,7 @@ impl Seed<'_, '_> {
             Shape::Untyped | Shape::Raw => scalar::untyped(value),
             Shape::Struct(structure) => {
                 self.context
-                    .mismatch(&scalar::describe(&value), structure.go_name());
+                    .mismatch(json_type(&value), structure.go_name());
                 Value::Null
             }
             Shape::Typed(ty, go_type) => match scalar::convert(value, ty) {

@@ -99,7 +99,7 @@ fn parse_json_patch(body: &[u8]) -> Result<Patch> {
     };
     let value = read_json(body).map_err(|error| decoding(&error))?;
     let Value::Array(operations) = &value else {
-        let found = json_type(&value);
+        let found = decode::json_type(&value);
         let text =
             format!("json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp");
         return Err(decoding(&text));
@@ -132,7 +132,7 @@ fn parse_merge(body: &[u8]) -> Result<Value> {
     };
     let value = read_json(body).map_err(|error| decoding(&error))?;
     if !value.is_object() {
-        let found = json_type(&value);
+        let found = decode::json_type(&value);
         let text = format!(
             "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
         );
@@ -143,18 +143,6 @@ fn parse_merge(body: &[u8]) -> Result<Value> {
 
 fn read_json(body: &[u8]) -> std::result::Result<Value, decode::DecodeError> {
     decode::decode_json(body, None).map(|decoded| decoded.value)
-}
-
-/// The type of a value in Go's words.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {

@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{
-    Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
+    Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, SleepAction, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -53,41 +53,24 @@ fn no(text: impl Into<String>) -> Failure {
 
 impl Action {
     pub(super) fn of_probe(probe: &Probe) -> Self {
-        match probe {
-            Probe {
-                exec: Some(exec), ..
-            } => Self::exec(exec),
-            Probe {
-                http_get: Some(http),
-                ..
-            } => Self::Http(http.clone()),
-            Probe {
-                tcp_socket: Some(tcp),
-                ..
-            } => Self::Tcp(tcp.clone()),
-            _ => Self::Unknown("this node has no gRPC probes"),
-        }
+        Self::exec_or_http(probe.exec.as_ref(), probe.http_get.as_ref())
+            .or_else(|| probe.tcp_socket.clone().map(Self::Tcp))
+            .unwrap_or(Self::Unknown("this node has no gRPC probes"))
     }
 
     pub(super) fn of_hook(hook: &LifecycleHandler) -> Self {
-        match hook {
-            LifecycleHandler {
-                exec: Some(exec), ..
-            } => Self::exec(exec),
-            LifecycleHandler {
-                http_get: Some(http),
-                ..
-            } => Self::Http(http.clone()),
-            LifecycleHandler {
-                sleep: Some(sleep), ..
-            } => Self::Sleep(Duration::from_secs(sleep.seconds.max(0) as u64)),
+        let sleep =
+            |sleep: &SleepAction| Self::Sleep(Duration::from_secs(sleep.seconds.max(0) as u64));
+        Self::exec_or_http(hook.exec.as_ref(), hook.http_get.as_ref())
+            .or_else(|| hook.sleep.as_ref().map(sleep))
             // As in a kubelet, where connections are for probes.
-            _ => Self::Unknown("invalid handler"),
-        }
+            .unwrap_or(Self::Unknown("invalid handler"))
     }
 
-    fn exec(exec: &ExecAction) -> Self {
-        Self::Exec(exec.command.clone().unwrap_or_default())
+    /// What probes and hooks have in common.
+    fn exec_or_http(exec: Option<&ExecAction>, http: Option<&HTTPGetAction>) -> Option<Self> {
+        let exec = exec.map(|exec| Self::Exec(exec.command.clone().unwrap_or_default()));
+        exec.or_else(|| http.cloned().map(Self::Http))
     }
 
     /// Does it, with all the time it takes. Dropped in between, it ends what it has started.

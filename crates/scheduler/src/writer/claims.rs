@@ -215,30 +215,16 @@ impl ClaimWriter {
         self.take_back(claim, &patch).await
     }
 
-    /// Writes until it is known what came of it; once is as good as twice.
     async fn take_back(
         &self,
         claim: &ResourceClaim,
         patch: &Patch<serde_json::Value>,
     ) -> Result<Option<ResourceClaim>, kube::Error> {
         let (key, claim_uid) = (key_of(claim), claim.uid());
-        let mut pause = Pause::new();
-        loop {
-            match patch_claim(self.api(&key.namespace), &key.name, Some("status"), patch).await {
-                Ok(claim) => return Ok(Some(claim)),
-                Err(error) if code(&error) == 404 => return Ok(None),
-                // Somebody else's write, or this one, whose answer got lost.
-                Err(error) if code(&error) == 409 => break,
-                Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
-                Err(error) => return Err(error),
-            }
-        }
-        loop {
-            match self.api(&key.namespace).get_opt(&key.name).await {
-                Ok(claim) => return Ok(claim.filter(|c| c.uid() == claim_uid)),
-                Err(_) => pause.wait().await,
-            }
-        }
+        let (api, name) = (self.api(&key.namespace), &*key.name);
+        let write = || patch_claim(api.clone(), name, Some("status"), patch);
+        let known = until_known(write, || api.get_opt(name)).await?;
+        Ok(known.filter(|c| c.uid() == claim_uid))
     }
 
     /// Removes a special claim that was created for a pod which did not get bound.

@@ -160,25 +160,9 @@ impl ClassicWriter {
             json!({"reservedFor": null, "deallocationRequested": true})
         };
         let key = classic::key_of(&claim.metadata);
-        let mut pause = Pause::new();
-        loop {
-            match self.patch_status(&key, claim, status.clone()).await {
-                Ok(claim) => return Ok(Some(claim)),
-                Err(error) if code(&error) == 404 => return Ok(None),
-                // Somebody else's write, or this one, whose answer got lost.
-                Err(error) if code(&error) == 409 => break,
-                Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
-                Err(error) => return Err(error),
-            }
-        }
-        loop {
-            match self.read(&key).await {
-                Ok(found) => return Ok(found.filter(|c| c.uid() == claim.uid())),
-                // What can not be read now can not be read later.
-                Err(error @ kube::Error::SerdeError(_)) => return Err(error),
-                Err(_) => pause.wait().await,
-            }
-        }
+        let write = || self.patch_status(&key, claim, status.clone());
+        let known = until_known(write, || self.read(&key)).await?;
+        Ok(known.filter(|c| c.uid() == claim.uid()))
     }
 
     async fn patch_status(

@@ -15,7 +15,7 @@ pub(super) enum Error {
 }
 
 /// How Go calls a JSON value in an error.
-pub(super) fn describe(value: &Value) -> String {
+pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -24,7 +24,6 @@ pub(super) fn describe(value: &Value) -> String {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
-    .to_owned()
 }
 
 /// How Go prints a type.
@@ -106,7 +105,7 @@ pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
         }
         (Type::IntOrString, _) => Err(Error::Text(format!(
             "json: cannot unmarshal {} into Go value of type int32",
-            describe(&value)
+            json_type(&value)
         ))),
         (Type::Quantity, Value::String(text)) => quantity(text.trim()),
         (Type::Quantity, Value::Number(number)) => quantity(&number.to_string()),
@@ -117,9 +116,9 @@ pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
         (Type::Duration, Value::String(_)) => Ok(value),
         (Type::Time | Type::MicroTime | Type::Duration, _) => Err(Error::Text(format!(
             "json: cannot unmarshal {} into Go value of type string",
-            describe(&value)
+            json_type(&value)
         ))),
-        _ => Err(Error::Mismatch(describe(&value))),
+        _ => Err(Error::Mismatch(json_type(&value).to_owned())),
     }
 }
 
