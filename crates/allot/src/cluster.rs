@@ -7,9 +7,11 @@
 mod children;
 mod ready;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apiserver::identity::{MASTERS, User};
@@ -19,6 +21,8 @@ use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use parking_lot::Mutex;
+use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -128,10 +132,14 @@ pub struct Cluster {
     /// A client in this process, with every right.
     pub client: Client,
     nodes: usize,
+    /// Set as each node can be reached.
+    registered: Vec<Arc<SetOnce<()>>>,
     driver: Option<children::Driver>,
     /// Where components run: decisions that take long must not hold up the API server's connections.
     threads: Threads,
     components: JoinSet<anyhow::Result<()>>,
+    /// Names of the components that have not ended.
+    alive: Arc<Mutex<BTreeSet<&'static str>>>,
     stop_components: CancellationToken,
     api: tokio::task::JoinHandle<std::io::Result<()>>,
     stop_api: CancellationToken,
@@ -214,9 +222,11 @@ impl Cluster {
             kubeconfig: running.kubeconfig,
             client: as_user("kubernetes-admin", "allot"),
             nodes: args.nodes,
+            registered: Vec::new(),
             driver: None,
             threads: Threads::new()?,
             components: JoinSet::new(),
+            alive: Arc::default(),
             stop_components: stop_components.clone(),
             api: running.task,
             stop_api,
@@ -247,6 +257,7 @@ impl Cluster {
                     anyhow::Ok(config)
                 })
                 .collect::<anyhow::Result<Vec<_>>>()?;
+            cluster.registered = fleet.iter().map(|node| node.registered.clone()).collect();
             let client = as_user("system:nodes", "allot-node");
             cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
         }
@@ -278,9 +289,13 @@ impl Cluster {
     {
         let stop = self.stop_components.clone();
         let work = start(stop.clone());
+        let alive = self.alive.clone();
+        alive.lock().insert(name);
         self.components.spawn_on(
             async move {
-                match work.await {
+                let result = work.await;
+                alive.lock().remove(name);
+                match result {
                     Err(error) => Err(error.into().context(format!("the {name} failed"))),
                     Ok(()) if stop.is_cancelled() => Ok(()),
                     Ok(()) => Err(anyhow!("the {name} ended unexpectedly")),
@@ -292,7 +307,11 @@ impl Cluster {
 
     /// Waits until every node is ready and every driver has published its devices.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
-        let waited = ready::wait(&self.client, self.nodes, self.driver.as_ref());
+        let waited = async {
+            // A Node of an earlier run is ready before anything listens.
+            futures::future::join_all(self.registered.iter().map(|node| node.wait())).await;
+            ready::wait(&self.client, self.nodes, self.driver.as_ref()).await
+        };
         tokio::select! {
             result = waited => result,
             failed = self.components.join_next() => failed.map_or(Ok(()), |joined| joined?),
@@ -328,7 +347,9 @@ impl Cluster {
             }
         });
         if finished.await.is_err() {
-            tracing::warn!("components did not finish within {}s", GRACE.as_secs());
+            let late: Vec<_> = self.alive.lock().iter().copied().collect();
+            let (late, seconds) = (late.join(", "), GRACE.as_secs());
+            tracing::warn!("not finished within {seconds}s, ending without: {late}");
         }
         self.components.abort_all();
         self.stop_api.cancel();

@@ -227,8 +227,13 @@ impl Inventory {
                 }
             }
         };
-        if tokio::time::timeout(SYNC_TIMEOUT, all).await.is_err() {
-            tracing::warn!("some kinds could not be listed; going on without them");
+        tokio::select! {
+            // Caches that stop are never synced.
+            () = self.0.context.shutdown.cancelled() => {}
+            () = all => {}
+            () = tokio::time::sleep(SYNC_TIMEOUT) => {
+                tracing::warn!("some kinds could not be listed; going on without them");
+            }
         }
     }
 

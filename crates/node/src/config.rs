@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::SetOnce;
 
 /// What runs the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub struct Config {
     pub hidden: Vec<PathBuf>,
     /// How long a driver may be away until its ResourceSlices are deleted.
     pub slice_grace: Duration,
+    /// Set once the Node tells where this run is reached; after a restart it was ready before that.
+    pub registered: Arc<SetOnce<()>>,
 }
 
 impl Config {
@@ -99,6 +104,7 @@ impl Config {
             ephemeral: false,
             hidden: Vec::new(),
             slice_grace: Duration::from_secs(30),
+            registered: Arc::default(),
         }
     }
 

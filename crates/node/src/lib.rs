@@ -89,6 +89,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         claims,
         events: events.clone(),
         pods: Default::default(),
+        synced: Default::default(),
         shutdown: shutdown.clone(),
         config: config.clone(),
     });
@@ -133,6 +134,8 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         result = register::register(&client, &config, &facts) => result?,
         () = shutdown.cancelled() => return Ok(()),
     };
+    // Set already where a configuration is run again.
+    let _ = config.registered.set(());
     events.node(&object, Kind::Normal, "Starting", "Starting kubelet.");
     for limitation in facts
         .limitations

@@ -11,7 +11,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{SetOnce, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claims;
@@ -53,6 +53,8 @@ pub(crate) struct Node {
     /// Pods by UID, for the HTTPS API and PodResources.
     pub(crate) pods: Mutex<HashMap<String, Entry>>,
     pub(crate) shutdown: CancellationToken,
+    /// Set once every pod that the API server knew at the start was seen.
+    pub(crate) synced: SetOnce<()>,
 }
 
 /// A pod with a worker.
@@ -168,7 +170,6 @@ pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEven
             .or_default()
             .push(container);
     }
-    let mut synced = false;
     while let Some(event) = events.recv().await {
         match event {
             PodEvent::Applied(pod) => apply(&node, pod, &mut found),
@@ -179,8 +180,7 @@ pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEven
                 for uid in known.iter().filter(|uid| !uids.contains(uid)) {
                     delete(&node, uid);
                 }
-                if !synced {
-                    synced = true;
+                if node.synced.set(()).is_ok() {
                     tokio::spawn(collect_garbage(
                         Arc::clone(&node),
                         std::mem::take(&mut found),
@@ -214,10 +214,10 @@ fn apply(node: &Arc<Node>, pod: Pod, found: &mut HashMap<String, Vec<Found>>) {
     drop(pods);
     let recovered = found.remove(&uid).unwrap_or_default();
     let node = Arc::clone(node);
+    // Here and not in the task: once all pods were seen, the containers that run are known.
+    let worker = worker::Worker::new(Arc::clone(&node), receiver, containers, recovered);
     tokio::spawn(async move {
-        worker::Worker::new(Arc::clone(&node), receiver, containers, recovered)
-            .run()
-            .await;
+        worker.run().await;
         node.pods.lock().remove(&uid);
     });
 }

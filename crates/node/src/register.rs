@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::claims::text;
 use crate::config::Config;
 use crate::error::Error;
+use crate::plugins::REGISTERED_DRIVERS;
 
 /// What the status says besides the configuration.
 #[derive(Debug, Clone)]
@@ -78,8 +79,15 @@ async fn try_register(
                     .and_then(|labels| labels.get(key))
                     != Some(value)
             });
-            if missing {
-                let patch = json!({"metadata": {"labels": labels}});
+            let drivers = node.metadata.annotations.as_ref();
+            let drivers = drivers.and_then(|all| all.get(REGISTERED_DRIVERS));
+            let stale = drivers.is_some_and(|drivers| !drivers.is_empty());
+            if missing || stale {
+                let mut patch = json!({"metadata": {"labels": labels}});
+                if stale {
+                    // They were connected to an earlier run.
+                    patch["metadata"]["annotations"] = json!({REGISTERED_DRIVERS: ""});
+                }
                 api.patch(
                     &config.node_name,
                     &PatchParams::default(),

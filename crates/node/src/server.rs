@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -34,6 +35,9 @@ mod websocket;
 use query::Query;
 
 type Body = BoxBody<Bytes, std::io::Error>;
+
+/// How long a request may wait for an agent that has just started to learn of its pods.
+const FIRST_PODS: Duration = Duration::from_secs(10);
 
 /// An answer that is not a success.
 #[derive(Debug)]
@@ -66,7 +70,7 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, acceptor: TlsA
             Err(error) => {
                 // Out of descriptors, most likely: others may give some back.
                 tracing::warn!(%error, "kubelet API");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
@@ -117,6 +121,8 @@ async fn route(node: Arc<Node>, request: Request<Incoming>) -> Result<Response<B
         .into_owned();
     let parts: Vec<&str> = decoded.trim_matches('/').split('/').collect();
     let query = Query::parse(request.uri().query().unwrap_or_default());
+    // An agent that has just started would deny pods that run.
+    let _ = tokio::time::timeout(FIRST_PODS, node.synced.wait()).await;
     match (request.method(), parts.as_slice()) {
         (&Method::GET, ["containerLogs", namespace, pod, container]) => {
             logs::serve(&node, namespace, pod, container, &query).await

@@ -1,6 +1,8 @@
 //! The process is killed at any moment: nothing that was acknowledged is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,12 +13,15 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 
-use super::harness::{Up, directory, example};
+use super::harness::{ALLOT, Up, directory, example};
 
 const KILLS: u64 = 20;
 
 /// Pods that run all the time; each holds a GPU.
 const PODS: usize = 4;
+
+const PLAIN_POD: &str = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": {"containers":
+    [{"name": "main", "image": "busybox", "command": ["sleep", "1000"]}]}}"#;
 
 /// Writes until the server is gone; records what was acknowledged.
 async fn write(client: Client, acknowledged: Arc<Mutex<BTreeSet<String>>>, next: Arc<AtomicUsize>) {
@@ -101,4 +106,41 @@ async fn twenty_kills_under_load_lose_nothing() {
     }
     no_device_twice(&up.client).await;
     assert!(up.stop());
+}
+
+/// `allot up` said that it was ready by the Node of the run before, while nothing listened at its address yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_pods_can_be_reached_as_soon_as_a_restarted_cluster_is_ready() {
+    let directory = directory();
+    let mut up = Up::start(directory.path(), &["--no-driver"]).await;
+    up.create(PLAIN_POD).await;
+    up.running("plain").await;
+    for _ in 0..5 {
+        up.kill();
+        up = Up::start(directory.path(), &["--no-driver"]).await;
+        assert_eq!(up.exec("plain", "main", &["echo", "here"]).await, "here\n");
+    }
+    assert!(up.stop());
+}
+
+/// Controllers that were still listing when they were told to stop waited 10 seconds for caches that had stopped.
+#[test]
+fn regression_a_cluster_told_to_stop_at_once_does() {
+    let mut child = Command::new(ALLOT)
+        .args(["up", "--listen", "127.0.0.1:0", "--in-memory"])
+        .args(["--nodes", "0", "--no-driver"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("ready"), "{line}");
+    let killed = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(killed.expect("kill runs").success());
+    let output = child.wait_with_output().expect("ended");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(!errors.contains("not finished within"), "{errors}");
 }
