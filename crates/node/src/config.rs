@@ -70,10 +70,15 @@ pub struct Config {
     pub capacity: BTreeMap<String, String>,
     /// The address in the Node's status.
     pub address: IpAddr,
+    /// Where containers reach the API server. `None`: at the cluster IP of `default/kubernetes`, as on a node whose
+    /// network forwards service addresses.
+    pub api_server: Option<SocketAddr>,
     /// Whether drivers can register. A simulated node of a large cluster has none.
     pub plugins: bool,
     /// How often the Lease is renewed; its duration is four times that.
     pub heartbeat: Duration,
+    /// How often volumes are compared with the config maps, secrets and tokens that they show.
+    pub sync_frequency: Duration,
     /// Nothing of the node outlives it: its containers are stopped when it stops.
     pub ephemeral: bool,
     /// Directories of the host that containers must not see, besides the node's own.
@@ -99,8 +104,10 @@ impl Config {
             labels: BTreeMap::new(),
             capacity: BTreeMap::new(),
             address,
+            api_server: None,
             plugins: true,
             heartbeat: Duration::from_secs(10),
+            sync_frequency: Duration::from_secs(60),
             ephemeral: false,
             hidden: Vec::new(),
             slice_grace: Duration::from_secs(30),

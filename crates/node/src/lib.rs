@@ -88,6 +88,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         runtime: Arc::clone(&runtime),
         claims,
         events: events.clone(),
+        services: pods::Services::new(client.clone(), config.api_server),
         pods: Default::default(),
         synced: Default::default(),
         shutdown: shutdown.clone(),

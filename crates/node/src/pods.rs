@@ -25,6 +25,7 @@ mod launch;
 mod lifecycle;
 mod message;
 mod probes;
+mod services;
 mod state;
 mod status;
 #[cfg(test)]
@@ -32,6 +33,7 @@ mod tests;
 mod volumes;
 mod worker;
 
+pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
 pub(crate) use status::log_path;
 
@@ -50,6 +52,7 @@ pub(crate) struct Node {
     pub(crate) runtime: DynRuntime,
     pub(crate) claims: Claims,
     pub(crate) events: Recorder,
+    pub(crate) services: Services,
     /// Pods by UID, for the HTTPS API and PodResources.
     pub(crate) pods: Mutex<HashMap<String, Entry>>,
     pub(crate) shutdown: CancellationToken,
@@ -69,6 +72,11 @@ impl Node {
     /// Where a pod's volumes are.
     pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
         self.config.root_dir.join("pods").join(uid)
+    }
+
+    /// Whether containers are only pretended, so that nobody looks at what they are given.
+    pub(crate) fn pretends(&self) -> bool {
+        self.runtime.name() == "simulated"
     }
 
     /// The pod of that name, the newest if an older one still terminates.

@@ -10,3 +10,5 @@ mod containers;
 mod harness;
 #[path = "agent/health.rs"]
 mod health;
+#[path = "agent/volumes.rs"]
+mod volumes;

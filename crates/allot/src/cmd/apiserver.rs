@@ -176,6 +176,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 pub struct Running {
     /// Where it serves.
     pub url: String,
+    /// The same as an address that is good on this machine; containers share its network.
+    pub address: SocketAddr,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     /// The server, for clients in this process.
@@ -243,6 +245,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let task = tokio::spawn(serve::serve(server.clone(), listener, tls, shutdown));
     Ok(Running {
         url,
+        address: host,
         kubeconfig,
         server,
         authority,

@@ -24,6 +24,16 @@ async fn kubectl(up: &Up, line: &str) -> String {
     text
 }
 
+fn installed() -> bool {
+    let version = Command::new("kubectl")
+        .args(["version", "--client"])
+        .output();
+    if version.is_err() {
+        eprintln!("skipped: kubectl is not installed");
+    }
+    version.is_ok()
+}
+
 /// Lines with runs of spaces folded, and without the last column.
 fn cells(text: &str) -> Vec<Vec<String>> {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
@@ -32,13 +42,7 @@ fn cells(text: &str) -> Vec<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_seed_s_session_works_as_printed() {
-    if Command::new("kubectl")
-        .arg("version")
-        .arg("--client")
-        .output()
-        .is_err()
-    {
-        eprintln!("skipped: kubectl is not installed");
+    if !installed() {
         return;
     }
     let up = Up::in_memory().await;
@@ -111,4 +115,44 @@ async fn the_seed_s_session_works_as_printed() {
             slices[1][0]
         )
     );
+}
+
+/// A pod whose token is mounted as the API server would do it by itself.
+const CLIENT: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: client}
+spec:
+  automountServiceAccountToken: false
+  containers:
+  - name: main
+    image: host
+    command: ["sleep", "1000"]
+    volumeMounts:
+    - {name: access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}
+  volumes:
+  - name: access
+    projected:
+      sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_in_a_pod_finds_the_api_server() {
+    if !installed() {
+        return;
+    }
+    let up = Up::in_memory().await;
+    up.create(CLIENT).await;
+    up.running("client").await;
+    let me = up.exec(
+        "client",
+        "main",
+        &["kubectl", "auth", "whoami", "-o", "yaml"],
+    );
+    let me = me.await;
+    assert!(me.contains("system:serviceaccount:default:default"), "{me}");
+    assert!(me.contains("authentication.kubernetes.io/pod-name"), "{me}");
 }

@@ -116,13 +116,14 @@ pub(super) struct Downward<'a> {
     pub(super) allocatable: &'a BTreeMap<String, String>,
 }
 
-/// The whole environment, in order; later entries of a name win.
+/// The whole environment, in order; later entries of a name win. It begins with `known`.
 pub(super) async fn environment(
     downward: &Downward<'_>,
     container: &Container,
     sources: &mut Sources,
+    known: Vec<(String, String)>,
 ) -> Result<Vec<(String, String)>, Problem> {
-    let mut env: Vec<(String, String)> = Vec::new();
+    let mut env = known;
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
         let data = if let Some(map) = &from.config_map_ref {

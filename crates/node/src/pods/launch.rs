@@ -38,7 +38,12 @@ pub(super) async fn container_spec(
     let namespace = pod.namespace().unwrap_or_default();
     let mut sources = Sources::new(node.client.clone(), namespace.clone());
     let downward = downward(node, pod);
-    let own = env::environment(&downward, container, &mut sources)
+    // Nobody reads the environment of a container that is only pretended.
+    let services = match node.pretends() {
+        true => Vec::new(),
+        false => node.services.environment(pod).await.map_err(config)?,
+    };
+    let own = env::environment(&downward, container, &mut sources, services)
         .await
         .map_err(config)?;
     let args = arguments(container, &own, node.runtime.name())?;
@@ -164,7 +169,7 @@ fn edits(node: &Node, pod: &Pod, container: &Container) -> Result<ContainerEdits
                 container.name
             ),
         })?;
-    if ids.is_empty() || node.runtime.name() == "simulated" {
+    if ids.is_empty() || node.pretends() {
         return Ok(ContainerEdits::default());
     }
     let registry = Registry::load(&node.config.cdi_dirs());

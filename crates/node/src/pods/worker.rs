@@ -16,10 +16,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::env::Sources;
+use super::env::{Downward, Sources};
 use super::state::{ContainerState, Health, Phase, Terminated};
 use super::status::{self, Input, ephemeral, initialized, is_sidecar, restart_policy};
-use super::volumes::{self, Volume};
+use super::volumes::{self, Contents, Tokens, Volume};
 use super::{Node, Update, launch, lifecycle, message, probes};
 use crate::claims::text;
 use crate::events::Kind;
@@ -43,6 +43,9 @@ pub(super) struct Worker {
     /// Claims are prepared and volumes are there.
     ready: bool,
     volumes: Option<BTreeMap<String, Volume>>,
+    tokens: Tokens,
+    /// When volumes are looked at again.
+    refresh: Wake,
     setup_retry: (Duration, Option<Instant>),
     start: Timestamp,
     since: HashMap<String, (String, Timestamp)>,
@@ -62,6 +65,20 @@ fn earlier(a: Wake, b: Wake) -> Wake {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
+    }
+}
+
+fn contents<'a>(
+    node: &'a Node,
+    downward: &'a Downward<'a>,
+    tokens: &'a mut Tokens,
+) -> Contents<'a> {
+    let (client, namespace) = (&node.client, downward.pod.namespace());
+    Contents {
+        client,
+        downward,
+        sources: Sources::new(client.clone(), namespace.unwrap_or_default()),
+        tokens: (!node.pretends()).then_some(tokens),
     }
 }
 
@@ -106,6 +123,8 @@ impl Worker {
             containers,
             ready: false,
             volumes: None,
+            tokens: Tokens::default(),
+            refresh: None,
             setup_retry: (RETRY.0, None),
             start: status
                 .start_time
@@ -159,6 +178,7 @@ impl Worker {
                 self.terminate(&update.pod).await
             } else {
                 let wake = self.step(&update.pod).await;
+                let wake = earlier(wake, self.refresh_volumes(&update.pod).await);
                 earlier(wake, self.report(&update.pod, false).await)
             };
             let exit = self.any_exit();
@@ -320,14 +340,32 @@ impl Worker {
     }
 
     async fn make_volumes(&mut self, pod: &Pod) -> Result<(), String> {
-        let namespace = pod.namespace().unwrap_or_default();
-        let mut sources = Sources::new(self.node.client.clone(), namespace);
-        let downward = launch::downward(&self.node, pod);
         let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
-        let volumes =
-            volumes::prepare(&self.node.client, &downward, &directory, &mut sources).await?;
-        self.volumes = Some(volumes);
+        let downward = launch::downward(&self.node, pod);
+        let mut contents = contents(&self.node, &downward, &mut self.tokens);
+        self.volumes = Some(volumes::prepare(&mut contents, &directory).await?);
+        self.refresh = Some(Instant::now() + self.node.config.sync_frequency);
         Ok(())
+    }
+
+    /// Follows what the API server has for the volumes. Returns when to look again.
+    async fn refresh_volumes(&mut self, pod: &Pod) -> Wake {
+        if !self.ready || self.node.pretends() || !volumes::may_change(pod) {
+            return None;
+        }
+        let now = Instant::now();
+        // Nothing is planned yet where an earlier agent made the volumes: nobody knows how old they are.
+        if self.refresh.is_none_or(|at| at <= now) {
+            self.refresh = Some(now + self.node.config.sync_frequency);
+            let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+            let downward = launch::downward(&self.node, pod);
+            let mut contents = contents(&self.node, &downward, &mut self.tokens);
+            if let Err(error) = volumes::refresh(&mut contents, &directory).await {
+                let events = &self.node.events;
+                events.pod(pod, None, Kind::Warning, "FailedMount", error);
+            }
+        }
+        self.refresh
     }
 
     /// Starts a container if its policy wants it to run and its back-off permits.

@@ -85,6 +85,7 @@ impl Cluster {
         let mut config = Config::new("n1", self.root());
         config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
         config.slice_grace = Duration::from_millis(200);
+        config.sync_frequency = Duration::from_millis(100);
         let stop = CancellationToken::new();
         let work = allot_node::run(self.client.clone(), config, stop.clone());
         let task = tokio::spawn(async move { work.await.expect("the agent runs") });
@@ -317,6 +318,41 @@ pub fn pod_path(name: &str) -> String {
 /// A container that runs a shell script.
 pub fn shell(script: &str) -> Value {
     json!({"name": "c", "image": "none", "command": ["sh", "-c", script]})
+}
+
+/// A container with another name and more fields.
+pub fn with(mut container: Value, name: &str, more: Value) -> Value {
+    container["name"] = json!(name);
+    for (key, value) in more.as_object().into_iter().flatten() {
+        container[key] = value.clone();
+    }
+    container
+}
+
+pub async fn isolated(cluster: &Cluster) -> bool {
+    let node = cluster.get("/api/v1/nodes/n1").await;
+    let isolated = node["status"]["conditions"]
+        .to_string()
+        .contains("Applied\"");
+    if !isolated {
+        eprintln!("skipped: namespaces are not permitted here");
+    }
+    isolated
+}
+
+/// What the status of a pod says about one of its containers.
+pub fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
+    let lists = [
+        "containerStatuses",
+        "initContainerStatuses",
+        "ephemeralContainerStatuses",
+    ];
+    let all = lists
+        .iter()
+        .filter_map(|list| pod["status"][list].as_array());
+    all.flatten()
+        .find(|status| status["name"] == container)
+        .unwrap_or(&Value::Null)
 }
 
 /// What a driver was asked to do.

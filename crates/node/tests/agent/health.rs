@@ -2,21 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, pod_path, shell};
-
-fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
-    let lists = [
-        "containerStatuses",
-        "initContainerStatuses",
-        "ephemeralContainerStatuses",
-    ];
-    let all = lists
-        .iter()
-        .filter_map(|list| pod["status"][list].as_array());
-    all.flatten()
-        .find(|status| status["name"] == container)
-        .unwrap_or(&Value::Null)
-}
+use super::harness::{Cluster, isolated, pod_path, shell, status, with};
 
 fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
     let conditions = pod["status"]["conditions"].as_array();
@@ -25,30 +11,11 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-fn with(mut container: Value, name: &str, more: Value) -> Value {
-    container["name"] = json!(name);
-    for (key, value) in more.as_object().into_iter().flatten() {
-        container[key] = value.clone();
-    }
-    container
-}
-
 /// A file that only the test can make, seen by the containers as well: without namespaces there are no volumes.
 fn flag(cluster: &Cluster, name: &str) -> std::path::PathBuf {
     let directory = cluster.root().with_extension(name);
     std::fs::create_dir_all(&directory).unwrap();
     directory.join("up")
-}
-
-async fn isolated(cluster: &Cluster) -> bool {
-    let node = cluster.get("/api/v1/nodes/n1").await;
-    let isolated = node["status"]["conditions"]
-        .to_string()
-        .contains("Applied\"");
-    if !isolated {
-        eprintln!("skipped: namespaces are not permitted here");
-    }
-    isolated
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -378,64 +345,6 @@ async fn a_pod_deleted_twice_leaves_nothing() {
             })
             .await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn config_maps_are_read_only_and_their_binary_part_is_for_volumes() {
-    let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
-        return;
-    }
-    let maps = "/api/v1/namespaces/default/configmaps";
-    let map =
-        json!({"metadata": {"name": "m"}, "data": {"k": "text"}, "binaryData": {"b": "AAEC"}});
-    cluster.post(maps, map).await;
-    let script = "echo $k; wc -c < /mnt/m/b; touch /mnt/m/x || echo refused";
-    let container = with(
-        shell(script),
-        "c",
-        json!({
-            "envFrom": [{"configMapRef": {"name": "m"}}],
-            "volumeMounts": [{"name": "v", "mountPath": "/mnt/m"}],
-        }),
-    );
-    let spec = json!({"restartPolicy": "Never", "containers": [container], "volumes": [{"name": "v", "configMap": {"name": "m"}}]});
-    cluster.pod("p", spec).await;
-    cluster.until_phase("p", "Succeeded").await;
-    let log = cluster.log("p", "c", 0);
-    assert!(
-        log.starts_with("text\n3\n") && log.contains("refused\n"),
-        "{log}"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sub_path_does_not_lead_out_of_its_volume() {
-    let cluster = Cluster::start().await;
-    if !isolated(&cluster).await {
-        return;
-    }
-    let mount =
-        |sub: &str| json!({"volumeMounts": [{"name": "v", "mountPath": "/mnt/v", "subPath": sub}]});
-    let make = with(
-        shell("ln -s /etc /mnt/v/out; ln -s . /mnt/v/in"),
-        "make",
-        mount(""),
-    );
-    let out = with(shell("sleep 1000"), "out", mount("out"));
-    let inside = with(shell("sleep 1000"), "inside", mount("in/a"));
-    let spec = json!({"initContainers": [make], "containers": [out, inside], "volumes": [{"name": "v", "emptyDir": {}}]});
-    cluster.pod("p", spec).await;
-    let pod = cluster
-        .until(&pod_path("p"), "started", |pod| {
-            status(pod, "inside")["state"]["running"].is_object()
-                && status(pod, "out")["state"]["waiting"]["message"].is_string()
-        })
-        .await;
-    assert_eq!(
-        status(&pod, "out")["state"]["waiting"]["message"],
-        "failed to prepare subPath for volumeMount \"v\" of container \"out\""
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

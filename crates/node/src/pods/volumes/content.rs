@@ -1,0 +1,248 @@
+//! What volumes hold that come from the API server.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, KeyToPath, ServiceAccount, ServiceAccountTokenProjection, Volume,
+    VolumeProjection,
+};
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::super::env::{Downward, Problem, Sources};
+use crate::claims::text;
+
+/// Content and mode of files by their paths below the volume.
+pub(super) type Files = BTreeMap<String, (Vec<u8>, u32)>;
+
+/// Whether [`Contents::of`] can tell what is in a volume.
+pub(super) fn comes_from_api(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+}
+
+/// The service account tokens of a pod, by volume and path.
+#[derive(Debug, Default)]
+pub(in super::super) struct Tokens(HashMap<(String, String), Token>);
+
+#[derive(Debug)]
+struct Token {
+    text: String,
+    renew: Timestamp,
+}
+
+impl Token {
+    /// A kubelet asks for a new token after four fifths of its life, or after a day.
+    fn new(text: String, now: Timestamp, expires: Timestamp) -> Self {
+        const LONGEST: i64 = 24 * 60 * 60;
+        let life = expires.as_second() - now.as_second();
+        let renew = now.as_second() + (life * 4 / 5).min(LONGEST);
+        let renew = Timestamp::from_second(renew).unwrap_or(expires);
+        Self { text, renew }
+    }
+}
+
+/// Reads what the volumes of one pod hold.
+pub(in super::super) struct Contents<'a> {
+    pub(in super::super) client: &'a Client,
+    pub(in super::super) downward: &'a Downward<'a>,
+    pub(in super::super) sources: Sources,
+    /// `None` where nobody is going to read them.
+    pub(in super::super) tokens: Option<&'a mut Tokens>,
+}
+
+impl Contents<'_> {
+    /// The files of a volume for which [`comes_from_api`] holds.
+    pub(super) async fn of(&mut self, volume: &Volume) -> Result<Files, Problem> {
+        let mut files = Files::new();
+        if let Some(map) = &volume.config_map {
+            let (optional, mode) = (map.optional.unwrap_or(false), mode(map.default_mode));
+            let items = map.items.as_deref();
+            self.config_map(&mut files, &map.name, items, mode, optional)
+                .await?;
+        } else if let Some(secret) = &volume.secret {
+            let (optional, mode) = (secret.optional.unwrap_or(false), mode(secret.default_mode));
+            let name = secret.secret_name.as_deref().unwrap_or_default();
+            let items = secret.items.as_deref();
+            self.secret(&mut files, name, items, mode, optional).await?;
+        } else if let Some(api) = &volume.downward_api {
+            self.downward(&mut files, api.items.as_deref(), mode(api.default_mode))?;
+        } else if let Some(projected) = &volume.projected {
+            let mode = mode(projected.default_mode);
+            for source in projected.sources.iter().flatten() {
+                self.project(&mut files, &volume.name, source, mode).await?;
+            }
+        }
+        Ok(files)
+    }
+
+    async fn project(
+        &mut self,
+        files: &mut Files,
+        volume: &str,
+        source: &VolumeProjection,
+        mode: u32,
+    ) -> Result<(), Problem> {
+        if let Some(map) = &source.config_map {
+            let optional = map.optional.unwrap_or(false);
+            self.config_map(files, &map.name, map.items.as_deref(), mode, optional)
+                .await?;
+        }
+        if let Some(secret) = &source.secret {
+            let optional = secret.optional.unwrap_or(false);
+            let items = secret.items.as_deref();
+            self.secret(files, &secret.name, items, mode, optional)
+                .await?;
+        }
+        if let Some(api) = &source.downward_api {
+            self.downward(files, api.items.as_deref(), mode)?;
+        }
+        if let Some(wanted) = &source.service_account_token {
+            let token = self.token(volume, wanted).await?;
+            files.insert(wanted.path.clone(), (token.into_bytes(), mode));
+        }
+        Ok(())
+    }
+
+    async fn config_map(
+        &mut self,
+        files: &mut Files,
+        name: &str,
+        items: Option<&[KeyToPath]>,
+        mode: u32,
+        optional: bool,
+    ) -> Result<(), Problem> {
+        let data = self.sources.config_map(name, optional).await?;
+        select(files, data.unwrap_or_default(), items, mode, optional)
+    }
+
+    async fn secret(
+        &mut self,
+        files: &mut Files,
+        name: &str,
+        items: Option<&[KeyToPath]>,
+        mode: u32,
+        optional: bool,
+    ) -> Result<(), Problem> {
+        let data = self.sources.secret(name, optional).await?.cloned();
+        select(files, data.unwrap_or_default(), items, mode, optional)
+    }
+
+    fn downward(
+        &self,
+        files: &mut Files,
+        items: Option<&[DownwardAPIVolumeFile]>,
+        mode: u32,
+    ) -> Result<(), Problem> {
+        for item in items.unwrap_or_default() {
+            let content = if let Some(field) = &item.field_ref {
+                self.downward.field(&field.field_path)?
+            } else if let Some(resource) = &item.resource_field_ref {
+                let spec = self.downward.pod.spec.as_ref();
+                let name = resource.container_name.as_deref().unwrap_or_default();
+                let container = spec.and_then(|spec| {
+                    let mut containers = spec.containers.iter();
+                    containers.find(|container| container.name == name)
+                });
+                let container = container.ok_or_else(|| format!("container {name} not found"))?;
+                let divisor = resource.divisor.as_ref();
+                let divisor = divisor.map_or("1", |divisor| divisor.0.as_str());
+                self.downward
+                    .resource(container, &resource.resource, divisor)?
+            } else {
+                continue;
+            };
+            let mode = item.mode.map_or(mode, |mode| mode as u32 & 0o777);
+            files.insert(item.path.clone(), (content.into_bytes(), mode));
+        }
+        Ok(())
+    }
+
+    /// The token of an earlier call while it is young enough.
+    async fn token(
+        &mut self,
+        volume: &str,
+        wanted: &ServiceAccountTokenProjection,
+    ) -> Result<String, Problem> {
+        let Some(Tokens(tokens)) = self.tokens.as_deref_mut() else {
+            return Ok(String::new());
+        };
+        let key = (volume.to_owned(), wanted.path.clone());
+        let now = Timestamp::now();
+        if let Some(token) = tokens.get(&key).filter(|token| now < token.renew) {
+            return Ok(token.text.clone());
+        }
+        let pod = self.downward.pod;
+        let account = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.service_account_name.clone());
+        let account = account.unwrap_or_else(|| "default".into());
+        let api: Api<ServiceAccount> =
+            Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let bound = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.uid().unwrap_or_default(),
+        });
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: Some(wanted.audience.clone().into_iter().collect()),
+                expiration_seconds: wanted.expiration_seconds,
+                bound_object_ref: serde_json::from_value(bound).ok(),
+            }),
+            ..TokenRequest::default()
+        };
+        let answer = api
+            .create_token_request(&account, &PostParams::default(), &request)
+            .await;
+        match (answer, tokens.get(&key)) {
+            (Ok(answer), _) => {
+                let none = "failed to fetch token: the answer has none";
+                let status = answer.status.ok_or(none)?;
+                let expires = status.expiration_timestamp.map_or(now, |time| time.0);
+                let token = Token::new(status.token.ok_or(none)?, now, expires);
+                let text = token.text.clone();
+                tokens.insert(key, token);
+                Ok(text)
+            }
+            // It is still good, and the next look comes soon.
+            (Err(error), Some(old)) => {
+                tracing::warn!(pod = pod.name_any(), %error, "the token was not renewed");
+                Ok(old.text.clone())
+            }
+            (Err(error), None) => Err(format!("failed to fetch token: {}", text(&error))),
+        }
+    }
+}
+
+fn mode(mode: Option<i32>) -> u32 {
+    mode.map_or(0o644, |mode| mode as u32 & 0o777)
+}
+
+/// All keys, or the items under their own paths.
+fn select(
+    files: &mut Files,
+    mut data: BTreeMap<String, Vec<u8>>,
+    items: Option<&[KeyToPath]>,
+    mode: u32,
+    optional: bool,
+) -> Result<(), Problem> {
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        files.extend(data.into_iter().map(|(key, value)| (key, (value, mode))));
+        return Ok(());
+    };
+    for item in items {
+        match data.remove(&item.key) {
+            Some(value) => {
+                let mode = item.mode.map_or(mode, |mode| mode as u32 & 0o777);
+                files.insert(item.path.clone(), (value, mode));
+            }
+            None if optional => {}
+            None => return Err(format!("references non-existent config key: {}", item.key)),
+        }
+    }
+    Ok(())
+}
