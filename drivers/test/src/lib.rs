@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub mod controller;
+pub mod metrics;
 mod parameters;
 pub mod plugin;
 mod structured;

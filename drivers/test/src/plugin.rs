@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use allot_cdi::{ContainerEdits, Device, Spec};
 use allot_driver::classic::{Handle, Instance, NodeDriver, NodePlugin, StructuredHandle};
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics::Operations;
 use crate::{Variables, parameters, variables};
 
 /// How to run the plugin.
@@ -29,6 +31,8 @@ pub struct Config {
     pub cdi_dir: PathBuf,
     /// How many instances `instance-00`, `instance-01`, … the scheduler may allocate (structured parameters of 1.30).
     pub instances: usize,
+    /// Counts what the kubelet asks for.
+    pub operations: Arc<Operations>,
 }
 
 impl Config {
@@ -45,6 +49,7 @@ impl Config {
             dra_address: None,
             cdi_dir: kubelet_dir.join("cdi"),
             instances: 0,
+            operations: Arc::default(),
         }
     }
 }
@@ -71,6 +76,7 @@ pub(crate) struct Environment {
     instances: Option<watch::Sender<Vec<Instance>>>,
     /// Instances in use, by UID of the claim.
     in_use: Mutex<HashMap<String, Vec<String>>>,
+    operations: Arc<Operations>,
 }
 
 impl Environment {
@@ -86,6 +92,7 @@ impl Environment {
             cdi_dir: config.cdi_dir.clone(),
             instances: (!instances.is_empty()).then(|| watch::channel(instances).0),
             in_use: Mutex::default(),
+            operations: Arc::clone(&config.operations),
         }
     }
 
@@ -157,6 +164,20 @@ impl Environment {
 
 impl NodeDriver for Environment {
     async fn prepare(&self, claim: &ClaimRef, handle: &Handle) -> Result<Vec<String>, Failure> {
+        self.operations.count("prepare", self.set_up(claim, handle))
+    }
+
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
+        self.operations.count("unprepare", self.give_back(claim))
+    }
+
+    fn resources(&self) -> Option<watch::Receiver<Vec<Instance>>> {
+        self.instances.as_ref().map(watch::Sender::subscribe)
+    }
+}
+
+impl Environment {
+    fn set_up(&self, claim: &ClaimRef, handle: &Handle) -> Result<Vec<String>, Failure> {
         let env = match handle {
             Handle::Opaque(data) => self.opaque(data)?,
             Handle::Structured(handle) => self.structured(claim, handle)?,
@@ -181,14 +202,10 @@ impl NodeDriver for Environment {
         Ok(vec![id])
     }
 
-    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
+    fn give_back(&self, claim: &ClaimRef) -> Result<(), Failure> {
         allot_cdi::file::remove(&self.file(claim))?;
         self.in_use.lock().remove(&claim.uid);
         tracing::info!(%claim, "given back");
         Ok(())
-    }
-
-    fn resources(&self) -> Option<watch::Receiver<Vec<Instance>>> {
-        self.instances.as_ref().map(watch::Sender::subscribe)
     }
 }

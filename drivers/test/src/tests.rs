@@ -50,6 +50,28 @@ async fn a_claim_becomes_a_cdi_file_of_the_documented_form() {
 }
 
 #[tokio::test]
+async fn what_the_kubelet_asks_for_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config::new(DRIVER_NAME, "n1", directory.path());
+    let plugin = Environment::new(&config);
+    for handle in [r#"{"EnvVars":{},"NodeName":""}"#, "cat"] {
+        let _ = prepare(&plugin, "u", &Told::Opaque(handle.into())).await;
+    }
+    plugin.unprepare(&claim("u")).await.unwrap();
+    let text = config.operations.encode();
+    let counts: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let count = |error: bool, operation: &str| {
+        format!("dra_driver_operations_total{{is_error=\"{error}\",operation=\"{operation}\"}} 1")
+    };
+    let expected = [
+        count(false, "prepare"),
+        count(true, "prepare"),
+        count(false, "unprepare"),
+    ];
+    assert_eq!(counts, expected);
+}
+
+#[tokio::test]
 async fn handles_of_others_and_for_others_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let plugin = environment(directory.path(), 0);

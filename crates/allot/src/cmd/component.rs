@@ -42,9 +42,13 @@ fn stop_signals() -> anyhow::Result<impl Future<Output = ()> + Send> {
     })
 }
 
-/// Serves `/metrics` and health over plain HTTP, forever.
+/// Where metrics are unless a flag says otherwise.
+pub const METRICS: &str = "/metrics";
+
+/// Serves metrics at a path, and health, over plain HTTP, forever.
 pub async fn serve_metrics(
     listener: tokio::net::TcpListener,
+    path: impl Into<std::sync::Arc<str>>,
     metrics: impl Fn() -> String + Clone + Send + Sync + 'static,
 ) {
     use http_body_util::Full;
@@ -52,18 +56,19 @@ pub async fn serve_metrics(
     use hyper::service::service_fn;
     use hyper::{Request, Response};
 
+    let path = path.into();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let metrics = metrics.clone();
+        let (metrics, path) = (metrics.clone(), path.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let metrics = metrics.clone();
+                let (metrics, path) = (metrics.clone(), path.clone());
                 async move {
                     let (status, body) = match request.uri().path() {
-                        "/metrics" => (200, metrics()),
+                        asked if asked == &*path => (200, metrics()),
                         "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
                         _ => (404, "not found\n".to_owned()),
                     };

@@ -79,7 +79,11 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
         let metrics = metrics.clone();
-        tokio::spawn(component::serve_metrics(listener, move || metrics.encode()));
+        tokio::spawn(component::serve_metrics(
+            listener,
+            component::METRICS,
+            move || metrics.encode(),
+        ));
     }
     allot_controllers::run_with_metrics(client, config, metrics, shutdown).await?;
     Ok(())

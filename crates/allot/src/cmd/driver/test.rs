@@ -46,6 +46,9 @@ struct Shared {
     /// Address for metrics and /healthz over HTTP, for example :8080; off when empty
     #[arg(long, global = true, value_name = "ADDR", default_value = "")]
     http_endpoint: String,
+    /// Path of the metrics at that address
+    #[arg(long, global = true, value_name = "PATH", default_value = "/metrics")]
+    metrics_path: String,
     /// Name of the driver
     #[arg(long, global = true, value_name = "NAME", default_value = DRIVER_NAME)]
     drivername: String,
@@ -154,17 +157,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                     config.metrics = Some(sender);
                     tokio::spawn(async move {
                         if let Ok(metrics) = metrics.await {
-                            component::serve_metrics(listener, move || metrics()).await;
+                            let path = shared.metrics_path;
+                            component::serve_metrics(listener, path, move || metrics()).await;
                         }
                     });
                 }
                 Ok(controller::run(client, config, shutdown).await?)
             }
             Part::KubeletPlugin(args) => {
+                let config = args.config(&shared.drivername);
                 if let Some(listener) = listen(&shared.http_endpoint).await? {
-                    tokio::spawn(component::serve_metrics(listener, String::new));
+                    let (path, operations) = (shared.metrics_path, config.operations.clone());
+                    let metrics = move || operations.encode();
+                    tokio::spawn(component::serve_metrics(listener, path, metrics));
                 }
-                Ok(plugin::run(args.config(&shared.drivername), shutdown).await?)
+                Ok(plugin::run(config, shutdown).await?)
             }
         }
     })
