@@ -271,18 +271,11 @@ async fn killed_at_any_moment_it_makes_one_claim_per_entry() {
     assert_eq!(cluster.list(CLAIMS).await.len(), 10);
 }
 
-/// A server that has PodGroups, as one of 1.36 with its alpha API on.
-async fn with_groups() -> Cluster {
-    let mut cluster = Cluster::bare_with("scheduling.k8s.io/v1alpha2=true").await;
-    cluster.start_controllers(allot_controllers::Config::embedded());
-    cluster
-}
-
 const GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
 
 #[tokio::test]
 async fn a_group_has_one_claim_for_all_of_its_pods() {
-    let cluster = with_groups().await;
+    let cluster = Cluster::start_with_groups().await;
     template(&cluster).await;
     let entry = json!({"name": "gpu", "resourceClaimTemplateName": "t"});
     let spec = json!({"schedulingPolicy": {"basic": {}}, "resourceClaims": [entry]});

@@ -64,6 +64,55 @@ fn is_ending(pod: &Value) -> bool {
 }
 
 #[tokio::test]
+async fn a_taint_evicts_all_pods_of_the_group_that_has_the_claim() {
+    let cluster = Cluster::start_with_groups().await;
+    cluster.node("n").await;
+    cluster
+        .create(SLICES, slice(json!([{"name": "gpu-0"}])))
+        .await;
+    let entry = json!({"name": "gpu", "resourceClaimName": "c"});
+    let spec = json!({"schedulingPolicy": {"basic": {}}, "resourceClaims": [entry]});
+    let groups = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups";
+    let group = cluster
+        .create(groups, json!({"metadata": {"name": "g"}, "spec": spec}))
+        .await;
+    let request = json!({"name": "gpu", "exactly": {"deviceClassName": "gpu"}});
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}});
+    cluster.create(CLAIMS, claim).await;
+    for name in ["p", "q"] {
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "containers": [{"name": "main", "image": "registry.invalid/main:1"}],
+                "resourceClaims": [entry],
+                "schedulingGroup": {"podGroupName": "g"},
+            },
+        });
+        cluster.create(PODS, pod).await;
+        cluster.bind("default", name, "n").await;
+        cluster.run_pod("default", name).await;
+    }
+    let device =
+        json!({"request": "gpu", "driver": "d.example.com", "pool": "n", "device": "gpu-0"});
+    let consumer = json!({
+        "apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": group["metadata"]["uid"],
+    });
+    let status =
+        json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
+    cluster
+        .patch(&format!("{CLAIMS}/c/status"), json!({"status": status}))
+        .await;
+    cluster
+        .patch(&format!("{SLICES}/s"), tainted("NoExecute"))
+        .await;
+    for name in ["p", "q"] {
+        cluster
+            .until(&format!("{PODS}/{name}"), "evicted", is_ending)
+            .await;
+    }
+}
+
+#[tokio::test]
 async fn a_no_execute_taint_evicts_and_says_why() {
     let cluster = Cluster::start().await;
     cluster.node("n").await;

@@ -51,6 +51,13 @@ impl Cluster {
         this
     }
 
+    /// With all controllers and PodGroups, as a server of 1.36 with its alpha API on.
+    pub async fn start_with_groups() -> Self {
+        let mut this = Self::bare_with("scheduling.k8s.io/v1alpha2=true").await;
+        this.start_controllers(Config::embedded());
+        this
+    }
+
     pub fn start_controllers(&mut self, config: Config) {
         let stop = CancellationToken::new();
         let work = run(self.client.clone(), config, stop.clone());

@@ -206,6 +206,54 @@ fn only_bound_users_of_the_claim_go() {
     assert!(eviction(&ending, find, &bad, &[], at(0)).is_none());
 }
 
+/// A pod of group `g` that uses a claim generated for its group, and the claim, reserved for a group.
+fn of_group(owner: &str, reserved: Value) -> (Pod, Arc<ResourceClaim>) {
+    let mut member = pod("n");
+    let spec = member.spec.as_mut().unwrap();
+    spec.scheduling_group = serde_json::from_value(json!({"podGroupName": "g"})).unwrap();
+    spec.resource_claims = serde_json::from_value(json!([
+        {"name": "gpu", "resourceClaimTemplateName": "t"},
+    ]))
+    .unwrap();
+    let statuses = json!({"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]});
+    member.status = serde_json::from_value(statuses).unwrap();
+    let mut claim = (*claim("x", json!([]))).clone();
+    let owner = json!([{
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "name": owner,
+        "uid": "group-1", "controller": true,
+    }]);
+    claim.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    claim.status.as_mut().unwrap().reserved_for = serde_json::from_value(reserved).unwrap();
+    (member, Arc::new(claim))
+}
+
+#[test]
+fn pods_go_whose_group_has_the_claim() {
+    let bad = tainted(json!([taint("NoExecute", 7)]));
+    let check = |owner: &str, reserved: Value, goes: bool| {
+        let (pod, claim) = of_group(owner, json!([reserved]));
+        let found = eviction(&pod, |_| Some(claim.clone()), &bad, &[], at(0));
+        assert_eq!(found.is_some(), goes, "{owner} {reserved}");
+    };
+    let consumer = |group: &str, resource: &str, name: &str| json!({"apiGroup": group, "resource": resource, "name": name, "uid": "group-1"});
+    let group = consumer("scheduling.k8s.io", "podgroups", "g");
+    check("g", group.clone(), true);
+    // Made for another group, reserved for another one, or for something else that has the name.
+    check("h", group, false);
+    check("g", consumer("scheduling.k8s.io", "podgroups", "h"), false);
+    check("g", consumer("example.com", "podgroups", "g"), false);
+    check("g", consumer("scheduling.k8s.io", "workloads", "g"), false);
+}
+
+#[test]
+fn a_group_does_not_concern_pods_outside() {
+    let bad = tainted(json!([taint("NoExecute", 7)]));
+    let group = json!([{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "group-1"}]);
+    let (mut pod, claim) = of_group("g", group);
+    pod.spec.as_mut().unwrap().scheduling_group = None;
+    assert!(eviction(&pod, |_| Some(claim.clone()), &bad, &[], at(0)).is_none());
+}
+
 #[test]
 fn conditions_of_rules_in_upstreams_words() {
     assert_eq!(
