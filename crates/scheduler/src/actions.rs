@@ -105,6 +105,8 @@ pub enum Action {
     },
     /// Take the nomination from a pod, because a pod of higher priority comes to its node.
     ClearNomination(Arc<PodInfo>),
+    /// Clear from a pod's status what [`BindJob::demand`] recorded there, because its binding failed.
+    ClearDemand(Arc<PodInfo>),
     /// Take the allocation from a claim that nobody uses.
     Deallocate(Arc<ResourceClaim>),
     /// Delete a special claim that is left over.

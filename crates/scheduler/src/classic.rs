@@ -55,14 +55,14 @@ pub enum Input {
         /// The claim as the server answered.
         claim: Arc<ResourceClaim>,
     },
-    /// A claim was written outside of a binding.
-    ClaimChanged(Arc<ResourceClaim>),
-    /// Nobody works on taking an allocation back any more.
-    Deallocated {
+    /// Nobody works on taking an allocation back any more, or a reservation.
+    Released {
         /// Namespace and name of the claim.
         key: Key,
         /// Its identity.
         uid: Uid,
+        /// For which pod it was reserved; `None` when the allocation was taken back.
+        pod: Option<Uid>,
         /// The claim as the server answered, if it was written.
         claim: Option<Arc<ResourceClaim>>,
     },

@@ -116,6 +116,8 @@ struct Binding {
     claims: Vec<Key>,
     /// Classic claims that it needs.
     classic: Vec<(Key, Uid)>,
+    /// Whether something is recorded in the pod's status about resources of the node.
+    demands: bool,
     /// The special claim, once it was created.
     special: Option<Arc<ResourceClaim>>,
     /// Claims are written, conditions have to come true until then.

@@ -39,6 +39,7 @@ pub mod pod;
 pub mod preemption;
 pub mod queue;
 pub mod reflector;
+pub mod releases;
 pub mod resources;
 mod run;
 pub mod selectors;

@@ -26,6 +26,7 @@ use crate::actions::{Action, BindJob};
 use crate::classic::Served;
 use crate::core::{BindError, Input};
 use crate::dra::claims::key_of;
+use crate::dra::native::Demand;
 use crate::known::{self, Object};
 use crate::metrics::Metrics;
 use crate::pod::{Key, PodInfo, Uid};
@@ -51,6 +52,8 @@ pub struct Writer {
     inputs: UnboundedSender<Input>,
     claims: Arc<ClaimWriter>,
     classic: Option<Arc<ClassicWriter>>,
+    /// Per pod: what its status says of the node's resources is written by one at a time.
+    demands: Arc<Turns<()>>,
     metrics: Metrics,
     rejections: Rejections,
     recorder: Recorder,
@@ -90,7 +93,7 @@ impl<T> Default for Turns<T> {
     }
 }
 
-impl<T: Object> Turns<T> {
+impl<T> Turns<T> {
     fn of(&self, uid: &str) -> Turn<T> {
         let mut turns = self.0.lock();
         if turns.len() > 1024 {
@@ -98,7 +101,9 @@ impl<T: Object> Turns<T> {
         }
         turns.entry(uid.into()).or_default().clone()
     }
+}
 
+impl<T: Object> Turns<T> {
     /// Waits for the turn of a writer that knows a claim as it once was. With the newest known version.
     async fn take(&self, claim: &Arc<T>) -> (tokio::sync::OwnedMutexGuard<Option<Arc<T>>>, Arc<T>) {
         let last = self.of(claim.uid()).lock_owned().await;
@@ -179,6 +184,7 @@ impl Writer {
                 metrics.clone(),
             )),
             classic: None,
+            demands: Arc::default(),
             metrics,
             rejections: Rejections::new(client.clone(), clock.clone()),
             permits: Arc::new(Semaphore::new(options.parallel.max(1))),
@@ -221,6 +227,7 @@ impl Writer {
                     writer.spawn(async move |w| w.preempt(&preemptor, &node, &victim).await);
                 }
             }
+            Action::ClearDemand(pod) => self.clear_demand(pod),
             Action::Deallocate(claim) => writer.spawn(async move |w| {
                 let written = w.claims.deallocate(&claim).await.unwrap_or_else(|error| {
                     tracing::warn!(claim = claim_name(&claim), %error, "cannot deallocate");
@@ -303,7 +310,7 @@ impl Writer {
         }));
         let special = async {
             let Some(task) = &job.special else {
-                return Ok(());
+                return Ok(None);
             };
             let claim = self.claims.create_special(task, pod).await?;
             let name = claim.metadata.name.clone().unwrap_or_default();
@@ -315,26 +322,49 @@ impl Writer {
             });
             let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
             let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"extendedResourceClaimStatus": status}});
-            self.patch_pod_status(&pod.key, &patch)
-                .await
-                .map_err(|e| BindError {
-                    message: format!("update pod status: {}", text(&e)),
-                })
+            match self.patch_pod_status(&pod.key, &patch).await {
+                Ok(()) => Ok(Some(name)),
+                Err(error) => Err(not_recorded(&error)),
+            }
         };
         let classic = self.write_classic(job);
         let (existing, special, classic) = futures::join!(existing, special, classic);
-        let written: Result<(), BindError> =
-            existing.into_iter().chain([special, classic]).collect();
-        written?;
+        existing
+            .into_iter()
+            .chain([classic])
+            .collect::<Result<(), BindError>>()?;
+        let special = special?;
         if job.demand.0.is_empty() {
             return Ok(());
         }
-        let status = json!({"nodeAllocatableResourceClaimStatuses": job.demand.0});
+        let _turn = self.demands.of(&pod.uid).lock_owned().await;
+        let demand = job.demand.clone().named(special.as_deref());
+        let written = self.record_demand(pod, &demand).await;
+        written.map_err(|e| not_recorded(&e))
+    }
+
+    /// Records in a pod's status which resources of the node come with its devices.
+    async fn record_demand(&self, pod: &PodInfo, demand: &Demand) -> Result<(), kube::Error> {
+        let status = json!({"nodeAllocatableResourceClaimStatuses": demand.0});
         let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
-        let written = self.patch_pod_status(&pod.key, &patch).await;
-        written.map_err(|e| BindError {
-            message: format!("update pod status: {}", text(&e)),
-        })
+        // The whole list: a strategic patch would add to what an earlier attempt left.
+        send_pod_status(&self.client, &pod.key, &Patch::Merge(&patch)).await
+    }
+
+    /// Takes that back after the binding failed, before the next attempt records something.
+    fn clear_demand(&self, pod: Arc<PodInfo>) {
+        // Nobody else has the turn: the attempt is over, and the next one has not been told to begin.
+        let turn = self.demands.of(&pod.uid).try_lock_owned();
+        self.clone().spawn(async move |w| {
+            let _turn = turn;
+            let write = async || w.record_demand(&pod, &Demand::default()).await;
+            let cleared = until_known(write, async || Ok(None)).await;
+            log(
+                "clear node-allocatable resources",
+                &pod.key,
+                cleared.map(drop),
+            );
+        });
     }
 
     async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
@@ -435,6 +465,12 @@ impl Writer {
     }
 }
 
+fn not_recorded(error: &kube::Error) -> BindError {
+    BindError {
+        message: format!("update pod status: {}", text(error)),
+    }
+}
+
 fn claim_name(claim: &ResourceClaim) -> String {
     key_of(claim).to_string()
 }
@@ -452,14 +488,17 @@ async fn patch_pod_status(
     key: &Key,
     patch: &serde_json::Value,
 ) -> Result<(), kube::Error> {
+    send_pod_status(client, key, &Patch::Strategic(patch)).await
+}
+
+async fn send_pod_status(
+    client: &Client,
+    key: &Key,
+    patch: &Patch<&serde_json::Value>,
+) -> Result<(), kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let request = Request::new(api.resource_url())
-        .patch_subresource(
-            "status",
-            &key.name,
-            &PatchParams::default(),
-            &Patch::Strategic(patch),
-        )
+        .patch_subresource("status", &key.name, &PatchParams::default(), patch)
         .map_err(kube::Error::BuildRequest)?;
     client.request::<IgnoredAny>(request).await.map(|_| ())
 }

@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{ClaimTask, key_of};
 use crate::known::Known;
 use crate::pod::{Key, Uid};
+use crate::releases::Releases;
 
 /// Consumers that a claim can have at most.
 pub const RESERVED_FOR: usize = 32;
@@ -41,8 +42,7 @@ pub struct Change {
 pub struct Claims {
     known: Known<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
-    /// Claims whose allocation is being taken back: no pod may count on it any more.
-    deallocating: FxHashSet<Uid>,
+    releases: Releases,
 }
 
 /// The identity of a claim.
@@ -71,19 +71,19 @@ impl Claims {
         self.in_flight.get(uid)
     }
 
-    /// Whether the allocation of a claim is being taken back.
-    pub fn is_deallocating(&self, uid: &str) -> bool {
-        self.deallocating.contains(uid)
+    /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
+    pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
+        self.releases.concern(uid, pod)
     }
 
-    /// The allocation of a claim is going to be taken back.
-    pub fn deallocate(&mut self, uid: Uid) {
-        self.deallocating.insert(uid);
+    /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
+    pub fn release(&mut self, uid: &str, pod: Option<Uid>) {
+        self.releases.begin(uid, pod);
     }
 
     /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
-    pub fn deallocated(&mut self, key: &Key, uid: &str) -> Change {
-        self.deallocating.remove(uid);
+    pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
+        self.releases.end(uid, pod);
         Change {
             progressed: Some(key.clone()),
             freed: false,

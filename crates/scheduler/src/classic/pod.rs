@@ -312,7 +312,7 @@ impl State {
         cx: &Classic,
     ) -> Result<Self, Rejection> {
         let reject = |text: &'static str| Err(Rejection::unschedulable(PLUGIN, text));
-        if claim.status.deallocation_requested || cx.claims.is_deallocating(uid_of(claim)) {
+        if claim.status.deallocation_requested || cx.claims.is_releasing(uid_of(claim), &pod.uid) {
             return reject(crate::dra::MUST_BE_REALLOCATED);
         }
         if let Some(allocation) = &claim.status.allocation {

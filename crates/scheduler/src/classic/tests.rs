@@ -460,9 +460,10 @@ fn nothing_counts_on_a_claim_that_is_being_deallocated() {
             .contains("resourceclaim must be reallocated")
     );
     // It was not written: the claim is as it was.
-    world.classic(Input::Deallocated {
+    world.classic(Input::Released {
         key: Key::new("ns", &claim),
         uid: format!("uid-{claim}").into(),
+        pod: None,
         claim: None,
     });
     assert_eq!(world.run().bound().map(|b| &*b.node), Some(node));
@@ -485,6 +486,43 @@ fn claims_of_others_and_immediate_ones_stay() {
         assert!(outcome.deallocated().is_none());
         assert!(outcome.message().contains("still not schedulable"));
     }
+}
+
+#[test]
+fn nothing_counts_on_a_reservation_that_is_being_taken_back() {
+    let mut world = World::usual();
+    world.claim("a", allocated_on("n0", json!({})));
+    world.pod("p", &["a"]);
+    assert!(world.run().bound().is_some());
+    // The reservation was written, the binding not.
+    let reserved = json!([{"resource": "pods", "name": "p", "uid": "uid-p"}]);
+    world.claim("a", allocated_on("n0", json!({"reservedFor": reserved})));
+    world.handle(CoreInput::Bound {
+        pod: "uid-p".into(),
+        outcome: Err(BindError {
+            message: "lost".to_owned(),
+        }),
+    });
+    assert!(world.core.take_actions().iter().any(|action| matches!(
+        action,
+        CoreAction::Classic(Action::Unreserve { claim, .. }) if claim.metadata.name.as_deref() == Some("a")
+    )));
+    let waits = world.run();
+    assert!(waits.bound().is_none());
+    assert!(
+        waits
+            .message()
+            .contains("resourceclaim must be reallocated"),
+        "{}",
+        waits.message()
+    );
+    world.classic(Input::Released {
+        key: Key::new("ns", "a"),
+        uid: "uid-a".into(),
+        pod: Some("uid-p".into()),
+        claim: None,
+    });
+    assert!(world.run().bound().is_some());
 }
 
 #[test]

@@ -250,5 +250,9 @@ impl Core {
         if let Some(special) = &binding.special {
             self.actions.push(Action::DeleteSpecial(special.clone()));
         }
+        if binding.demands {
+            let pod = binding.queued.info.clone();
+            self.actions.push(Action::ClearDemand(pod));
+        }
     }
 }

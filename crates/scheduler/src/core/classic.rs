@@ -14,6 +14,7 @@ use crate::classic::pod::Negotiation;
 use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
 use crate::config::Profile;
 use crate::hints::ClusterEvent;
+use crate::known::Object;
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
@@ -75,15 +76,16 @@ impl Core {
                 self.after_classic(&assumed, time);
                 self.after_classic(&settled, time);
             }
-            Input::Deallocated { key, uid, claim } => {
+            Input::Released {
+                key,
+                uid,
+                pod,
+                claim,
+            } => {
                 let assumed = claim.map(|claim| classic.claims.assume(claim));
-                let over = classic.claims.deallocated(&key, &uid);
+                let over = classic.claims.released(&key, &uid, pod);
                 self.after_classic(&assumed.unwrap_or_default(), time);
                 self.after_classic(&over, time);
-            }
-            Input::ClaimChanged(claim) => {
-                let change = classic.claims.assume(claim);
-                self.after_classic(&change, time);
             }
             Input::Published { pod, outcome } => match outcome {
                 Ok(scheduling) => {
@@ -263,9 +265,7 @@ impl Core {
         let Some(classic) = &mut self.classic else {
             return;
         };
-        classic
-            .claims
-            .deallocate(claim.metadata.uid.as_deref().unwrap_or_default().into());
+        classic.claims.release(claim.uid(), None);
         if let Some(spec) = &publish {
             classic.negotiations.want(&pod.key, spec.clone());
         }
@@ -295,6 +295,7 @@ impl Core {
             let claim = classic.claims.get(key).cloned();
             if let Some(claim) = claim.filter(|c| !bound && c.is_reserved_for(&pod.uid)) {
                 let pod = pod.uid.clone();
+                classic.claims.release(uid, Some(pod.clone()));
                 self.actions
                     .push(Action::Classic(classic::Action::Unreserve { pod, claim }));
             }

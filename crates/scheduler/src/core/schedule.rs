@@ -324,6 +324,7 @@ impl Core {
                 in_flight,
                 claims: needed,
                 classic: classic_claims,
+                demands: !demand.0.is_empty(),
                 special: None,
                 waits_until: None,
                 started: time.now,

@@ -389,3 +389,37 @@ fn a_claim_with_resources_of_the_node_serves_one_pod() {
     let text = "node allocatable resource claim a is already used by another pod";
     assert!(outcome.message().contains(text), "{}", outcome.message());
 }
+
+#[test]
+fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
+    let mut world = native(NATIVE);
+    let class =
+        json!({"metadata": {"name": "x"}, "spec": {"extendedResourceName": "example.com/gpu"}});
+    let class = world.object(class);
+    world.handle(Input::Class(Observed::Applied(class)));
+    let requests = json!({"cpu": "1", "example.com/gpu": "1"});
+    let pod = json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+    world.any_pod("p", &[], pod.clone());
+    let outcome = world.run();
+    let job = outcome.bound().expect("bound");
+    let demand = job.demand.clone().named(Some("p-extended-resources-x7"));
+    let expected = json!([
+        {"resourceClaimName": "p-extended-resources-x7", "containers": ["c"], "resources": {"cpu": "3"}},
+    ]);
+    assert_eq!(serde_json::to_value(&demand.0).expect("JSON"), expected);
+    world.any_pod("q", &[], pod.clone());
+    assert!(world.run().bound().is_some());
+    world.any_pod("r", &[], pod);
+    let refused = world.run();
+    assert!(refused.message().contains("Insufficient cpu"));
+    world.handle(Input::Bound {
+        pod: job.pod.uid.clone(),
+        outcome: Err(BindError {
+            message: "lost".to_owned(),
+        }),
+    });
+    let actions = world.core.take_actions();
+    let cleared = |a: &Action| matches!(a, Action::ClearDemand(pod) if pod.uid == job.pod.uid);
+    assert!(actions.iter().any(cleared));
+    assert!(world.run().bound().is_some());
+}

@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::groups::Groups;
 use crate::known::{Known, Object};
 use crate::pod::{Key, Uid};
+use crate::releases::Releases;
 use crate::version::is_newer;
 
 /// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
@@ -47,8 +48,7 @@ pub struct Change {
 pub struct Claims {
     known: Known<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
-    /// Claims whose allocation is being taken back, or the reservation for one pod: it may not count on them any more.
-    releasing: FxHashSet<(Uid, Option<Uid>)>,
+    releases: Releases,
     cluster: Cluster,
     /// Special claims by the pod that owns them.
     specials: FxHashMap<Uid, Key>,
@@ -82,7 +82,7 @@ impl Claims {
         Self {
             known: Known::default(),
             in_flight: FxHashMap::default(),
-            releasing: FxHashSet::default(),
+            releases: Releases::default(),
             cluster,
             specials: FxHashMap::default(),
             gone: FxHashSet::default(),
@@ -291,18 +291,17 @@ impl Claims {
 
     /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
     pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
-        let has = |pod| self.releasing.contains(&(Uid::from(uid), pod));
-        !self.releasing.is_empty() && (has(None) || has(Some(pod.clone())))
+        self.releases.concern(uid, pod)
     }
 
     /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
     pub fn release(&mut self, uid: &str, pod: Option<Uid>) {
-        self.releasing.insert((uid.into(), pod));
+        self.releases.begin(uid, pod);
     }
 
     /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
     pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
-        self.releasing.remove(&(uid.clone(), pod));
+        self.releases.end(uid, pod);
         Change {
             key: Some(key.clone()),
             freed: false,

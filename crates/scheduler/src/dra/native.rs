@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use allot_apimachinery::quantity::Quantity;
-use k8s_openapi::api::core::v1::{NodeAllocatableResourceClaimStatus, Pod};
+use k8s_openapi::api::core::v1::{
+    ContainerExtendedResourceRequest, NodeAllocatableResourceClaimStatus, Pod,
+};
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceRequestAllocationResult, NodeAllocatableResourceMapping, ResourceSlice,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rustc_hash::FxHashMap;
 
+use super::extended;
 use crate::node::NodeInfo;
 use crate::plugins::Plugin;
 use crate::pod::PodInfo;
@@ -146,12 +149,45 @@ impl Demand {
             );
             return Err(Rejection::unresolvable(PLUGIN, text));
         }
+        self.push(claim, containers, resources);
+        Ok(())
+    }
+
+    /// What the claim for the pod's extended resources adds; its name is known once it is created.
+    pub fn add_special(
+        &mut self,
+        uses: &[ContainerExtendedResourceRequest],
+        resources: BTreeMap<String, ApiQuantity>,
+    ) {
+        let mut containers: Vec<String> = uses.iter().map(|u| u.container_name.clone()).collect();
+        containers.sort_unstable();
+        containers.dedup();
+        self.push(extended::IN_MEMORY_NAME, containers, resources);
+    }
+
+    fn push(
+        &mut self,
+        claim: &str,
+        containers: Vec<String>,
+        resources: BTreeMap<String, ApiQuantity>,
+    ) {
         self.0.push(NodeAllocatableResourceClaimStatus {
             resource_claim_name: claim.to_owned(),
             containers: Some(containers),
             resources,
         });
-        Ok(())
+    }
+
+    /// As it is recorded once the claim for extended resources has a name.
+    #[must_use]
+    pub fn named(mut self, special: Option<&str>) -> Self {
+        let claims = self.0.iter_mut().zip(special.into_iter().cycle());
+        for (claim, name) in
+            claims.filter(|(c, _)| c.resource_claim_name == extended::IN_MEMORY_NAME)
+        {
+            claim.resource_claim_name = name.to_owned();
+        }
+        self
     }
 
     /// Whether there is room for it on a node, beside everything else that the pod requests.

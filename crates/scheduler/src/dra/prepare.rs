@@ -259,6 +259,13 @@ impl PodDevices {
                 .demand
                 .add(&self.pod.pod, name, &entries, resources)?;
         }
+        let special = devices.special.as_ref();
+        if let Some((special, resources)) = special
+            .map(|s| (s, mappings.of(&s.allocation)))
+            .filter(|(_, resources)| !resources.is_empty())
+        {
+            devices.demand.add_special(&special.mappings, resources);
+        }
         Ok(())
     }
 

@@ -229,9 +229,8 @@ impl ClaimWriter {
 
     /// Removes a special claim that was created for a pod which did not get bound.
     pub(super) async fn delete_special(&self, claim: &ResourceClaim) -> Result<(), kube::Error> {
-        let key = key_of(claim);
-        let api = self.api(&key.namespace);
-        let gone = |error: &kube::Error| code(error) == 404 || code(error) == 409;
+        let (key, claim_uid) = (key_of(claim), claim.uid());
+        let (api, name) = (self.api(&key.namespace), &*key.name);
         let finalizers = claim
             .metadata
             .finalizers
@@ -239,27 +238,22 @@ impl ClaimWriter {
             .flatten()
             .filter(|f| *f != FINALIZER)
             .collect::<Vec<_>>();
-        let patch = json!({"metadata": {"uid": claim.uid(), "finalizers": finalizers}});
-        match api
-            .patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-        {
-            Ok(_) => {}
-            Err(error) if gone(&error) => return Ok(()),
-            Err(error) => return Err(error),
+        let patch = Patch::Merge(json!({"metadata": {"uid": claim_uid, "finalizers": finalizers}}));
+        let write = || patch_claim(api.clone(), name, None, &patch);
+        let known = until_known(write, || api.get_opt(name)).await?;
+        if known.is_none_or(|c| c.uid() != claim_uid) {
+            return Ok(());
         }
         let params = DeleteParams {
             preconditions: Some(Preconditions {
-                uid: Some(claim.uid().to_owned()),
+                uid: Some(claim_uid.to_owned()),
                 resource_version: None,
             }),
             ..DeleteParams::default()
         };
-        match api.delete(&key.name, &params).await {
-            Ok(_) => Ok(()),
-            Err(error) if gone(&error) => Ok(()),
-            Err(error) => Err(error),
-        }
+        // Gone, or somebody else's by now: either way it is done.
+        let delete = async || api.delete(name, &params).await.map(drop);
+        until_known(delete, async || Ok(None)).await.map(drop)
     }
 }
 

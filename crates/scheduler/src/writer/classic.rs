@@ -197,7 +197,7 @@ impl ClassicWriter {
         let mut last = turn.lock().await;
         let mut pause = Pause::new();
         loop {
-            let Some(current) = self.read(&key).await? else {
+            let Some(current) = self.read_at_last(&key).await? else {
                 return Ok(None);
             };
             if current.uid() != claim.uid() || !current.is_reserved_for(pod) {
@@ -222,10 +222,23 @@ impl ClassicWriter {
                     *last = Some(Arc::new(claim.clone()));
                     return Ok(Some(claim));
                 }
-                Err(error) if !answered(&error) || matches!(code(&error), 409 | 429) => {
+                Err(error) if !answered(&error) || matches!(code(&error), 404 | 409 | 429) => {
                     pause.wait().await
                 }
                 Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads a claim until there is an answer.
+    async fn read_at_last(&self, key: &Key) -> Result<Option<Claim>, kube::Error> {
+        let mut pause = Pause::new();
+        loop {
+            match self.read(key).await {
+                Ok(found) => return Ok(found),
+                // What can not be read now can not be read later.
+                Err(error @ kube::Error::SerdeError(_)) => return Err(error),
+                Err(_) => pause.wait().await,
             }
         }
     }
@@ -267,16 +280,12 @@ impl ClassicWriter {
             if !answered(&error) || code(&error) == 429 {
                 pause.wait().await;
             }
-            claim = loop {
-                match self.read(&task.key).await {
-                    Ok(Some(claim)) => break Arc::new(claim),
-                    Ok(None) => return Err(elsewhere(&task.key, "deleted")),
-                    // What can not be read now can not be read later.
-                    Err(kube::Error::SerdeError(error)) => {
-                        let message = format!("read claim {}: {error}", task.key);
-                        return Err(BindError { message });
-                    }
-                    Err(_) => pause.wait().await,
+            claim = match self.read_at_last(&task.key).await {
+                Ok(Some(claim)) => Arc::new(claim),
+                Ok(None) => return Err(elsewhere(&task.key, "deleted")),
+                Err(error) => {
+                    let message = format!("read claim {}: {}", task.key, text(&error));
+                    return Err(BindError { message });
                 }
             };
         }
@@ -371,13 +380,8 @@ impl Writer {
             classic::Action::Forget(pod) => (pod, vec![Order::Forget]),
             classic::Action::Unreserve { pod, claim } => {
                 return self.clone().spawn(async move |w| {
-                    match classic.unreserve(&claim, &pod).await {
-                        Ok(Some(claim)) => w.report_claim(claim),
-                        Ok(None) => {}
-                        Err(error) => {
-                            tracing::warn!(error = text(&error), "cannot take reservation back");
-                        }
-                    }
+                    let written = classic.unreserve(&claim, &pod).await;
+                    w.released_classic(&claim, Some(pod), written);
                 });
             }
         };
@@ -401,23 +405,29 @@ impl Writer {
             }
             Order::Deallocate(claim) => {
                 let written = classic.deallocate(&claim).await;
-                let written = written.unwrap_or_else(|error| {
-                    tracing::warn!(error = text(&error), "cannot deallocate");
-                    None
-                });
-                self.report(Input::Classic(Box::new(classic::Input::Deallocated {
-                    key: classic::key_of(&claim.metadata),
-                    uid: claim.uid().into(),
-                    claim: written.map(Arc::new),
-                })));
+                self.released_classic(&claim, None, written);
             }
             Order::Forget => classic.forget(pod).await,
         }
     }
 
-    fn report_claim(&self, claim: Claim) {
-        let changed = classic::Input::ClaimChanged(Arc::new(claim));
-        self.report(Input::Classic(Box::new(changed)));
+    fn released_classic(
+        &self,
+        claim: &Claim,
+        pod: Option<Uid>,
+        written: Result<Option<Claim>, kube::Error>,
+    ) {
+        let key = classic::key_of(&claim.metadata);
+        let written = written.unwrap_or_else(|error| {
+            tracing::warn!(claim = %key, error = text(&error), "cannot take back");
+            None
+        });
+        self.report(Input::Classic(Box::new(classic::Input::Released {
+            key,
+            uid: claim.uid().into(),
+            pod,
+            claim: written.map(Arc::new),
+        })));
     }
 
     /// Writes the classic claims of a pod; all are tried to the end.
