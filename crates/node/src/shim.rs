@@ -26,6 +26,7 @@ mod rootfs;
 pub mod spec;
 mod supervise;
 mod sys;
+pub(crate) mod terminal;
 
 pub use log::format_line;
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, LogParams};
+use kube::api::{AttachParams, DeleteParams, ListParams, LogParams};
 use kube::runtime::wait::{await_condition, conditions};
 
 use super::harness::{PATIENCE, Up, example};
@@ -201,4 +201,18 @@ spec:
     assert!(is_running(&seconds));
     assert!(up.stop());
     assert!(!is_running(&seconds));
+}
+
+/// Programs such as tmux and gpg want to know the name of their terminal; it was one of the host's, "not a tty" inside.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_terminal_has_a_name_in_its_container() {
+    let files = [
+        "example_resourceclaimtemplate.yaml",
+        "example_claim_po.yaml",
+    ];
+    let up = with(&files).await;
+    up.running("example-claim").await;
+    let terminal = AttachParams::interactive_tty();
+    let name = up.exec_with(terminal, "example-claim", &["tty"]).await;
+    assert!(name.starts_with("/dev/pts/"), "{name:?}");
 }

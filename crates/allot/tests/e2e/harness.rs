@@ -139,6 +139,11 @@ impl Up {
     /// Standard output of a command in a container.
     pub async fn exec(&self, pod: &str, container: &str, command: &[&str]) -> String {
         let params = AttachParams::default().container(container).stderr(false);
+        self.exec_with(params, pod, command).await
+    }
+
+    /// The same with other streams, or a terminal.
+    pub async fn exec_with(&self, params: AttachParams, pod: &str, command: &[&str]) -> String {
         let mut process = self
             .pods()
             .exec(pod, command.iter().copied(), &params)

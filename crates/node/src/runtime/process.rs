@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use super::{Exec, Found, Running, Runtime, StartError, ended};
 use crate::error::Error;
 use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, State};
+use crate::shim::terminal;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -322,6 +323,7 @@ impl Runtime for Process {
         }
         let directory = self.directory.join(id);
         let file = directory.join(format!("exec-{}.json", super::new_id()));
+        let terminal = tty.then(|| open_terminal(&directory)).transpose()?;
         let spec = ExecSpec {
             directory,
             args,
@@ -330,8 +332,7 @@ impl Runtime for Process {
         spec::write(&file, &spec).map_err(std::io::Error::other)?;
         let mut command = self.command("exec");
         command.arg(&file).env_clear().kill_on_drop(true);
-        let terminal = if tty {
-            let (master, slave) = open_terminal()?;
+        let terminal = if let Some((master, slave)) = terminal {
             command
                 .stdin(slave.try_clone()?)
                 .stdout(slave.try_clone()?)
@@ -349,13 +350,13 @@ impl Runtime for Process {
     }
 }
 
-/// A new pseudo-terminal: master and slave.
-fn open_terminal() -> std::io::Result<(OwnedFd, OwnedFd)> {
-    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = openpt(flags)?;
-    grantpt(&master)?;
-    unlockpt(&master)?;
-    let slave = ioctl_tiocgptpeer(&master, flags)?;
-    Ok((master, slave))
+/// A terminal for a further program in the container at `directory`: one that has a name inside if the container has
+/// terminals of its own, else one of the host.
+fn open_terminal(directory: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let state: Result<State, _> = spec::read(&directory.join(spec::STATE));
+    let own = state.ok().and_then(|state| {
+        let ptmx = format!("/proc/{}/root/dev/pts/ptmx", state.pid);
+        terminal::open(Path::new(&ptmx)).ok()
+    });
+    own.map_or_else(|| terminal::open(Path::new(terminal::HOST)), Ok)
 }

@@ -13,7 +13,7 @@ use super::attach::Attached;
 use super::log::Lines;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
 use super::sys::{self, Fork};
-use super::{init, rootfs};
+use super::{init, rootfs, terminal};
 
 /// Namespaces of a container.
 fn flags(isolation: Isolation) -> i32 {
@@ -196,7 +196,8 @@ struct Stdio {
 fn stdio(spec: &ContainerSpec) -> Result<Stdio, String> {
     let null = |error: std::io::Error| format!("/dev/null: {error}");
     if spec.tty {
-        let (master, slave) = terminal()?;
+        let terminal = terminal::open(Path::new(terminal::HOST));
+        let (master, slave) = terminal.map_err(|error| format!("terminal: {error}"))?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|error| error.to_string());
         return Ok(Stdio {
             input: spec.stdin.then(|| copy(&master)).transpose()?,
@@ -217,20 +218,6 @@ fn stdio(spec: &ContainerSpec) -> Result<Stdio, String> {
         input,
         streams: vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],
     })
-}
-
-/// A new pseudo-terminal: master and slave.
-fn terminal() -> Result<(OwnedFd, OwnedFd), String> {
-    use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let open = || {
-        let master = openpt(flags)?;
-        grantpt(&master)?;
-        unlockpt(&master)?;
-        let slave = ioctl_tiocgptpeer(&master, flags)?;
-        rustix::io::Result::Ok((master, slave))
-    };
-    open().map_err(|error| format!("terminal: {error}"))
 }
 
 impl Container {
