@@ -2,13 +2,13 @@
 //!
 //! One chain, in upstream's order. Every plugin is a function of the write; webhooks get their place here.
 
+mod accounts;
 mod dra;
 mod limits;
 mod node;
 mod pods;
 mod quota;
 mod security;
-mod services;
 mod storage;
 
 use allot_apimachinery::Status;
@@ -73,7 +73,7 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
             limits::set_defaults(core, attributes, object).await?;
         }
         if enabled(core, "ServiceAccount") {
-            pods::service_account(core, attributes, object).await?;
+            accounts::admit(core, attributes, object).await?;
         }
     }
     if attributes.operation == Operation::Create && attributes.subresource.is_empty() {
@@ -86,9 +86,6 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
         if enabled(core, "DefaultIngressClass") {
             storage::default_ingress_class(core, attributes, object).await?;
         }
-    }
-    if attributes.operation == Operation::Create && attributes.resource.is("", "services") {
-        services::allocate(core, object).await?;
     }
     if attributes.operation == Operation::Create
         && attributes.resource.is("", "nodes")

@@ -1,12 +1,16 @@
 //! What every cluster has from the start.
 
+mod flow;
+mod kubernetes;
+pub(crate) mod registered;
+
 use allot_store::{Error as StoreError, Expect, Write};
 use serde_json::{Value, json};
 
 use crate::auth::policy;
 use crate::error::Result;
 use crate::object::{self, meta};
-use crate::server::Server;
+use crate::server::{Core, Server};
 
 /// Makes what is missing; what is there stays as it is.
 pub(crate) async fn run(server: &Server) -> Result<()> {
@@ -33,19 +37,16 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
             class,
         ));
     }
-    if let Some(address) = server.0.config.advertise {
-        let service = kubernetes_service(address.port());
-        objects.push((
-            "services".to_owned(),
-            "default/kubernetes".to_owned(),
-            service,
-        ));
-    }
+    objects.extend(flow::objects(&object::now()));
     // All at once, so that they share one sync.
     let writes = objects
         .into_iter()
-        .map(|(collection, key, object)| ensure(server, collection, key, object));
+        .map(|(collection, key, object)| ensure(&server.0, collection, key, object));
     futures::future::try_join_all(writes).await?;
+    if let Some(address) = server.0.config.advertise {
+        kubernetes::run(server, address).await?;
+    }
+    crate::services::start(&server.0).await?;
     crate::custom::lifecycle::start(server).await
 }
 
@@ -63,32 +64,46 @@ const PRIORITIES: [(&str, i64, &str); 2] = [
     ),
 ];
 
-fn kubernetes_service(port: u16) -> Value {
-    json!({
-        "metadata": {
-            "name": "kubernetes", "namespace": "default",
-            "labels": {"component": "apiserver", "provider": "kubernetes"},
-        },
-        "spec": {
-            "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "internalTrafficPolicy": "Cluster",
-            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "type": "ClusterIP",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
-        },
-        "status": {"loadBalancer": {}},
-    })
-}
-
 /// Stores an object unless its key is taken.
-async fn ensure(server: &Server, collection: String, key: String, mut object: Value) -> Result<()> {
-    if server.0.backend.get(&collection, &key).await?.is_some() {
+async fn ensure(core: &Core, collection: String, key: String, mut object: Value) -> Result<()> {
+    if core.backend.get(&collection, &key).await?.is_some() {
         return Ok(());
     }
     let metadata = object::metadata_mut(&mut object);
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), object::now().into());
     let write = Write::put(collection, key, Expect::Absent, object::draft(&object));
-    match server.0.backend.commit(write).await {
+    match core.backend.commit(write).await {
         Ok(_) | Err(StoreError::Exists(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Stores an object, or brings the parts that are this server's to what they should be.
+async fn reconcile(
+    server: &Server,
+    collection: &str,
+    key: &str,
+    wanted: Value,
+    adjust: impl Fn(&mut Value, &Value),
+) -> Result<()> {
+    let backend = &server.0.backend;
+    let Some(entry) = backend.get(collection, key).await? else {
+        return ensure(&server.0, collection.to_owned(), key.to_owned(), wanted).await;
+    };
+    // What the store holds was written by this server as JSON.
+    let old: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+    let mut new = old.clone();
+    adjust(&mut new, &wanted);
+    if new == old {
+        return Ok(());
+    }
+    if let Some(generation) = old["metadata"]["generation"].as_i64() {
+        new["metadata"]["generation"] = (generation + 1).into();
+    }
+    let expect = Expect::Revision(entry.revision);
+    backend
+        .commit(Write::put(collection, key, expect, object::draft(&new)))
+        .await?;
+    Ok(())
 }

@@ -1,6 +1,10 @@
 //! Options of the server.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use crate::identity::User;
 use crate::registry::RuntimeConfig;
@@ -26,8 +30,12 @@ pub struct Config {
     pub service_account_key: Option<Vec<u8>>,
     /// Client certificate and key for kubelets, PEM.
     pub kubelet_client: Option<KubeletClient>,
-    /// Addresses that the `kubernetes` service stands for.
+    /// Address of this server that the service `kubernetes` stands for; no such service if absent.
     pub advertise: Option<std::net::SocketAddr>,
+    /// Addresses that services get.
+    pub service_addresses: ServiceAddresses,
+    /// Ports that services open on nodes.
+    pub node_ports: NodePorts,
     /// Feature gates of the resource API.
     pub features: allot_model::features::Features,
     /// Longest time for a request that is not a stream.
@@ -69,8 +77,97 @@ impl Default for Config {
             service_account_key: None,
             kubelet_client: None,
             advertise: None,
+            service_addresses: ServiceAddresses::default(),
+            node_ports: NodePorts::default(),
             features: Default::default(),
             request_timeout: std::time::Duration::from_secs(60),
+        }
+    }
+}
+
+/// An IPv4 network for the addresses of services, as `--service-cluster-ip-range` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceAddresses {
+    network: u32,
+    bits: u8,
+}
+
+impl ServiceAddresses {
+    /// The address of the service `kubernetes`.
+    pub fn first(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.network + 1)
+    }
+
+    /// What services may have: all but the network's own address and that of its broadcasts.
+    pub fn usable(&self) -> RangeInclusive<u32> {
+        let size = 1u32 << (32 - u32::from(self.bits));
+        self.network + 1..=self.network + (size - 2)
+    }
+}
+
+impl Default for ServiceAddresses {
+    fn default() -> Self {
+        ServiceAddresses {
+            network: Ipv4Addr::new(10, 96, 0, 0).to_bits(),
+            bits: 16,
+        }
+    }
+}
+
+impl fmt::Display for ServiceAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", Ipv4Addr::from_bits(self.network), self.bits)
+    }
+}
+
+impl FromStr for ServiceAddresses {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no IPv4 network such as {}", Self::default());
+        let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+        let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
+        let bits: u8 = bits.parse().map_err(|_| wrong())?;
+        // As kube-apiserver: not so small that nothing is left, not larger than 20 bits of addresses.
+        if !(12..=30).contains(&bits) {
+            return Err(format!(
+                "{text}: the network must have between 12 and 30 bits"
+            ));
+        }
+        let network = address.to_bits() & (u32::MAX << (32 - u32::from(bits)));
+        Ok(ServiceAddresses { network, bits })
+    }
+}
+
+/// The ports that services may open on nodes, as `--service-node-port-range` names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePorts(pub RangeInclusive<u16>);
+
+impl Default for NodePorts {
+    fn default() -> Self {
+        NodePorts(30000..=32767)
+    }
+}
+
+impl fmt::Display for NodePorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0.start(), self.0.end())
+    }
+}
+
+impl FromStr for NodePorts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('-').and_then(|(first, last)| {
+            Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+        });
+        match parts {
+            Some((first, last)) if 0 < first && first <= last => Ok(NodePorts(first..=last)),
+            _ => Err(format!(
+                "{text:?} is no range of ports such as {}",
+                Self::default()
+            )),
         }
     }
 }

@@ -58,6 +58,7 @@ mod reviews;
 mod select;
 pub mod serve;
 mod server;
+mod services;
 mod strategy;
 mod table;
 mod validate;

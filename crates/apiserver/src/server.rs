@@ -41,6 +41,8 @@ pub struct Core {
     pub metrics: crate::metrics::Metrics,
     /// Documents that have been made.
     pub openapi: crate::openapi::Cache,
+    /// Held by a write of a service while it gets addresses and ports that nobody else may get.
+    pub services: tokio::sync::Mutex<()>,
     /// Ends watches and other streams when the server stops.
     pub shutdown: tokio_util::sync::CancellationToken,
 }
@@ -61,6 +63,7 @@ impl Server {
             config,
             metrics: crate::metrics::Metrics::default(),
             openapi: crate::openapi::Cache::default(),
+            services: tokio::sync::Mutex::default(),
             shutdown: tokio_util::sync::CancellationToken::new(),
         }))
     }

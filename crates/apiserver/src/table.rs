@@ -88,9 +88,16 @@ pub fn table(
     options: Options,
 ) -> Value {
     let layout = layout(view);
+    let mut objects: Vec<&Value> = objects.iter().collect();
+    if view
+        .resource
+        .is("flowcontrol.apiserver.k8s.io", "flowschemas")
+    {
+        objects.sort_by_key(|object| control::flow_schema_place(object));
+    }
     let rows: Vec<Value> = objects
         .iter()
-        .map(|object| {
+        .map(|&object| {
             let mut row = json!({"cells": (layout.row)(object)});
             match options.include {
                 Include::None => {}

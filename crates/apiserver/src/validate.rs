@@ -38,6 +38,13 @@ pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
     errors
 }
 
+/// Errors of a service's addresses and their families; they keep it from getting any.
+pub fn cluster_addresses(service: &Value) -> ErrorList {
+    let mut errors = ErrorList::new();
+    service::addresses(service, &mut errors);
+    errors
+}
+
 /// Errors of a change through an endpoint.
 pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part) -> ErrorList {
     let mut errors = ErrorList::new();

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use allot_apiserver::config::{AuthorizationMode, Config, KubeletClient};
+use allot_apiserver::config::{
+    AuthorizationMode, Config, KubeletClient, NodePorts, ServiceAddresses,
+};
 use allot_apiserver::identity::{MASTERS, User};
 use allot_apiserver::pki::{Authority, Identity, write_private};
 use allot_apiserver::registry::RuntimeConfig;
@@ -67,6 +69,15 @@ pub struct Args {
     /// Kubernetes version whose defaults apply
     #[arg(long, value_name = "VERSION", default_value = "1.36")]
     emulated_version: String,
+    /// Address of this server in the endpoints of the service `kubernetes`; default that of --listen
+    #[arg(long, value_name = "IP")]
+    advertise_address: Option<IpAddr>,
+    /// Network of the addresses that services get
+    #[arg(long, value_name = "CIDR", default_value_t)]
+    service_cluster_ip_range: ServiceAddresses,
+    /// Ports that services may open on nodes
+    #[arg(long, value_name = "FIRST-LAST", default_value_t)]
+    service_node_port_range: NodePorts,
     /// Requests without credentials are anonymous instead of refused
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
@@ -211,7 +222,14 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let address = listener.local_addr()?;
     let pki = data_dir.join("pki");
     let authority = Authority::load_or_generate(&pki, "ca").context("certificate authority")?;
-    let serving = serving_identity(&authority, address.ip())?;
+    let host = if address.ip().is_unspecified() {
+        SocketAddr::new(IpAddr::from([127, 0, 0, 1]), address.port())
+    } else {
+        address
+    };
+    let advertised = SocketAddr::new(args.advertise_address.unwrap_or(host.ip()), host.port());
+    let service = IpAddr::V4(args.service_cluster_ip_range.first());
+    let serving = serving_identity(&authority, [address.ip(), advertised.ip(), service])?;
     let admin = authority.client("admin", &[MASTERS])?;
     std::fs::write(pki.join("admin.crt"), &admin.certificate)?;
     write_private(&pki.join("admin.key"), &admin.key)?;
@@ -227,14 +245,9 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
         key: kubelet.key,
         ca: None,
     });
-    config.advertise = Some(address);
+    config.advertise = Some(advertised);
     let server = Server::new(backend, config);
     server.bootstrap().await?;
-    let host = if address.ip().is_unspecified() {
-        SocketAddr::new(IpAddr::from([127, 0, 0, 1]), address.port())
-    } else {
-        address
-    };
     let url = format!("https://{host}");
     let kubeconfig = args
         .kubeconfig_out
@@ -286,6 +299,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         disabled_admission: args.disable_admission_plugins.clone(),
         enabled_admission: args.enable_admission_plugins.clone(),
         service_account_issuer: args.service_account_issuer.clone(),
+        service_addresses: args.service_cluster_ip_range,
+        node_ports: args.service_node_port_range.clone(),
         ..Config::default()
     })
 }
@@ -332,7 +347,7 @@ fn csv_fields(line: &str) -> Vec<String> {
     fields
 }
 
-fn serving_identity(authority: &Authority, address: IpAddr) -> anyhow::Result<Identity> {
+fn serving_identity(authority: &Authority, reached: [IpAddr; 3]) -> anyhow::Result<Identity> {
     let names = [
         "localhost",
         "kubernetes",
@@ -340,9 +355,11 @@ fn serving_identity(authority: &Authority, address: IpAddr) -> anyhow::Result<Id
         "kubernetes.default.svc",
         "kubernetes.default.svc.cluster.local",
     ];
-    let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 96, 0, 1])];
-    if !addresses.contains(&address) {
-        addresses.push(address);
+    let mut addresses = vec![IpAddr::from([127, 0, 0, 1])];
+    for address in reached {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
     }
     Ok(authority.server("kube-apiserver", &names.map(str::to_owned), &addresses)?)
 }

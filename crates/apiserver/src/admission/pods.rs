@@ -1,4 +1,4 @@
-//! What new pods get: priority, tolerations, overhead, service account.
+//! What new pods get: priority, tolerations, overhead.
 
 use serde_json::{Value, json};
 
@@ -167,40 +167,6 @@ pub(super) async fn runtime_class(
             list.push(toleration.clone());
             pod["spec"]["tolerations"] = list.into();
         }
-    }
-    Ok(())
-}
-
-/// The account that the pod runs as: `default` unless it names another, which has to exist.
-pub(super) async fn service_account(
-    core: &Core,
-    attributes: &Attributes<'_>,
-    pod: &mut Value,
-) -> Result<()> {
-    let named = text(pod, &["spec", "serviceAccountName"]).to_owned();
-    let name = if named.is_empty() {
-        "default"
-    } else {
-        named.as_str()
-    };
-    let key = format!("{}/{name}", attributes.namespace);
-    let Some(account) = stored(core, "serviceaccounts", &key).await? else {
-        // The account `default` is made by a controller, which may not run or not have come to it yet.
-        if named.is_empty() {
-            return Ok(());
-        }
-        let why = format!(
-            "error looking up service account {}/{name}: serviceaccount {name:?} not found",
-            attributes.namespace
-        );
-        return Err(forbidden(attributes, &why));
-    };
-    let pull_secrets = account["imagePullSecrets"].clone();
-    let spec = child_mut(pod, "spec");
-    spec.insert("serviceAccountName".to_owned(), name.into());
-    spec.insert("serviceAccount".to_owned(), name.into());
-    if pull_secrets.is_array() && !spec.contains_key("imagePullSecrets") {
-        spec.insert("imagePullSecrets".to_owned(), pull_secrets);
     }
     Ok(())
 }

@@ -158,7 +158,7 @@ impl State {
                 .iter()
                 .map(|(entry, value)| (entry.key.to_string(), value)),
         );
-        Ok(())
+        crate::bootstrap::registered::sync(core).await
     }
 
     /// Puts the established resources into the registry and takes the others out.

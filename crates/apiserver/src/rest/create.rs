@@ -15,7 +15,7 @@ use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut};
-use crate::{managed, strategy, versions};
+use crate::{managed, services, strategy, versions};
 
 /// How often a generated name may collide before the client is told to try again.
 const NAME_ATTEMPTS: usize = 8;
@@ -117,6 +117,15 @@ impl Call<'_> {
             dry_run: self.dry_run,
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
+        let service = self.resource.is("", "services");
+        let _alone = if service {
+            Some(self.core.services.lock().await)
+        } else {
+            None
+        };
+        if service {
+            services::allocate(self.core, &mut object, None, self.dry_run).await?;
+        }
         let metadata = metadata_mut(&mut object);
         for key in [
             "deletionTimestamp",
@@ -176,7 +185,12 @@ impl Call<'_> {
                 object::draft_owned(&object, &owners),
             );
             match self.core.backend.commit(write).await {
-                Ok(entry) => return Ok(Stored::Entry(entry)),
+                Ok(entry) => {
+                    if service {
+                        services::follow(self.core, None, Some(&object)).await?;
+                    }
+                    return Ok(Stored::Entry(entry));
+                }
                 Err(StoreError::Exists(_)) if generated && attempt + 1 < NAME_ATTEMPTS => continue,
                 Err(StoreError::Exists(_)) => {
                     let resource: GroupResource = self.resource.group_resource();

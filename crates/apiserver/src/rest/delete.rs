@@ -17,7 +17,7 @@ use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut, strings};
 use crate::registry::Resource;
 use crate::select::Selection;
-use crate::{pods, versions};
+use crate::{pods, services, versions};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -161,6 +161,9 @@ impl Call<'_> {
             };
             match self.core.backend.commit(write).await {
                 Ok(written) if gone => {
+                    if self.resource.is("", "services") {
+                        services::follow(self.core, Some(&old), None).await?;
+                    }
                     let mut last = versions::stored(&self.resource, &written.value)?;
                     // The answer shows the object as it was stored, the watch event the time of its end.
                     metadata_mut(&mut last).insert(

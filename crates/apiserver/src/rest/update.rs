@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut};
 use crate::strategy::{self, Part};
-use crate::{managed, versions};
+use crate::{managed, services, versions};
 
 /// How often a change is tried again because somebody else was faster.
 const ATTEMPTS: usize = 30;
@@ -131,6 +131,12 @@ impl Call<'_> {
         mut change: impl FnMut(&Value, &Managed) -> Result<(Value, Option<Managed>)>,
     ) -> Result<Stored> {
         let key = self.key();
+        let service = part == Part::Main && self.resource.is("", "services");
+        let _alone = if service {
+            Some(self.core.services.lock().await)
+        } else {
+            None
+        };
         for _ in 0..ATTEMPTS {
             let entry = self
                 .core
@@ -168,6 +174,9 @@ impl Call<'_> {
             };
             match self.core.backend.commit(write).await {
                 Ok(gone) if ended => {
+                    if service {
+                        services::follow(self.core, Some(&old.object), None).await?;
+                    }
                     let mut new = new.whole();
                     metadata_mut(&mut new).insert(
                         "resourceVersion".to_owned(),
@@ -175,7 +184,12 @@ impl Call<'_> {
                     );
                     return Ok(Stored::Value(new));
                 }
-                Ok(entry) => return Ok(Stored::Entry(entry)),
+                Ok(entry) => {
+                    if service {
+                        services::follow(self.core, Some(&old.object), Some(&new.object)).await?;
+                    }
+                    return Ok(Stored::Entry(entry));
+                }
                 Err(StoreError::Conflict(_) | StoreError::NotFound) if unconditional => continue,
                 Err(StoreError::Conflict(_)) => break,
                 Err(StoreError::NotFound) => return Err(self.not_found()),
@@ -287,6 +301,9 @@ impl Call<'_> {
         }
         admission::mutate(self.core, &attributes, &mut new).await?;
         strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
+        if part == Part::Main && self.resource.is("", "services") {
+            services::allocate(self.core, &mut new, Some(old), self.dry_run).await?;
+        }
         let mut errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
         let verb = self.request.info.verb.as_str();
         errors.extend(admission::field_errors(self.core, &attributes, verb, &new).await?);

@@ -112,8 +112,19 @@ pub(super) fn admission_binding(object: &Value) -> Vec<Value> {
     ]
 }
 
+/// Flow schemas are shown in the order in which they are tried.
+pub(super) fn flow_schema_place(object: &Value) -> (i64, &str) {
+    let precedence = &object["spec"]["matchingPrecedence"];
+    let name = text(object, &["metadata", "name"]);
+    (precedence.as_i64().unwrap_or_default(), name)
+}
+
 pub(super) fn flow_schema(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];
+    let conditions = object["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let dangling = conditions.find(|condition| condition["type"] == "Dangling");
+    let dangling = dangling.and_then(|condition| condition["status"].as_str());
     vec![
         name(object),
         json!(text(spec, &["priorityLevelConfiguration", "name"])),
@@ -124,7 +135,7 @@ pub(super) fn flow_schema(object: &Value) -> Vec<Value> {
                 .unwrap_or("<none>")
         ),
         age(object),
-        json!("?"),
+        json!(dangling.unwrap_or("?")),
     ]
 }
 

@@ -51,13 +51,6 @@ pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
     );
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     one_of(kind, &kinds, true, &path.child("type"), errors);
-    for (index, address) in list(spec, "clusterIPs").iter().enumerate() {
-        let address = address.as_str().unwrap_or_default();
-        if address != "None" && address.parse::<std::net::IpAddr>().is_err() {
-            let at = path.child("clusterIPs").index(index);
-            errors.push(Error::invalid(&at, address, super::pod::IP_TEXT));
-        }
-    }
     if spec["sessionAffinity"] == "ClientIP"
         && let Some(seconds) = spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"].as_i64()
         && !(1..=86400).contains(&seconds)
@@ -74,7 +67,7 @@ pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
         network::reachable_address(address.as_str().unwrap_or_default(), &at, errors);
     }
     by_type(spec, kind, &path, errors);
-    families(spec, kind, &path, errors);
+    addresses(service, errors);
 }
 
 /// Fields that only some types of services have.
@@ -147,9 +140,10 @@ fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     );
 }
 
-/// Address families: there is one.
-fn families(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
-    if kind == "ExternalName" {
+/// What addresses and families have to do with each other.
+pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&service["spec"], Path::new("spec"));
+    if text(spec, "type") == "ExternalName" {
         for key in ["ipFamilies", "ipFamilyPolicy"] {
             if !spec[key].is_null() {
                 let detail = "may not be set for ExternalName services";
@@ -158,27 +152,77 @@ fn families(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
         }
         return;
     }
-    let at = path.child("ipFamilies");
-    for (index, family) in list(spec, "ipFamilies").iter().enumerate() {
-        match family.as_str().unwrap_or_default() {
-            "IPv4" => {}
-            "IPv6" => {
-                let detail = "not configured on this cluster";
-                errors.push(Error::invalid(&at.index(index), "IPv6", detail));
-            }
-            other => {
-                let known = ["IPv4", "IPv6"];
-                errors.push(Error::not_supported(&at.index(index), other, &known));
-            }
+    let (first, all) = (text(spec, "clusterIP"), list(spec, "clusterIPs"));
+    let at = path.child("clusterIPs");
+    match all.first() {
+        None if !first.is_empty() => errors.push(Error::required(&at, "")),
+        Some(_) if first.is_empty() => {
+            let detail = "must be empty when `clusterIP` is not specified";
+            errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
+        }
+        Some(address) if address != first => {
+            let detail = "first value must match `clusterIP`";
+            errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
+        }
+        _ => {}
+    }
+    let families = list(spec, "ipFamilies");
+    let mut seen = BTreeSet::new();
+    for (index, family) in families.iter().enumerate() {
+        let (at, family) = (
+            path.child("ipFamilies").index(index),
+            family.as_str().unwrap_or_default(),
+        );
+        one_of(family, &["IPv4", "IPv6"], true, &at, errors);
+        if !seen.insert(family) {
+            errors.push(Error::duplicate(&at, family));
         }
     }
-    let policy = text(spec, "ipFamilyPolicy");
-    let at = path.child("ipFamilyPolicy");
     let known = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    one_of(policy, &known, false, &at, errors);
-    if policy == "RequireDualStack" {
-        let detail = "this cluster is not configured for dual-stack services";
-        errors.push(Error::invalid(&at, policy, detail));
+    let policy = text(spec, "ipFamilyPolicy");
+    one_of(policy, &known, false, &path.child("ipFamilyPolicy"), errors);
+    let before = errors.len();
+    for (index, address) in all.iter().enumerate() {
+        let address = address.as_str().unwrap_or_default();
+        if index == 0 && address == "None" {
+            if all.len() > 1 {
+                let detail = "'None' must be the first and only value";
+                errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
+            }
+        } else if address.parse::<std::net::IpAddr>().is_err() {
+            errors.push(Error::invalid(
+                &at.index(index),
+                address,
+                super::pod::IP_TEXT,
+            ));
+        }
+    }
+    if all.len() > 2 {
+        let detail = "may only hold up to 2 values";
+        errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
+    }
+    if errors.len() > before {
+        return;
+    }
+    let six = |address: &Value| {
+        address
+            .as_str()
+            .is_some_and(|address| address.contains(':'))
+    };
+    if let [first, second] = all
+        && six(first) == six(second)
+    {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
+    }
+    for (index, (address, family)) in all.iter().zip(families).enumerate() {
+        if address != "None" && six(address) != (family == "IPv6") {
+            let detail = format!(
+                "expected an {} value as indicated by `ipFamilies[{index}]`",
+                family.as_str().unwrap_or_default()
+            );
+            errors.push(Error::invalid(&at.index(index), address, detail));
+        }
     }
 }
 

@@ -1,0 +1,121 @@
+//! The APIService objects of the versions that this server serves itself. They follow the registry: those of
+//! definitions come and go with them.
+
+use std::collections::BTreeMap;
+
+use allot_store::{Error as StoreError, ListOptions, Write};
+use serde_json::{Value, json};
+
+use super::{ensure, object};
+use crate::discovery;
+use crate::error::Result;
+use crate::server::Core;
+
+const COLLECTION: &str = "apiregistration.k8s.io/apiservices";
+/// Says that the server keeps the object: built-in ones from the start, others as their definitions exist.
+const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+/// Places of versions that definitions bring.
+const CUSTOM: (u32, u32) = (1000, 100);
+
+/// Brings the objects to the versions that are served.
+pub(crate) async fn sync(core: &Core) -> Result<()> {
+    let registry = core.registry.load_full();
+    let mut wanted = BTreeMap::new();
+    let mut names = discovery::groups(&registry);
+    names.push(String::new());
+    for group in names
+        .iter()
+        .filter(|group| *group != "apiregistration.k8s.io")
+    {
+        for version in discovery::versions(&registry, group) {
+            let custom = registry
+                .iter()
+                .any(|resource| resource.group == *group && resource.custom.is_some());
+            let name = format!("{version}.{group}");
+            wanted.insert(name.clone(), local(&name, group, &version, custom));
+        }
+    }
+    let known = core
+        .backend
+        .list(COLLECTION, ListOptions::default())
+        .await?;
+    for entry in &known.entries {
+        if wanted.remove(&*entry.key).is_some() {
+            continue;
+        }
+        // What the store holds was written by this server as JSON.
+        let gone: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        if gone["metadata"]["labels"][MANAGED].is_string() {
+            let last = object::draft(&gone);
+            let write = Write::delete(COLLECTION, &*entry.key, entry.revision, last);
+            match core.backend.commit(write).await {
+                // Somebody has changed it; the next round sees it as it is.
+                Ok(_) | Err(StoreError::NotFound | StoreError::Conflict(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    let missing = wanted
+        .into_iter()
+        .map(|(name, object)| ensure(core, COLLECTION.to_owned(), name, object));
+    futures::future::try_join_all(missing).await?;
+    Ok(())
+}
+
+fn local(name: &str, group: &str, version: &str, custom: bool) -> Value {
+    let (group_place, version_place) = if custom {
+        CUSTOM
+    } else {
+        places(group, version)
+    };
+    let mut spec = json!({
+        "version": version,
+        "groupPriorityMinimum": group_place, "versionPriority": version_place,
+    });
+    if !group.is_empty() {
+        spec["group"] = group.into();
+    }
+    json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {
+            "name": name, "labels": {MANAGED: if custom { "true" } else { "onstart" }},
+        },
+        "spec": spec,
+        "status": {"conditions": [{
+            "type": "Available", "status": "True", "lastTransitionTime": object::now(),
+            "reason": "Local", "message": "Local APIServices are always available",
+        }]},
+    })
+}
+
+/// Upstream's places of a built-in group among the groups and of a version in it.
+fn places(group: &str, version: &str) -> (u32, u32) {
+    let place = match group {
+        "" => return (18000, 1),
+        "apps" => 17800,
+        "events.k8s.io" => 17750,
+        "authentication.k8s.io" => 17700,
+        "authorization.k8s.io" => 17600,
+        "autoscaling" => 17500,
+        "batch" => 17400,
+        "certificates.k8s.io" => 17300,
+        "networking.k8s.io" => 17200,
+        "policy" => 17100,
+        "rbac.authorization.k8s.io" => 17000,
+        "storage.k8s.io" => 16800,
+        "apiextensions.k8s.io" | "admissionregistration.k8s.io" => 16700,
+        "scheduling.k8s.io" => 16600,
+        "coordination.k8s.io" => 16500,
+        "node.k8s.io" => 16300,
+        "discovery.k8s.io" => 16200,
+        "flowcontrol.apiserver.k8s.io" => 16100,
+        _ => 15900,
+    };
+    let version = match (group, version) {
+        ("autoscaling", "v2") => 30,
+        ("flowcontrol.apiserver.k8s.io", "v1") => 21,
+        (_, "v1") => 15,
+        _ => 9,
+    };
+    (place, version)
+}

@@ -1,0 +1,286 @@
+//! What the server gives to services: addresses of the cluster's range and ports of the nodes.
+//!
+//! Writes of services are serialised by [`Core::services`], so that nothing is given twice; the objects of kind
+//! IPAddress, which show who has an address, follow the services.
+
+mod families;
+mod ports;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, Path};
+use allot_apimachinery::gvk::GroupKind;
+use allot_store::{Error as StoreError, Expect, ListOptions, Write};
+use serde_json::{Value, json};
+
+use crate::error::{ApiError, Result};
+use crate::object::{self, meta, text};
+use crate::server::Core;
+
+const SERVICES: &str = "services";
+const ADDRESSES: &str = "networking.k8s.io/ipaddresses";
+const CIDRS: &str = "networking.k8s.io/servicecidrs";
+/// Says in an IPAddress that it follows a service.
+const MANAGED_BY: (&str, &str) = ("ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io");
+/// What `clusterIP` of a service without an address says.
+const HEADLESS: &str = "None";
+/// Random picks before every possibility is tried in turn.
+const PICKS: usize = 64;
+
+/// Gives a new or changed service what it needs and does not name, and refuses what others have.
+pub(crate) async fn allocate(
+    core: &Core,
+    service: &mut Value,
+    old: Option<&Value>,
+    dry_run: bool,
+) -> Result<()> {
+    if old.is_none() {
+        // Clients from before there were two addresses name one.
+        let address = text(service, &["spec", "clusterIP"]).to_owned();
+        if !address.is_empty() && list(service, "clusterIPs").is_empty() {
+            service["spec"]["clusterIPs"] = json!([address]);
+        }
+    }
+    families::settle(service, old)?;
+    let others = others(core, service).await?;
+    let had_address = old.is_some_and(|old| kind(old) != "ExternalName");
+    if kind(service) != "ExternalName" && !had_address {
+        give_address(core, service, &others, dry_run).await?;
+    }
+    ports::give(&core.config.node_ports, service, old, &others)
+}
+
+/// All services but this one.
+async fn others(core: &Core, service: &Value) -> Result<Vec<Value>> {
+    let page = core.backend.list(SERVICES, ListOptions::default()).await?;
+    let own = format!("{}/{}", meta(service, "namespace"), meta(service, "name"));
+    let entries = page.entries.iter().filter(|entry| *entry.key != *own);
+    // What the store holds was written by this server as JSON.
+    Ok(entries
+        .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
+        .collect())
+}
+
+async fn give_address(
+    core: &Core,
+    service: &mut Value,
+    others: &[Value],
+    dry_run: bool,
+) -> Result<()> {
+    let named = list(service, "clusterIPs");
+    let named = named
+        .first()
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    if named == HEADLESS {
+        return Ok(());
+    }
+    let mut taken: BTreeSet<String> = others.iter().flat_map(addresses).collect();
+    let page = core.backend.list(ADDRESSES, ListOptions::default()).await?;
+    taken.extend(page.entries.iter().map(|entry| entry.key.to_string()));
+    let range = core.config.service_addresses;
+    if named.is_empty() {
+        let usable = range.usable();
+        // The lower end is for those who choose addresses themselves.
+        let size = usable.end() - usable.start() + 1;
+        let reserved = if size > 16 {
+            (size / 16).clamp(16, 256)
+        } else {
+            0
+        };
+        let upper = usable.start() + reserved..=*usable.end();
+        let address = pick(upper, usable, |number| {
+            taken.contains(&Ipv4Addr::from_bits(number).to_string())
+        });
+        let address = address.ok_or_else(|| {
+            ApiError::from(Status::internal(
+                "failed to allocate a serviceIP: range is full",
+            ))
+        })?;
+        let address = Ipv4Addr::from_bits(address).to_string();
+        service["spec"]["clusterIPs"] = json!([address]);
+        service["spec"]["clusterIP"] = address.into();
+        return Ok(());
+    }
+    let inside = match named.parse() {
+        Ok(IpAddr::V4(address)) => range.usable().contains(&address.to_bits()),
+        _ => false,
+    };
+    let why = if inside && taken.contains(&named) && !dry_run {
+        "provided IP is already allocated".to_owned()
+    } else if inside {
+        return Ok(());
+    } else if dry_run {
+        format!(
+            "the provided IP ({named}) is not in the valid range. The range of valid IPs is {range}"
+        )
+    } else {
+        "the provided network does not match the current range".to_owned()
+    };
+    let detail = format!("failed to allocate IP {named}: {why}");
+    let at = Path::new("spec").child("clusterIPs");
+    Err(invalid(
+        service,
+        vec![Error::invalid(&at, &service["spec"]["clusterIPs"], detail)],
+    ))
+}
+
+/// A number that is not taken: at random in the preferred range first, then in order anywhere.
+fn pick(
+    preferred: std::ops::RangeInclusive<u32>,
+    all: std::ops::RangeInclusive<u32>,
+    taken: impl Fn(u32) -> bool,
+) -> Option<u32> {
+    let picks = if preferred.is_empty() { 0 } else { PICKS };
+    (0..picks)
+        .map(|_| rand::random_range(preferred.clone()))
+        .chain(preferred.clone())
+        .chain(all)
+        .find(|candidate| !taken(*candidate))
+}
+
+/// Brings the IPAddress objects to what a service has become; of one that is gone the endpoints go, too.
+pub(crate) async fn follow(
+    core: &Core,
+    before: Option<&Value>,
+    after: Option<&Value>,
+) -> Result<()> {
+    let had: BTreeSet<String> = before.map(addresses).unwrap_or_default();
+    let has: BTreeSet<String> = after.map(addresses).unwrap_or_default();
+    if let Some(service) = after {
+        for address in has.difference(&had) {
+            show_address(core, address, service).await?;
+        }
+    }
+    for address in had.difference(&has) {
+        remove(core, ADDRESSES, address).await?;
+    }
+    if let (Some(gone), None) = (before, after) {
+        let key = format!("{}/{}", meta(gone, "namespace"), meta(gone, "name"));
+        remove(core, "endpoints", &key).await?;
+    }
+    Ok(())
+}
+
+/// Brings what an interrupted process left behind in order, and shows the range of addresses.
+pub(crate) async fn start(core: &Core) -> Result<()> {
+    let range = core.config.service_addresses.to_string();
+    let now = object::now();
+    let cidr = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": [range]},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "",
+            "message": "Kubernetes default Service CIDR is ready",
+        }]},
+    });
+    let known = core.backend.get(CIDRS, "kubernetes").await?;
+    let known = known.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
+    if known.is_none_or(|known| known["spec"] != cidr["spec"]) {
+        remove(core, CIDRS, "kubernetes").await?;
+        store_new(core, CIDRS, "kubernetes", cidr).await?;
+    }
+    let services = core.backend.list(SERVICES, ListOptions::default()).await?;
+    let services = services.entries.iter();
+    let services: Vec<Value> = services
+        .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
+        .collect();
+    let used: BTreeSet<String> = services.iter().flat_map(addresses).collect();
+    for entry in core
+        .backend
+        .list(ADDRESSES, ListOptions::default())
+        .await?
+        .entries
+    {
+        let shown: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        if shown["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1 && !used.contains(&*entry.key)
+        {
+            remove(core, ADDRESSES, &entry.key).await?;
+        }
+    }
+    for service in &services {
+        for address in addresses(service) {
+            show_address(core, &address, service).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn show_address(core: &Core, address: &str, service: &Value) -> Result<()> {
+    let family = if address.contains(':') {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
+    let shown = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
+        "metadata": {
+            "name": address,
+            "labels": {"ipaddress.kubernetes.io/ip-family": family, MANAGED_BY.0: MANAGED_BY.1},
+        },
+        "spec": {"parentRef": {
+            "resource": "services",
+            "namespace": meta(service, "namespace"), "name": meta(service, "name"),
+        }},
+    });
+    store_new(core, ADDRESSES, address, shown).await
+}
+
+async fn store_new(core: &Core, collection: &str, key: &str, mut object: Value) -> Result<()> {
+    if core.backend.get(collection, key).await?.is_some() {
+        return Ok(());
+    }
+    let metadata = object::metadata_mut(&mut object);
+    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("creationTimestamp".to_owned(), object::now().into());
+    let write = Write::put(collection, key, Expect::Absent, object::draft(&object));
+    match core.backend.commit(write).await {
+        Ok(_) | Err(StoreError::Exists(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes an object if it is there.
+async fn remove(core: &Core, collection: &str, key: &str) -> Result<()> {
+    while let Some(entry) = core.backend.get(collection, key).await? {
+        let last: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        let write = Write::delete(collection, key, entry.revision, object::draft(&last));
+        match core.backend.commit(write).await {
+            Ok(_) | Err(StoreError::NotFound) => break,
+            Err(StoreError::Conflict(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The addresses of a service.
+fn addresses(service: &Value) -> BTreeSet<String> {
+    let named = list(service, "clusterIPs").iter().filter_map(Value::as_str);
+    named
+        .chain([text(service, &["spec", "clusterIP"])])
+        .filter(|address| !address.is_empty() && *address != HEADLESS)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn kind(service: &Value) -> &str {
+    service["spec"]["type"].as_str().unwrap_or("ClusterIP")
+}
+
+fn list<'a>(service: &'a Value, key: &str) -> &'a [Value] {
+    service["spec"][key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn invalid(service: &Value, errors: allot_apimachinery::field::ErrorList) -> ApiError {
+    Status::invalid(
+        &GroupKind::new("", "Service"),
+        meta(service, "name"),
+        &errors,
+    )
+    .into()
+}

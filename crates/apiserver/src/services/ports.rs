@@ -1,0 +1,214 @@
+//! Ports that services open on every node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, Path};
+use serde_json::Value;
+
+use super::{invalid, kind, list, pick};
+use crate::config::NodePorts;
+use crate::error::{ApiError, Result};
+
+/// The ports that nobody has.
+struct Free<'a> {
+    range: &'a NodePorts,
+    taken: BTreeSet<i64>,
+}
+
+impl Free<'_> {
+    /// Takes a port that the service names.
+    fn take(&mut self, port: i64) -> Result<(), String> {
+        if !u16::try_from(port).is_ok_and(|port| self.range.0.contains(&port)) {
+            return Err(format!(
+                "provided port is not in the valid range. The range of valid ports is {}",
+                self.range
+            ));
+        }
+        if !self.taken.insert(port) {
+            return Err("provided port is already allocated".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Takes any port.
+    fn any(&mut self) -> Option<i64> {
+        let all = u32::from(*self.range.0.start())..=u32::from(*self.range.0.end());
+        let port = pick(all.clone(), all, |port| {
+            self.taken.contains(&i64::from(port))
+        })?;
+        self.taken.insert(i64::from(port));
+        Some(i64::from(port))
+    }
+}
+
+/// Gives node ports to a service whose type has them.
+pub(super) fn give(
+    range: &NodePorts,
+    service: &mut Value,
+    old: Option<&Value>,
+    others: &[Value],
+) -> Result<()> {
+    let mut free = Free {
+        range,
+        taken: others.iter().flat_map(ports).collect(),
+    };
+    if exposed(service) {
+        match old {
+            None => give_new(service, &mut free)?,
+            Some(old) => give_changed(service, old, &mut free)?,
+        }
+    }
+    let known = old.map(health_check).unwrap_or_default();
+    if checks_health(service) && !old.is_some_and(checks_health) {
+        let port = match health_check(service) {
+            0 => free.any().ok_or_else(|| {
+                "failed to allocate a HealthCheck NodePort 0: range is full".to_owned()
+            }),
+            port => free.take(port).map(|()| port).map_err(|why| {
+                format!("failed to allocate requested HealthCheck NodePort {port}: {why}")
+            }),
+        };
+        let port = port.map_err(|why| ApiError::from(Status::internal(&why)))?;
+        service["spec"]["healthCheckNodePort"] = port.into();
+    } else if checks_health(service) && health_check(service) == 0 {
+        service["spec"]["healthCheckNodePort"] = known.into();
+    }
+    Ok(())
+}
+
+fn give_new(service: &mut Value, free: &mut Free<'_>) -> Result<()> {
+    let allocates = allocates(service);
+    let mut by_port: BTreeMap<i64, i64> = BTreeMap::new();
+    for index in 0..list(service, "ports").len() {
+        let port = &list(service, "ports")[index];
+        let (number, named) = (number(port, "port"), number(port, "nodePort"));
+        if named == 0 && !allocates {
+            continue;
+        }
+        // Ports of one number in several protocols share a node port.
+        let given = match by_port.get(&number) {
+            Some(known) if named == 0 || named == *known => *known,
+            Some(_) => take(service, index, named, free)?,
+            None => {
+                let same = |port: &&Value| self::number(port, "port") == number;
+                let asked = list(service, "ports").iter().filter(same);
+                let asked = asked.map(|port| self::number(port, "nodePort"));
+                match asked.into_iter().find(|port| *port != 0) {
+                    Some(port) => take(service, index, port, free)?,
+                    None => any(free)?,
+                }
+            }
+        };
+        by_port.entry(number).or_insert(given);
+        service["spec"]["ports"][index]["nodePort"] = given.into();
+    }
+    Ok(())
+}
+
+fn give_changed(service: &mut Value, old: &Value, free: &mut Free<'_>) -> Result<()> {
+    keep_known(service, old);
+    let allocates = allocates(service);
+    let before: BTreeSet<i64> = node_ports(old).collect();
+    // What it had it can have again, but nothing twice.
+    free.taken.extend(&before);
+    let mut mine = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    for index in 0..list(service, "ports").len() {
+        let port = &list(service, "ports")[index];
+        let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+        let mut node_port = number(port, "nodePort");
+        if node_port == 0 && !allocates {
+            continue;
+        }
+        if node_port == 0 {
+            node_port = any(free)?;
+            service["spec"]["ports"][index]["nodePort"] = node_port.into();
+        } else if !before.contains(&node_port) && mine.insert(node_port) {
+            take(service, index, node_port, free)?;
+        }
+        let shown = format!("duplicate nodePort: {{{protocol} {node_port}}}");
+        if !seen.insert((protocol, node_port)) {
+            return Err(ApiError::unknown(shown));
+        }
+    }
+    Ok(())
+}
+
+/// A change that leaves node ports out keeps those of the ports with the same names.
+fn keep_known(service: &mut Value, old: &Value) {
+    if !exposed(old) {
+        return;
+    }
+    let now: BTreeSet<i64> = node_ports(service).collect();
+    let mut used: BTreeSet<i64> = node_ports(old).filter(|port| now.contains(port)).collect();
+    let name = |port: &Value| port["name"].as_str().unwrap_or_default().to_owned();
+    let known: BTreeMap<String, i64> = list(old, "ports")
+        .iter()
+        .map(|port| (name(port), number(port, "nodePort")))
+        .collect();
+    for port in service["spec"]["ports"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
+        if number(port, "nodePort") != 0 {
+            continue;
+        }
+        if let Some(before) = known.get(&name(port)).filter(|before| **before != 0)
+            && used.insert(*before)
+        {
+            port["nodePort"] = (*before).into();
+        }
+    }
+}
+
+fn take(service: &Value, index: usize, port: i64, free: &mut Free<'_>) -> Result<i64> {
+    free.take(port).map(|()| port).map_err(|why| {
+        let at = Path::new("spec")
+            .child("ports")
+            .index(index)
+            .child("nodePort");
+        invalid(service, vec![Error::invalid(&at, port, why)])
+    })
+}
+
+fn any(free: &mut Free<'_>) -> Result<i64> {
+    let full = || Status::internal("failed to allocate a nodePort: range is full").into();
+    free.any().ok_or_else(full)
+}
+
+fn number(port: &Value, key: &str) -> i64 {
+    port[key].as_i64().unwrap_or_default()
+}
+
+fn exposed(service: &Value) -> bool {
+    matches!(kind(service), "NodePort" | "LoadBalancer")
+}
+
+/// Ports that name no node port get one.
+fn allocates(service: &Value) -> bool {
+    kind(service) == "NodePort" || service["spec"]["allocateLoadBalancerNodePorts"] != false
+}
+
+fn checks_health(service: &Value) -> bool {
+    kind(service) == "LoadBalancer" && service["spec"]["externalTrafficPolicy"] == "Local"
+}
+
+fn health_check(service: &Value) -> i64 {
+    number(&service["spec"], "healthCheckNodePort")
+}
+
+fn node_ports(service: &Value) -> impl Iterator<Item = i64> {
+    let ports = list(service, "ports").iter();
+    ports
+        .map(|port| number(port, "nodePort"))
+        .filter(|port| *port != 0)
+}
+
+/// Everything that a service has opened on nodes.
+fn ports(service: &Value) -> Vec<i64> {
+    node_ports(service)
+        .chain(Some(health_check(service)).filter(|port| *port != 0))
+        .collect()
+}
