@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, name, template};
+use super::harness::{Cluster, PATIENCE, name, template};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const APPS: &str = "/apis/apps/v1/namespaces/default";
@@ -26,7 +26,8 @@ async fn run_all_until(
     what: &str,
     holds: impl Fn(&Value) -> bool,
 ) -> Value {
-    for _ in 0..2000 {
+    let start = std::time::Instant::now();
+    while start.elapsed() < PATIENCE {
         let object = cluster.get(path).await.unwrap_or_default();
         if holds(&object) {
             return object;
@@ -305,7 +306,10 @@ async fn a_job_counts_each_pod_once() {
     pod["spec"]["restartPolicy"] = json!("Never");
     let job = json!({"metadata": {"name": "j"}, "spec": {"completions": 5, "parallelism": 2, "template": pod}});
     cluster.create(JOBS, job).await;
-    for round in 0..200 {
+    let start = std::time::Instant::now();
+    // Each time the controllers live longer, so that they get somewhere on any machine.
+    let (mut round, mut life) = (0, 1);
+    while start.elapsed() < PATIENCE {
         let job = cluster.get(&format!("{JOBS}/j")).await.unwrap();
         if condition(&job, "Complete")["status"] == "True" {
             break;
@@ -315,7 +319,9 @@ async fn a_job_counts_each_pod_once() {
                 cluster.finish_pod("default", name(&pod), "Succeeded").await;
             }
         }
-        if round % 3 == 1 {
+        round += 1;
+        if round == life {
+            (round, life) = (0, life + 1);
             cluster.kill_controllers();
             cluster.start_controllers(allot_controllers::Config::embedded());
         }

@@ -178,6 +178,17 @@ async fn what_cannot_start_says_why() {
     );
 }
 
+/// The process of this machine that sleeps for so long.
+fn sleeper(seconds: &str) -> Option<rustix::process::Pid> {
+    let line = format!("sleep\0{seconds}\0");
+    let entries = std::fs::read_dir("/proc").ok()?.flatten();
+    let found = entries
+        .map(|entry| entry.path())
+        .find(|path| std::fs::read(path.join("cmdline")).is_ok_and(|it| it == line.as_bytes()))?;
+    let pid = found.file_name()?.to_str()?.parse().ok()?;
+    rustix::process::Pid::from_raw(pid)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_survive_the_agent() {
     let mut cluster = Cluster::start().await;
@@ -188,10 +199,20 @@ async fn containers_survive_the_agent() {
         )
         .await;
     let before = cluster.until_phase("stays", "Running").await;
-    cluster.pod("ends", json!({"restartPolicy": "Never", "containers": [shell("read x < /dev/zero & sleep 0.3; exit 5")]}))
-        .await;
+    // Nobody else sleeps for just as long.
+    let seconds = format!("8640{}", std::process::id());
+    let script = format!("read x < /dev/zero & sleep {seconds}; exit 5");
+    let spec = json!({"restartPolicy": "Never", "containers": [shell(&script)]});
+    cluster.pod("ends", spec).await;
     cluster.until_phase("ends", "Running").await;
+    cluster
+        .until("/api/v1/nodes/n1", "asleep", |_| {
+            sleeper(&seconds).is_some()
+        })
+        .await;
     cluster.stop_agent().await;
+    let sleeper = sleeper(&seconds).unwrap();
+    rustix::process::kill_process(sleeper, rustix::process::Signal::TERM).unwrap();
     cluster.start_agent().await;
     let ended = cluster.until_phase("ends", "Failed").await;
     assert_eq!(
@@ -260,13 +281,18 @@ async fn conditions_of_others_survive_status_updates() {
         .await;
     cluster.until_phase("p", "Running").await;
     let path = format!("{}/status", pod_path("p"));
-    let mut pod = cluster.get(&pod_path("p")).await;
-    let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
-    conditions.push(json!({"type": "example.com/mine", "status": "True"}));
-    cluster
-        .call(http::Method::PUT, &path, Some(pod))
-        .await
-        .unwrap();
+    let condition = json!({"type": "example.com/mine", "status": "True"});
+    loop {
+        let mut pod = cluster.get(&pod_path("p")).await;
+        let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+        conditions.push(condition.clone());
+        match cluster.call(http::Method::PUT, &path, Some(pod)).await {
+            Ok(_) => break,
+            // The agent was still writing.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
     let update = json!({"spec": {"activeDeadlineSeconds": 1000}});
     cluster
         .call(http::Method::PATCH, &pod_path("p"), Some(update))

@@ -21,7 +21,7 @@ fn flag(cluster: &Cluster, name: &str) -> std::path::PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_that_is_not_alive_is_restarted() {
     let cluster = Cluster::start().await;
-    let probe = json!({"exec": {"command": ["sh", "-c", "echo sick; exit 1"]}, "periodSeconds": 1, "failureThreshold": 2});
+    let probe = json!({"exec": {"command": ["sh", "-c", "echo sick; exit 1"]}, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 2});
     let sick = with(
         shell("trap 'exit 0' TERM; sleep 1000 & wait"),
         "sick",
@@ -49,7 +49,7 @@ async fn readiness_comes_and_goes_without_a_restart() {
     let cluster = Cluster::start().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let probe = json!({"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 1});
+    let probe = json!({"tcpSocket": {"port": port}, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 1});
     let container = with(shell("sleep 1000"), "c", json!({"readinessProbe": probe}));
     cluster.pod("p", json!({"containers": [container]})).await;
     let ready = |pod: &Value| {
@@ -85,8 +85,8 @@ async fn what_waits_for_a_startup_probe_waits() {
     }
     let up = flag(&cluster, "startup");
     let mounts = json!([{"name": "v", "mountPath": "/mnt/v"}]);
-    let probe = json!({"exec": {"command": ["test", "-e", "/mnt/v/up"]}, "periodSeconds": 1, "failureThreshold": 100});
-    let liveness = json!({"exec": {"command": ["test", "-e", "/mnt/v/up"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let probe = json!({"exec": {"command": ["test", "-e", "/mnt/v/up"]}, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 100});
+    let liveness = json!({"exec": {"command": ["test", "-e", "/mnt/v/up"]}, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 1});
     let sidecar = with(
         shell("sleep 1000"),
         "side",
@@ -136,7 +136,7 @@ async fn http_probes_judge_by_the_code() {
         }
     });
     let probe = |path: &str| {
-        json!({"readinessProbe": {"periodSeconds": 1, "httpGet": {
+        json!({"readinessProbe": {"periodSeconds": 1, "timeoutSeconds": 30, "httpGet": {
             "port": "web", "path": path, "httpHeaders": [{"name": "x-a", "value": "b"}]}},
             "ports": [{"name": "web", "containerPort": port}]})
     };
