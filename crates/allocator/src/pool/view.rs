@@ -1,0 +1,186 @@
+//! What of a pool a node sees.
+
+use rustc_hash::FxHashSet;
+
+use super::PoolInfo;
+use crate::device::Scope;
+use crate::node::Node;
+use crate::slice::Slice;
+
+/// The part of a pool that is there for a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) state: ViewState,
+    /// The devices in the order in which they are tried.
+    pub(crate) slots: Vec<u32>,
+    /// Index of the generation.
+    pub(crate) generation: u32,
+    /// Some device has binding conditions, which puts the pool behind all others.
+    pub(crate) binding: bool,
+}
+
+/// Whether a pool can be allocated from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ViewState {
+    Usable,
+    /// Some of its slices are not published yet.
+    Incomplete,
+    /// Its slices contradict each other.
+    Invalid(String),
+}
+
+/// A view that is either part of the pool or was made for one attempt.
+#[derive(Debug)]
+pub(crate) enum ViewRef<'a> {
+    Shared(&'a View),
+    Own(Box<View>),
+}
+
+impl std::ops::Deref for ViewRef<'_> {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        match self {
+            Self::Shared(view) => view,
+            Self::Own(view) => view,
+        }
+    }
+}
+
+impl PoolInfo {
+    pub(super) fn find_views(&mut self) {
+        let counters = |info: &Self| -> Vec<u32> {
+            info.rest
+                .iter()
+                .copied()
+                .filter(|m| info.members[*m as usize].slice.has_counters())
+                .collect()
+        };
+        self.outside = self.build(counters(self));
+        self.inside = self
+            .uniform
+            .is_some()
+            .then(|| {
+                // In the order of listing: slices of one node come before the others.
+                let local = self.local.values().flatten().copied();
+                self.build(local.chain(self.rest.iter().copied()).collect())
+            })
+            .flatten();
+    }
+
+    /// The view from a node. `None` when the pool does not exist there; the error is that of a node selector that cannot be read.
+    pub(crate) fn view(&self, node: &Node) -> Result<Option<ViewRef<'_>>, String> {
+        if let Some(scope) = &self.uniform {
+            let matches = match scope.matches(node) {
+                Ok(matches) => matches,
+                Err(text) => return Err(self.selector_error(text)),
+            };
+            let view = if matches { &self.inside } else { &self.outside };
+            return Ok(view.as_ref().map(ViewRef::Shared));
+        }
+        let mut relevant = self.local.get(node.name()).cloned().unwrap_or_default();
+        for &index in &self.rest {
+            let slice = &self.members[index as usize].slice;
+            if slice.has_counters() || self.reaches(slice, node)? {
+                relevant.push(index);
+            }
+        }
+        Ok(self
+            .build(relevant)
+            .map(|view| ViewRef::Own(Box::new(view))))
+    }
+
+    fn reaches(&self, slice: &Slice, node: &Node) -> Result<bool, String> {
+        match &slice.scope {
+            Scope::PerDevice => {
+                for device in &slice.devices {
+                    match device.scope.matches(node) {
+                        Ok(true) => return Ok(true),
+                        Ok(false) => {}
+                        Err(text) => {
+                            return Err(format!(
+                                "failed to perform node selection for device {} in slice {}: {text}",
+                                device.name, slice.name
+                            ));
+                        }
+                    }
+                }
+                Ok(false)
+            }
+            scope => scope.matches(node).map_err(|text| {
+                format!(
+                    "failed to perform node selection for slice {}: {text}",
+                    slice.name
+                )
+            }),
+        }
+    }
+
+    fn selector_error(&self, text: &str) -> String {
+        let slice = self
+            .rest
+            .iter()
+            .map(|m| &self.members[*m as usize].slice)
+            .find(|s| !s.has_counters());
+        format!(
+            "failed to perform node selection for slice {}: {text}",
+            slice.map_or("", |s| s.name.as_str())
+        )
+    }
+
+    /// The view through these members, which are given in the order of listing.
+    fn build(&self, mut relevant: Vec<u32>) -> Option<View> {
+        let generation = relevant
+            .iter()
+            .map(|m| self.members[*m as usize].slice.generation)
+            .max()?;
+        relevant.retain(|m| self.members[*m as usize].slice.generation == generation);
+        let index = self
+            .generations
+            .iter()
+            .position(|g| g.number == generation)?;
+        let expected = self.members[relevant[0] as usize].slice.pool_slices;
+        let mut view = View {
+            state: ViewState::Usable,
+            slots: Vec::new(),
+            generation: index as u32,
+            binding: false,
+        };
+        if relevant.len() as i64 != expected {
+            if index > 0 {
+                // A newer generation exists elsewhere, so this one is being replaced.
+                return None;
+            }
+            if self.generations[index].seen != expected {
+                view.state = ViewState::Incomplete;
+                return Some(view);
+            }
+        }
+        // Members are sorted by name already.
+        relevant.sort_unstable();
+        let mut names = FxHashSet::default();
+        for member in relevant {
+            let slice = &self.members[member as usize].slice;
+            if slice.has_counters() {
+                continue;
+            }
+            for (slot, device) in (self.starts[member as usize]..).zip(&slice.devices) {
+                if !self.unique && !names.insert(device.name.as_str()) {
+                    let problem = format!("duplicate device name {}", device.name);
+                    view.state = ViewState::Invalid(problem);
+                    view.slots.clear();
+                    view.binding = false;
+                    return Some(view);
+                }
+                view.binding |= device.binding_conditions.is_some();
+                view.slots.push(slot);
+            }
+        }
+        if let Some(problem) = &self.generations[index].problem {
+            view.state = ViewState::Invalid(problem.clone());
+            view.slots.clear();
+            view.binding = false;
+        }
+        Some(view)
+    }
+}

@@ -1,0 +1,118 @@
+//! Telling the API server what became of the pod.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::super::state::ContainerState;
+use super::super::status::{self, Input};
+use super::{RETRY, Wake, Worker, grace};
+use crate::claims::text;
+
+impl Worker {
+    pub(super) fn input<'a>(
+        &'a self,
+        pod: &'a Pod,
+        containers: &'a HashMap<String, ContainerState>,
+        ending: bool,
+        address: &'a str,
+    ) -> Input<'a> {
+        Input {
+            pod,
+            containers,
+            runtime: self.node.runtime.name(),
+            address,
+            sandbox: self.ready,
+            ending,
+            failed: self.failed,
+            now: Timestamp::now(),
+            start: self.start,
+            since: &self.since,
+        }
+    }
+
+    pub(super) fn phase(&self, pod: &Pod) -> &'static str {
+        let containers = self.containers.lock();
+        status::phase(&self.input(pod, &containers, false, ""))
+    }
+
+    /// Tells the API server if there is news. Before a pod is reported as ended, its sidecars are stopped and its
+    /// claims given back. Returns when to try again.
+    pub(super) async fn report(&mut self, pod: &Pod, ending: bool) -> Wake {
+        let over = |phase: &str| phase == "Succeeded" || phase == "Failed";
+        let known = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref())
+            .is_some_and(over);
+        if known && !ending {
+            return None;
+        }
+        if !ending && over(self.phase(pod)) {
+            self.stop_all(pod, grace(pod)).await;
+            self.give_back(pod).await;
+            self.ready = false;
+        }
+        let address = self.node.config.address.to_string();
+        let mut status = {
+            let containers = self.containers.lock();
+            status::status(&self.input(pod, &containers, ending, &address))
+        };
+        for container in status["containerStatuses"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            let name = container["name"].as_str().unwrap_or_default();
+            let health = self.node.claims.health(pod, name);
+            if !health.is_empty() {
+                container["allocatedResourcesStatus"] = health.into();
+            }
+        }
+        if known {
+            // A pod that ended stays as it ended.
+            status["phase"] = json!(pod.status.as_ref().and_then(|status| status.phase.clone()));
+        }
+        if self.sent.as_ref() == Some(&status) {
+            return None;
+        }
+        let api: Api<Pod> = Api::namespaced(
+            self.node.client.clone(),
+            &pod.namespace().unwrap_or_default(),
+        );
+        let patch = json!({"metadata": {"uid": pod.uid()}, "status": status});
+        match api
+            .patch_status(
+                &pod.name_any(),
+                &PatchParams::default(),
+                &Patch::Strategic(patch),
+            )
+            .await
+        {
+            Ok(_) => {
+                for condition in status["conditions"].as_array().into_iter().flatten() {
+                    let text =
+                        |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+                    let time = text("lastTransitionTime")
+                        .parse()
+                        .unwrap_or_else(|_| Timestamp::now());
+                    self.since.insert(text("type"), (text("status"), time));
+                }
+                self.sent = Some(status);
+                None
+            }
+            // Another pod of that name by now, or none: the watch will say so.
+            Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => None,
+            Err(error) => {
+                let error = text(&error);
+                tracing::warn!(pod = pod.name_any(), error, "pod status was not updated");
+                Some(Instant::now() + RETRY.0 * 2)
+            }
+        }
+    }
+}

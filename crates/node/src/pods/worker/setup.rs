@@ -1,0 +1,93 @@
+//! What a pod needs before its first container: volumes and claims.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use super::super::env::{Downward, Sources};
+use super::super::volumes::{self, Contents, Tokens};
+use super::super::{Node, launch};
+use super::{RETRY, Wake, Worker};
+use crate::events::Kind;
+
+fn contents<'a>(
+    node: &'a Node,
+    downward: &'a Downward<'a>,
+    tokens: &'a mut Tokens,
+) -> Contents<'a> {
+    let (client, namespace) = (&node.client, downward.pod.namespace());
+    Contents {
+        client,
+        downward,
+        sources: Sources::new(client.clone(), namespace.unwrap_or_default()),
+        tokens: (!node.pretends()).then_some(tokens),
+    }
+}
+
+impl Worker {
+    /// Volumes and claims. Returns when to try again if that failed.
+    pub(super) async fn set_up(&mut self, pod: &Pod) -> Wake {
+        if let Some(at) = self.setup_retry.1.filter(|at| *at > Instant::now()) {
+            return Some(at);
+        }
+        let events = self.node.events.clone();
+        let result = match self.make_volumes(pod).await {
+            Ok(()) => self.node.claims.prepare(pod).await.inspect_err(|error| {
+                let message = format!("Failed to prepare dynamic resources: {error}");
+                events.pod(
+                    pod,
+                    None,
+                    Kind::Warning,
+                    "FailedPrepareDynamicResources",
+                    message,
+                );
+            }),
+            Err(error) => {
+                events.pod(pod, None, Kind::Warning, "FailedMount", error.clone());
+                Err(error)
+            }
+        };
+        match result {
+            Ok(()) => {
+                self.ready = true;
+                self.setup_retry = (RETRY.0, None);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(pod = pod.name_any(), error, "pod is not ready to start");
+                let at = Instant::now() + self.setup_retry.0;
+                self.setup_retry = ((self.setup_retry.0 * 2).min(RETRY.1), Some(at));
+                Some(at)
+            }
+        }
+    }
+
+    pub(super) async fn make_volumes(&mut self, pod: &Pod) -> Result<(), String> {
+        let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+        let downward = launch::downward(&self.node, pod);
+        let mut contents = contents(&self.node, &downward, &mut self.tokens);
+        self.volumes = Some(volumes::prepare(&mut contents, &directory).await?);
+        self.refresh = Some(Instant::now() + self.node.config.sync_frequency);
+        Ok(())
+    }
+
+    /// Follows what the API server has for the volumes. Returns when to look again.
+    pub(super) async fn refresh_volumes(&mut self, pod: &Pod) -> Wake {
+        if !self.ready || self.node.pretends() || !volumes::may_change(pod) {
+            return None;
+        }
+        let now = Instant::now();
+        // Nothing is planned yet where an earlier agent made the volumes: nobody knows how old they are.
+        if self.refresh.is_none_or(|at| at <= now) {
+            self.refresh = Some(now + self.node.config.sync_frequency);
+            let directory = self.node.pod_dir(&pod.uid().unwrap_or_default());
+            let downward = launch::downward(&self.node, pod);
+            let mut contents = contents(&self.node, &downward, &mut self.tokens);
+            if let Err(error) = volumes::refresh(&mut contents, &directory).await {
+                let events = &self.node.events;
+                events.pod(pod, None, Kind::Warning, "FailedMount", error);
+            }
+        }
+        self.refresh
+    }
+}

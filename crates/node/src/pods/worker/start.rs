@@ -1,0 +1,211 @@
+//! Starting containers, and what stands in the way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::ResourceExt;
+use tokio::time::Instant;
+
+use super::super::state::{Health, Phase, Terminated};
+use super::super::{Update, launch, lifecycle};
+use super::{RETRY, Wake, Worker, grace};
+use crate::events::Kind;
+use crate::runtime::{self, Running};
+use crate::shim::spec::Exit;
+
+impl Worker {
+    /// Starts a container if its policy wants it to run and its back-off permits.
+    pub(super) async fn ensure(&mut self, pod: &Pod, container: &Container, policy: &str) -> Wake {
+        let now = Instant::now();
+        let restart = {
+            let mut containers = self.containers.lock();
+            let state = containers.entry(container.name.clone()).or_default();
+            match &state.phase {
+                Phase::Running(_) => return None,
+                Phase::Terminated(end) => {
+                    let wanted = match policy {
+                        "Always" => true,
+                        "OnFailure" => end.exit.code != 0,
+                        _ => false,
+                    };
+                    if !wanted {
+                        return None;
+                    }
+                    let end = end.clone();
+                    let ran = end.started.map_or(0, |started| {
+                        (end.exit.finished.as_second() - started.as_second()).max(0)
+                    });
+                    let wait = state.plan_restart(now, Duration::from_secs(ran as u64));
+                    if !end.id.is_empty() {
+                        self.node.runtime.remove(&end.id);
+                    }
+                    state.last = Some(end);
+                    let whose = format!(
+                        "{}_{}({})",
+                        pod.name_any(),
+                        pod.namespace().unwrap_or_default(),
+                        pod.uid().unwrap_or_default()
+                    );
+                    let message = format!(
+                        "back-off {}s restarting failed container={} pod={whose}",
+                        wait.as_secs(),
+                        container.name
+                    );
+                    state.phase = Phase::waiting("CrashLoopBackOff", message);
+                    (!wait.is_zero()).then_some(whose)
+                }
+                Phase::Waiting { .. } => None,
+            }
+        };
+        if let Some(whose) = restart {
+            let message = format!(
+                "Back-off restarting failed container {} in pod {whose}",
+                container.name
+            );
+            self.node.events.pod(
+                pod,
+                Some(&container.name),
+                Kind::Warning,
+                "BackOff",
+                message,
+            );
+        }
+        let (may_start, at, attempt) = {
+            let containers = self.containers.lock();
+            let state = &containers[&container.name];
+            (
+                state.may_start(now),
+                state.retry_at,
+                state.restarts + u32::from(state.last.is_some()),
+            )
+        };
+        if !may_start {
+            return at;
+        }
+        self.start_container(pod, container, attempt).await
+    }
+
+    async fn start_container(&mut self, pod: &Pod, container: &Container, attempt: u32) -> Wake {
+        if self.volumes.is_none()
+            && let Err(error) = self.make_volumes(pod).await
+        {
+            return self.obstacle(pod, container, "CreateContainerConfigError", error);
+        }
+        let volumes = self.volumes.clone().unwrap_or_default();
+        let spec = match launch::container_spec(&self.node, pod, container, &volumes, attempt).await
+        {
+            Ok(spec) => spec,
+            Err(obstacle) => {
+                return self.obstacle(pod, container, obstacle.reason, obstacle.message);
+            }
+        };
+        let annotations = pod.annotations();
+        let events = &self.node.events;
+        let name = &container.name;
+        let result = self
+            .node
+            .runtime
+            .start(runtime::new_id(), spec, annotations)
+            .await;
+        match result {
+            Ok(running) => {
+                events.pod(
+                    pod,
+                    Some(name),
+                    Kind::Normal,
+                    "Created",
+                    format!("Created container: {name}"),
+                );
+                events.pod(
+                    pod,
+                    Some(name),
+                    Kind::Normal,
+                    "Started",
+                    format!("Started container {name}"),
+                );
+                self.enter(name, attempt, Phase::Running(running.clone()));
+                if self.after_start(pod, container, &running).await {
+                    self.watch(pod, container, &running, Health::default());
+                    return None;
+                }
+                Some(Instant::now())
+            }
+            Err(error) => {
+                events.pod(
+                    pod,
+                    Some(name),
+                    Kind::Warning,
+                    "Failed",
+                    format!("Error: {error}"),
+                );
+                let end = Terminated {
+                    id: String::new(),
+                    started: None,
+                    exit: Exit {
+                        code: 128,
+                        finished: Timestamp::now(),
+                    },
+                    reason: "StartError".into(),
+                    message: error.to_string(),
+                };
+                self.enter(name, attempt, Phase::Terminated(end));
+                // Look again: the restart policy decides.
+                Some(Instant::now())
+            }
+        }
+    }
+
+    fn enter(&self, name: &str, attempt: u32, phase: Phase) {
+        let mut containers = self.containers.lock();
+        let state = containers.entry(name.to_owned()).or_default();
+        state.restarts = attempt;
+        state.retry_at = None;
+        state.health = Health::default();
+        state.phase = phase;
+    }
+
+    /// The hook after the start; whether the container may go on. It is not waited for when the pod is to end.
+    async fn after_start(&mut self, pod: &Pod, container: &Container, running: &Running) -> bool {
+        let node = Arc::clone(&self.node);
+        let mut exit = running.exit.clone();
+        let ending =
+            |update: &Update| update.deleted || update.pod.metadata.deletion_timestamp.is_some();
+        let result = tokio::select! {
+            biased;
+            result = lifecycle::started(&node, pod, container, &running.id) => result,
+            _ = runtime::ended(&mut exit) => Ok(()),
+            () = self.updates.wait_for(ending).map(drop) => {
+                self.updates.mark_changed();
+                Ok(())
+            }
+            () = node.shutdown.cancelled() => Ok(()),
+        };
+        if result.is_err() {
+            let message = "FailedPostStartHook";
+            let events = &node.events;
+            events.pod(pod, Some(&container.name), Kind::Normal, "Killing", message);
+            lifecycle::stop(&node, pod, container, &running.id, grace(pod)).await;
+        }
+        result.is_ok()
+    }
+
+    fn obstacle(&self, pod: &Pod, container: &Container, reason: &str, message: String) -> Wake {
+        let events = &self.node.events;
+        events.pod(
+            pod,
+            Some(&container.name),
+            Kind::Warning,
+            "Failed",
+            format!("Error: {message}"),
+        );
+        let mut containers = self.containers.lock();
+        let state = containers.entry(container.name.clone()).or_default();
+        state.phase = Phase::waiting(reason, message);
+        let at = Instant::now() + RETRY.1;
+        state.retry_at = Some(at);
+        Some(at)
+    }
+}
