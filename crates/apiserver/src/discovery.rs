@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::body::Body;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::negotiate::negotiate;
+use crate::negotiate::{Offer, negotiate};
 use crate::registry::{Registry, Resource};
 use crate::server::{Core, Incoming, text_response};
 
@@ -63,7 +63,7 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
         ["api" | "apis", ..] => return Ok(text_response(404, "404 page not found\n")),
         _ => return Err(ApiError::no_such_path()),
     };
-    let media = negotiate(&request.headers, &request.query, false)?;
+    let media = negotiate(&request.headers, &request.query, Offer::Document)?;
     Ok(value_response(200, &value, media))
 }
 

@@ -20,6 +20,11 @@ pub fn value_response(code: u16, value: &Value, media: Media) -> Response<Body> 
             bytes
         }),
         Encoding::Yaml => return yaml_response(code, value),
+        Encoding::Protobuf => match crate::protobuf::encode(value) {
+            Some(bytes) => return bytes_response(code, bytes, media),
+            // Documents that have no such form are JSON for everybody.
+            None => return value_response(code, value, Media::JSON),
+        },
     };
     // Values made of strings and numbers always serialise.
     bytes_response(code, bytes.unwrap_or_default(), media)

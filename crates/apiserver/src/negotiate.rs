@@ -19,6 +19,8 @@ pub enum Encoding {
     PrettyJson,
     /// YAML.
     Yaml,
+    /// Kubernetes protobuf.
+    Protobuf,
 }
 
 /// What the bytes say.
@@ -54,10 +56,19 @@ impl Media {
         shape: Shape::Whole,
     };
 
+    /// Value of the `Content-Type` header of a watch.
+    pub fn stream_type(self) -> &'static str {
+        match self.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            _ => self.content_type(),
+        }
+    }
+
     /// Value of the `Content-Type` header.
     pub fn content_type(self) -> &'static str {
         match (self.encoding, self.shape) {
             (Encoding::Yaml, _) => "application/yaml",
+            (Encoding::Protobuf, _) => "application/vnd.kubernetes.protobuf",
             (_, Shape::Whole) => "application/json",
             // Upstream answers transformed objects with the plain media type too.
             (_, _) => "application/json",
@@ -137,13 +148,25 @@ pub fn accepted(headers: &HeaderMap) -> Vec<Accepted> {
     items
 }
 
-/// Chooses the representation of a resource answer.
-///
-/// `shapes` says whether Table and PartialObjectMetadata are possible.
+/// What can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// A document in JSON or YAML.
+    Document,
+    /// An error, in anything.
+    Status,
+    /// Objects of a built-in kind, in any encoding and shape.
+    Builtin,
+    /// Objects of a definition: in protobuf only their metadata.
+    Custom,
+}
+
+/// Chooses the representation of an answer.
 ///
 /// # Errors
 /// 406 if nothing that is accepted can be made.
-pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> Result<Media> {
+pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Media> {
+    let shapes = matches!(offer, Offer::Builtin | Offer::Custom);
     for item in accepted(headers) {
         let shape = match (
             item.parameter("as"),
@@ -179,6 +202,15 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, shapes: bool) -> Result<Med
                 encoding: Encoding::Yaml,
                 shape,
             });
+        }
+        let binary = match (offer, shape) {
+            (Offer::Document, _) | (_, Shape::Table | Shape::TableV1beta1) => false,
+            (Offer::Custom, shape) => shape == Shape::Metadata,
+            _ => true,
+        };
+        if binary && item.covers("application/vnd.kubernetes.protobuf") {
+            let encoding = Encoding::Protobuf;
+            return Ok(Media { encoding, shape });
         }
     }
     Err(not_acceptable())

@@ -1,7 +1,7 @@
-//! Kubernetes protobuf bodies, read into JSON.
+//! Kubernetes protobuf bodies, read into JSON, and JSON written as such.
 //!
-//! Go clients of built-in kinds send them (`kubectl create configmap`, for example). The numbers of the fields are
-//! in the type data; answers are JSON, which every such client also accepts.
+//! Go clients of built-in kinds send them (`kubectl create configmap`, for example) and prefer them as answers. The
+//! numbers of the fields are in the type data.
 
 use allot_schema::types::{self, Struct, Type};
 use base64::Engine;
@@ -11,6 +11,9 @@ use serde_json::{Map, Value};
 mod embedded;
 #[cfg(test)]
 mod tests;
+mod write;
+
+pub use write::{encode, frame};
 
 /// Every body starts with this.
 const MAGIC: &[u8] = b"k8s\0";
@@ -317,9 +320,38 @@ fn value(wire: Wire<'_>, ty: &Type, depth: usize) -> Result<Value, Error> {
             Type::Raw | Type::Json => {
                 serde_json::from_slice(inner(bytes, 1)?).unwrap_or(Value::Null)
             }
-            Type::SchemaOrBool | Type::SchemaOrArray | Type::List(_) | Type::Map(_) => Value::Null,
+            Type::SchemaOrBool | Type::SchemaOrArray => definition_schema(bytes, ty, depth)?,
+            Type::List(_) | Type::Map(_) => Value::Null,
             _ => text(bytes).into(),
         },
+    })
+}
+
+/// A schema of a definition in a place where something else may stand as well.
+fn definition_schema(bytes: &[u8], ty: &Type, depth: usize) -> Result<Value, Error> {
+    const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+    let Some(schema) = types::by_name(SCHEMA) else {
+        return Ok(Value::Null);
+    };
+    let (mut allowed, mut single, mut several) = (false, None, Vec::new());
+    for (number, wire) in fields(bytes)? {
+        match (number, wire) {
+            (1, Wire::Varint(value)) => allowed = value != 0,
+            (number, Wire::Bytes(bytes)) => {
+                let schema = Value::Object(message(bytes, schema.get(), depth + 1)?);
+                if *ty == Type::SchemaOrArray && number == 2 {
+                    several.push(schema);
+                } else {
+                    single = Some(schema);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(match single {
+        Some(schema) => schema,
+        None if *ty == Type::SchemaOrBool => allowed.into(),
+        None => several.into(),
     })
 }
 

@@ -8,7 +8,7 @@ use http::{Method, Response};
 use crate::body::Body;
 use crate::encode::View;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Media, Shape, negotiate};
+use crate::negotiate::{Media, Offer, Shape, negotiate};
 use crate::registry::Resource;
 use crate::server::{Core, Incoming};
 use crate::table;
@@ -146,7 +146,11 @@ pub async fn dispatch(
         request.warnings.add(version.deprecation.clone());
     }
     let verb = info.verb.as_str();
-    let media = negotiate(&request.headers, &request.query, true)?;
+    let offer = match resource.custom {
+        Some(_) => Offer::Custom,
+        None => Offer::Builtin,
+    };
+    let media = negotiate(&request.headers, &request.query, offer)?;
     let call = Call {
         core,
         request,

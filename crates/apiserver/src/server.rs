@@ -18,6 +18,7 @@ use crate::body::Body;
 use crate::config::Config;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
+use crate::negotiate::{Media, Offer, negotiate};
 use crate::registry::{self, Registry};
 use crate::request::{Query, RequestInfo};
 use crate::{discovery, health, rest};
@@ -312,8 +313,7 @@ where
 
 fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {
     let status = error.0.to_json();
-    let media = crate::negotiate::negotiate(&request.headers, &request.query, false)
-        .unwrap_or(crate::negotiate::Media::JSON);
+    let media = negotiate(&request.headers, &request.query, Offer::Status).unwrap_or(Media::JSON);
     let mut response = crate::encode::value_response(error.code(), &status, media);
     if let Some(details) = &error.0.details
         && details.retry_after_seconds > 0

@@ -8,6 +8,7 @@ mod api {
     pub mod faults;
     pub mod hostile;
     pub mod inside;
+    pub mod media;
     pub mod remote;
     pub mod writes;
 }

@@ -3,7 +3,7 @@ use super::*;
 fn check(accept: &str, want: Option<Shape>) {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, accept.parse().unwrap());
-    let got = negotiate(&headers, &Query::default(), true)
+    let got = negotiate(&headers, &Query::default(), Offer::Builtin)
         .ok()
         .map(|media| media.shape);
     assert_eq!(got, want, "{accept}");
@@ -29,5 +29,9 @@ fn unknown_shapes_are_skipped() {
         Some(Shape::Whole),
     );
     check("text/html", None);
+    check(
+        "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+        None,
+    );
     check("*/*", Some(Shape::Whole));
 }

@@ -16,7 +16,7 @@ use super::read::{validate_options, version_error};
 use crate::body::Body;
 use crate::encode::View;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Media, Shape};
+use crate::negotiate::{Encoding, Media, Shape};
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::server::Core;
@@ -107,7 +107,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     let mut response = Response::new(Body::stream(chunks));
     response.headers_mut().insert(
         http::header::CONTENT_TYPE,
-        HeaderValue::from_static(call.media.content_type()),
+        HeaderValue::from_static(call.media.stream_type()),
     );
     Ok(response)
 }
@@ -145,7 +145,7 @@ impl Stream {
         }
         if let Some(status) = self.first_error.take() {
             self.done = true;
-            return Some(frame("ERROR", &status));
+            return Some(self.frame("ERROR", &status));
         }
         if !self.initial.is_empty() {
             let mut out = Vec::new();
@@ -177,7 +177,7 @@ impl Stream {
                         // Too slow: the client has to list again.
                         self.done = true;
                         let status = Status::expired(format!("too old resource version: {requested} ({oldest})"));
-                        return Some(frame("ERROR", &status.to_json()));
+                        return Some(self.frame("ERROR", &status.to_json()));
                     }
                     Err(_) => return None,
                 },
@@ -255,7 +255,7 @@ impl Stream {
             let mut object = view.object(previous).ok()?;
             object["metadata"]["resourceVersion"] = event.revision().to_string().into();
             let value = self.shape(object);
-            return Some(frame(kind, &value));
+            return Some(self.frame(kind, &value));
         }
         if self.media == Media::JSON {
             let format = format_number(kind, &self.resource.group, &self.version);
@@ -283,7 +283,7 @@ impl Stream {
             return;
         };
         let value = self.shape(object);
-        out.extend_from_slice(&frame(kind, &value));
+        out.extend_from_slice(&self.frame(kind, &value));
     }
 
     fn shape(&mut self, object: Value) -> Value {
@@ -312,7 +312,18 @@ impl Stream {
             object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
         let shaped = self.shape(object);
-        frame("BOOKMARK", &shaped)
+        self.frame("BOOKMARK", &shaped)
+    }
+
+    /// An event as the client wants its bytes.
+    fn frame(&self, kind: &str, object: &Value) -> Bytes {
+        if self.media.encoding == Encoding::Protobuf {
+            // Only what has such a form is served in it.
+            return crate::protobuf::frame(kind, object)
+                .unwrap_or_default()
+                .into();
+        }
+        frame(kind, object)
     }
 }
 

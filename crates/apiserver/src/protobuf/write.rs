@@ -1,0 +1,285 @@
+//! JSON objects, written as Kubernetes protobuf: what Go clients ask for first.
+//!
+//! Upstream's encoder writes every field that is no pointer, list or map, also where it is empty; so does this one.
+
+use allot_schema::types::{self, Field, Struct, Type};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::{MAGIC, embedded};
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
+/// Varints and what has a length, as tags tell them apart.
+const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
+const BYTES: u32 = 2;
+
+/// An object with its kind and apiVersion as a body; none where its kind is not known in protobuf.
+pub fn encode(object: &Value) -> Option<Vec<u8>> {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let raw = raw(object, api_version, kind)?;
+    let mut meta = Vec::new();
+    bytes(&mut meta, 1, api_version.as_bytes());
+    bytes(&mut meta, 2, kind.as_bytes());
+    let mut out = Vec::with_capacity(raw.len() + meta.len() + 24);
+    out.extend_from_slice(MAGIC);
+    bytes(&mut out, 1, &meta);
+    bytes(&mut out, 2, &raw);
+    // Neither compressed nor of another type.
+    bytes(&mut out, 3, b"");
+    bytes(&mut out, 4, b"");
+    Some(out)
+}
+
+/// An event of a watch, with its length before it.
+pub fn frame(kind: &str, object: &Value) -> Option<Vec<u8>> {
+    let mut event = Vec::new();
+    bytes(&mut event, 1, kind.as_bytes());
+    let mut extension = Vec::new();
+    bytes(&mut extension, 1, &encode(object)?);
+    bytes(&mut event, 2, &extension);
+    let mut out = u32::try_from(event.len()).ok()?.to_be_bytes().to_vec();
+    out.append(&mut event);
+    Some(out)
+}
+
+fn raw(object: &Value, api_version: &str, kind: &str) -> Option<Vec<u8>> {
+    let map = object.as_object()?;
+    let mut out = Vec::new();
+    match (api_version, kind) {
+        // Made by the server from objects of any kind.
+        ("meta.k8s.io/v1", "PartialObjectMetadata") => partial(&mut out, object),
+        ("meta.k8s.io/v1", "PartialObjectMetadataList") => {
+            let meta = types::by_name(&format!("{META}.ListMeta"))?.get();
+            nested(&mut out, 1, |out| of(out, &object["metadata"], meta));
+            for item in object["items"].as_array().into_iter().flatten() {
+                nested(&mut out, 2, |out| partial(out, item));
+            }
+        }
+        _ => {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            message(&mut out, map, types::lookup(group, version, kind)?);
+        }
+    }
+    Some(out)
+}
+
+fn partial(out: &mut Vec<u8>, object: &Value) {
+    nested(out, 1, |out| {
+        of(out, &object["metadata"], types::object_meta())
+    });
+}
+
+/// A message of a type from what should be an object.
+fn of(out: &mut Vec<u8>, value: &Value, schema: &'static Struct) {
+    match value {
+        Value::Object(map) => message(out, map, schema),
+        _ => message(out, &Map::new(), schema),
+    }
+}
+
+fn message(out: &mut Vec<u8>, map: &Map<String, Value>, schema: &'static Struct) {
+    let Some(embedded) = embedded::of(schema) else {
+        return some_fields(out, map, schema, |_| true, None);
+    };
+    let part = |out: &mut Vec<u8>| {
+        if embedded.shared {
+            some_fields(out, map, schema, |name| !embedded.own.contains(&name), None);
+        } else {
+            message(out, map, embedded.schema);
+        }
+    };
+    let own = |name: &str| embedded.own.contains(&name);
+    some_fields(out, map, schema, own, Some((embedded.number, &part)));
+}
+
+/// A part of a message that is in JSON among the fields around it, with its number.
+type Part<'a> = (u64, &'a dyn Fn(&mut Vec<u8>));
+
+/// The fields of a type that `belongs` chooses, in the order of their numbers.
+fn some_fields(
+    out: &mut Vec<u8>,
+    map: &Map<String, Value>,
+    schema: &'static Struct,
+    belongs: impl Fn(&str) -> bool,
+    part: Option<Part<'_>>,
+) {
+    let numbered = |field: &&Field| field.proto != 0 && belongs(field.name);
+    let mut fields: Vec<&Field> = schema.fields.iter().filter(numbered).collect();
+    fields.sort_by_key(|field| field.proto);
+    let mut part = part;
+    for known in fields {
+        if let Some((number, write)) = part
+            && number < u64::from(known.proto)
+        {
+            nested(out, number, write);
+            part = None;
+        }
+        field(
+            out,
+            known,
+            map.get(known.name).filter(|value| !value.is_null()),
+        );
+    }
+    if let Some((number, write)) = part {
+        nested(out, number, write);
+    }
+}
+
+fn field(out: &mut Vec<u8>, field: &Field, value: Option<&Value>) {
+    let number = u64::from(field.proto);
+    match (&field.ty, value) {
+        (Type::List(element), value) => {
+            for item in value.and_then(Value::as_array).into_iter().flatten() {
+                one(out, number, element, item);
+            }
+        }
+        (Type::Map(element), value) => {
+            for (key, item) in value.and_then(Value::as_object).into_iter().flatten() {
+                nested(out, number, |out| {
+                    bytes(out, 1, key.as_bytes());
+                    one(out, 2, element, item);
+                });
+            }
+        }
+        (Type::Bytes, None) => {}
+        (_, None) if field.pointer => {}
+        (ty, value) => one(out, number, ty, value.unwrap_or(&Value::Null)),
+    }
+}
+
+/// One value with its tag; `null` stands for the zero value.
+fn one(out: &mut Vec<u8>, number: u64, ty: &Type, value: &Value) {
+    let text = || value.as_str().unwrap_or_default();
+    match ty {
+        Type::Bool => integer(out, number, value.as_bool().unwrap_or_default().into()),
+        Type::Int32 | Type::Int64 => integer(out, number, value.as_i64().unwrap_or_default()),
+        Type::Double => {
+            tag(out, number, FIXED64);
+            out.extend_from_slice(&value.as_f64().unwrap_or_default().to_le_bytes());
+        }
+        Type::String => bytes(out, number, text().as_bytes()),
+        Type::Bytes => {
+            // What is no base64 has been refused when it was read.
+            bytes(out, number, &STANDARD.decode(text()).unwrap_or_default());
+        }
+        Type::Struct(id) => {
+            let schema = id.get();
+            match &schema.alias {
+                Some(Type::List(element)) => nested(out, number, |out| {
+                    for item in value.as_array().into_iter().flatten() {
+                        one(out, 1, element, item);
+                    }
+                }),
+                Some(alias) => one(out, number, alias, value),
+                None => nested(out, number, |out| of(out, value, schema)),
+            }
+        }
+        Type::Time | Type::MicroTime => nested(out, number, |out| {
+            if let Ok(time) = text().parse::<jiff::Timestamp>() {
+                let micro = *ty == Type::MicroTime;
+                integer(out, 1, time.as_second());
+                let rest = time.subsec_nanosecond() / 1000 * 1000;
+                integer(out, 2, if micro { rest.into() } else { 0 });
+            }
+        }),
+        Type::Duration => nested(out, number, |out| integer(out, 1, nanoseconds(text()))),
+        Type::Quantity => nested(out, number, |out| match value {
+            Value::Number(number) => bytes(out, 1, number.to_string().as_bytes()),
+            Value::Null => bytes(out, 1, b"0"),
+            _ => bytes(out, 1, text().as_bytes()),
+        }),
+        Type::IntOrString => nested(out, number, |out| {
+            integer(out, 1, value.is_string().into());
+            integer(out, 2, value.as_i64().unwrap_or_default());
+            bytes(out, 3, text().as_bytes());
+        }),
+        Type::Raw | Type::Json => nested(out, number, |out| {
+            if !value.is_null() {
+                bytes(out, 1, value.to_string().as_bytes());
+            }
+        }),
+        Type::SchemaOrBool => nested(out, number, |out| {
+            integer(out, 1, (value.is_object() || *value == true).into());
+            if value.is_object() {
+                schema_of_definition(out, 2, value);
+            }
+        }),
+        Type::SchemaOrArray => nested(out, number, |out| match value {
+            Value::Array(all) => all.iter().for_each(|it| schema_of_definition(out, 2, it)),
+            one => schema_of_definition(out, 1, one),
+        }),
+        // No type has lists of lists.
+        Type::List(_) | Type::Map(_) => {}
+    }
+}
+
+fn schema_of_definition(out: &mut Vec<u8>, number: u64, value: &Value) {
+    if let Some(id) = types::by_name(SCHEMA) {
+        nested(out, number, |out| of(out, value, id.get()));
+    }
+}
+
+/// The length of a Go duration such as `1h30m`.
+fn nanoseconds(text: &str) -> i64 {
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let mut total = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let (amount, unit) = rest.split_at(digits.unwrap_or(rest.len()));
+        let end = unit
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(unit.len());
+        let (unit, next) = unit.split_at(end);
+        let scale = match unit {
+            "h" => 3.6e12,
+            "m" => 6e10,
+            "s" => 1e9,
+            "ms" => 1e6,
+            "us" | "µs" => 1e3,
+            _ => 1.0,
+        };
+        total += amount.parse::<f64>().unwrap_or_default() * scale;
+        rest = next;
+    }
+    // Durations are far below the limit.
+    let total = total.round() as i64;
+    if negative { -total } else { total }
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn tag(out: &mut Vec<u8>, number: u64, kind: u32) {
+    varint(out, number << 3 | u64::from(kind));
+}
+
+/// Negative numbers are sign-extended to 64 bits.
+fn integer(out: &mut Vec<u8>, number: u64, value: i64) {
+    tag(out, number, VARINT);
+    varint(out, value as u64);
+}
+
+fn bytes(out: &mut Vec<u8>, number: u64, content: &[u8]) {
+    tag(out, number, BYTES);
+    varint(out, content.len() as u64);
+    out.extend_from_slice(content);
+}
+
+fn nested(out: &mut Vec<u8>, number: u64, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut content = Vec::new();
+    write(&mut content);
+    bytes(out, number, &content);
+}

@@ -1,0 +1,98 @@
+//! Kubernetes protobuf as answers: what is read can be written back.
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::User;
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+
+use crate::admin;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// Asks in protobuf and JSON, whatever comes; the media type and the bytes.
+async fn ask(
+    server: &Server,
+    method: &str,
+    path: &str,
+    accept: &str,
+    body: Bytes,
+) -> (u16, String, Bytes) {
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("accept", accept)
+        .header("content-type", PROTOBUF)
+        .body(Full::new(body))
+        .unwrap();
+    let response: Response<_> = server.handle(request, Some(User::admin())).await;
+    let code = response.status().as_u16();
+    let kind = response.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    (
+        code,
+        kind,
+        response.into_body().collect().await.unwrap().to_bytes(),
+    )
+}
+
+async fn server() -> Server {
+    let server = Server::in_memory().await.unwrap();
+    let pod = json!({
+        "metadata": {"name": "p", "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}]},
+    });
+    assert_eq!(admin(&server, "POST", PODS, pod).await.0, 201);
+    server
+}
+
+#[tokio::test]
+async fn an_object_can_be_written_back_as_it_was_read() {
+    let server = server().await;
+    let path = format!("{PODS}/p");
+    let before = admin(&server, "GET", &path, Value::Null).await.1;
+    let accept = format!("{PROTOBUF},application/json");
+    let (code, kind, bytes) = ask(&server, "GET", &path, &accept, Bytes::new()).await;
+    assert_eq!((code, kind.as_str()), (200, PROTOBUF));
+    assert!(bytes.starts_with(b"k8s\0"));
+    let (code, kind, _) = ask(&server, "PUT", &path, &accept, bytes).await;
+    assert_eq!((code, kind.as_str()), (200, PROTOBUF));
+    // The same object: nothing was written.
+    assert_eq!(admin(&server, "GET", &path, Value::Null).await.1, before);
+}
+
+#[tokio::test]
+async fn lists_errors_and_metadata_come_in_protobuf_and_tables_do_not() {
+    let server = server().await;
+    let get = async |path: &str, accept: &str| {
+        let (code, kind, bytes) = ask(&server, "GET", path, accept, Bytes::new()).await;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        (code, kind, text)
+    };
+    let (code, kind, text) = get(PODS, PROTOBUF).await;
+    assert_eq!((code, kind.as_str()), (200, PROTOBUF));
+    assert!(text.contains("PodList"), "{text}");
+    let (code, kind, text) = get(&format!("{PODS}/missing"), PROTOBUF).await;
+    assert_eq!((code, kind.as_str()), (404, PROTOBUF));
+    assert!(text.contains("pods \"missing\" not found"), "{text}");
+    let partial = format!("{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+    let (code, kind, text) = get(&format!("{PODS}/p"), &partial).await;
+    assert_eq!((code, kind.as_str()), (200, PROTOBUF));
+    assert!(
+        text.contains("PartialObjectMetadata") && !text.contains("100m"),
+        "{text}"
+    );
+    let table = format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1");
+    assert_eq!(get(PODS, &table).await.0, 406);
+    let watch = format!("{PODS}?watch=true&timeoutSeconds=1");
+    let (code, kind, text) = get(&watch, &format!("{PROTOBUF};stream=watch")).await;
+    assert_eq!(
+        (code, kind.as_str()),
+        (200, "application/vnd.kubernetes.protobuf;stream=watch")
+    );
+    assert!(text.contains("ADDED") && text.contains("k8s\0"), "{text}");
+}
