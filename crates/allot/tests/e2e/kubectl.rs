@@ -117,26 +117,15 @@ async fn the_seed_s_session_works_as_printed() {
     );
 }
 
-/// A pod whose token is mounted as the API server would do it by itself.
 const CLIENT: &str = r#"
 apiVersion: v1
 kind: Pod
 metadata: {name: client}
 spec:
-  automountServiceAccountToken: false
   containers:
   - name: main
     image: host
     command: ["sleep", "1000"]
-    volumeMounts:
-    - {name: access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}
-  volumes:
-  - name: access
-    projected:
-      sources:
-      - serviceAccountToken: {path: token, expirationSeconds: 3607}
-      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
-      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
