@@ -7,11 +7,10 @@
 //! `ALLOT_SIMULATION_SEED=n cargo test -p allot-scheduler --test classic_simulation`.
 
 mod sim {
-    #[path = "classic_api.rs"]
-    #[allow(dead_code, reason = "not every part of it is used by every test")]
     pub mod api;
     pub mod classic;
     pub mod drivers;
+    pub mod transport;
 }
 
 use sim::classic::World;

@@ -1,8 +1,10 @@
 //! A small Kubernetes API in memory: just what scheduler and controllers use. Deterministic, unlike a real server.
 //!
-//! This is the store; requests, watches and faults are in [`super::transport`].
+//! This is the store; requests, watches and faults are in [`super::transport`]. Which kinds there are follows from the
+//! [`Release`]; what has to hold, from the simulation that uses it ([`Rules`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,28 +13,96 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::invariants;
+/// The newest version of `resource.k8s.io` in a release.
+const NEWEST: &str = "";
+/// Every release.
+const ALL: RangeInclusive<u32> = 26..=36;
+/// Releases that have classic kinds.
+const CLASSIC: RangeInclusive<u32> = 26..=30;
 
-/// Collections by path, with the kind of what is in them and its version.
-pub const KINDS: [(&str, &str, &str); 9] = [
-    ("nodes", "Node", "v1"),
-    ("pods", "Pod", "v1"),
-    ("namespaces", "Namespace", "v1"),
-    ("resourceclaims", "ResourceClaim", "resource.k8s.io/v1"),
+/// Collections by path, with the kind of what is in them, its version, and the releases that have it.
+const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 15] = [
+    ("nodes", "Node", "v1", ALL),
+    ("pods", "Pod", "v1", ALL),
+    ("namespaces", "Namespace", "v1", ALL),
+    ("persistentvolumeclaims", "PersistentVolumeClaim", "v1", ALL),
+    (
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        "policy/v1",
+        ALL,
+    ),
+    ("resourceclaims", "ResourceClaim", NEWEST, ALL),
     (
         "resourceclaimtemplates",
         "ResourceClaimTemplate",
-        "resource.k8s.io/v1",
+        NEWEST,
+        ALL,
     ),
-    ("resourceslices", "ResourceSlice", "resource.k8s.io/v1"),
-    ("deviceclasses", "DeviceClass", "resource.k8s.io/v1"),
+    ("resourceslices", "ResourceSlice", NEWEST, 30..=36),
+    ("deviceclasses", "DeviceClass", NEWEST, 36..=36),
     (
         "devicetaintrules",
         "DeviceTaintRule",
         "resource.k8s.io/v1beta2",
+        36..=36,
     ),
-    ("poddisruptionbudgets", "PodDisruptionBudget", "policy/v1"),
+    ("resourceclasses", "ResourceClass", NEWEST, CLASSIC),
+    ("podschedulings", "PodScheduling", NEWEST, 26..=26),
+    (
+        "podschedulingcontexts",
+        "PodSchedulingContext",
+        NEWEST,
+        27..=30,
+    ),
+    (
+        "resourceclaimparameters",
+        "ResourceClaimParameters",
+        NEWEST,
+        30..=30,
+    ),
+    (
+        "resourceclassparameters",
+        "ResourceClassParameters",
+        NEWEST,
+        30..=30,
+    ),
 ];
+
+/// A release of Kubernetes.
+#[derive(Debug, Clone, Copy)]
+pub struct Release {
+    /// The minor version.
+    pub minor: u32,
+    /// Versions of `resource.k8s.io`, newest first.
+    pub versions: &'static [&'static str],
+}
+
+impl Release {
+    /// The collections that it has: path, kind and version.
+    pub fn kinds(self) -> impl Iterator<Item = (&'static str, &'static str, String)> {
+        let has = KINDS
+            .into_iter()
+            .filter(move |(.., in_)| in_.contains(&self.minor));
+        has.map(move |(collection, kind, version, _)| match version {
+            NEWEST => (
+                collection,
+                kind,
+                format!("resource.k8s.io/{}", self.versions[0]),
+            ),
+            version => (collection, kind, version.to_owned()),
+        })
+    }
+}
+
+/// What a simulation has to say about objects.
+#[derive(Clone, Copy)]
+pub struct Rules {
+    /// Whether validation lets a change pass: collection, whether it is one of the status, before and after.
+    pub allow: fn(&str, bool, &Value, &Value) -> bool,
+    /// What has to hold after every write; says what does not.
+    pub broken: fn(&State) -> Option<String>,
+}
 
 /// Collection, and namespace with name.
 pub type Id = (String, String);
@@ -62,6 +132,8 @@ pub struct Watch {
 
 /// The state of the API.
 pub struct State {
+    pub release: Release,
+    rules: Rules,
     pub objects: BTreeMap<Id, Value>,
     pub log: VecDeque<(u64, String, String)>,
     pub version: u64,
@@ -90,10 +162,27 @@ pub fn id(collection: &str, namespace: &str, name: &str) -> Id {
     (collection.to_owned(), format!("{namespace}/{name}"))
 }
 
+/// Where a given object is.
+pub fn at(collection: &str, object: &Value) -> Id {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    id(collection, text("namespace"), text("name"))
+}
+
+/// Devices that a claim holds.
+pub fn devices_of(claim: &Value) -> impl Iterator<Item = &str> {
+    claim["status"]["allocation"]["devices"]["results"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|r| r["device"].as_str())
+}
+
 impl Api {
     /// An empty API.
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, release: Release, rules: Rules) -> Self {
         Self(Arc::new(Mutex::new(State {
+            release,
+            rules,
             objects: BTreeMap::new(),
             log: VecDeque::new(),
             version: 100,
@@ -113,6 +202,11 @@ impl Api {
         self.0.lock().objects.get(id).cloned()
     }
 
+    /// The newest version.
+    pub fn version(&self) -> u64 {
+        self.0.lock().version
+    }
+
     /// All objects of a collection.
     pub fn all(&self, collection: &str) -> Vec<Value> {
         let s = self.0.lock();
@@ -126,19 +220,21 @@ impl Api {
 
     /// Creates an object.
     pub fn create(&self, collection: &str, mut object: Value) -> Result<Value, Refusal> {
-        let serial = self.0.lock().version;
-        let known = KINDS.iter().find(|(c, ..)| *c == collection);
-        let (_, kind, version) = known.expect("a kind of the simulation");
-        object["kind"] = (*kind).into();
-        object["apiVersion"] = (*version).into();
+        let (serial, release) = {
+            let s = self.0.lock();
+            (s.version, s.release)
+        };
+        let known = release.kinds().find(|(c, ..)| *c == collection);
+        let (_, kind, version) = known.expect("a kind of the release");
+        object["kind"] = kind.into();
+        object["apiVersion"] = version.into();
         let meta = &mut object["metadata"];
         if let (Some(prefix), None) = (meta["generateName"].as_str(), meta["name"].as_str()) {
             meta["name"] = format!("{prefix}{serial}").into();
         }
         meta["uid"] = format!("uid-{serial}").into();
         meta["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
-        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-        let id = id(collection, &text(&meta["namespace"]), &text(&meta["name"]));
+        let id = at(collection, &object);
         if self.get(&id).is_some() {
             return Err(Refusal::Conflict);
         }
@@ -155,16 +251,12 @@ impl Api {
         }) {
             return Ok(object);
         }
-        if id.0 == "resourceclaims" {
-            if !invariants::is_valid_claim(old, &object) {
-                return Err(Refusal::Invalid);
-            }
-            // Reports about devices that a claim does not have any more go with them.
-            if object["status"]["allocation"].is_null()
-                && let Some(status) = object["status"].as_object_mut()
-            {
-                status.remove("devices");
-            }
+        // Reports about devices that a claim does not have any more go with them.
+        if object["status"]["allocation"].is_null()
+            && let Some(status) = object.get_mut("status").and_then(Value::as_object_mut)
+            && id.0 == "resourceclaims"
+        {
+            status.remove("devices");
         }
         s.version += 1;
         object["metadata"]["resourceVersion"] = s.version.to_string().into();
@@ -237,16 +329,23 @@ impl Api {
             merge(&mut new, &json!({"status": patch["status"]}), strategic);
         } else {
             merge(&mut new, patch, strategic);
-            new["status"] = old["status"].clone();
+            match old.get("status") {
+                Some(status) => new["status"] = status.clone(),
+                None => drop(new.as_object_mut().and_then(|o| o.remove("status"))),
+            }
         }
-        self.put(id.clone(), new)
+        let allow = self.0.lock().rules.allow;
+        match allow(&id.0, status, &old, &new) {
+            true => self.put(id.clone(), new),
+            false => Err(Refusal::Invalid),
+        }
     }
 }
 
 impl State {
     fn tell(&mut self, what: &str, id: &Id, object: &Value) {
         let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-        let devices: Vec<&str> = invariants::devices_of(object).collect();
+        let devices: Vec<&str> = devices_of(object).collect();
         let entry = format!(
             "{} {what} {} {} {node} {}",
             self.version,
@@ -261,7 +360,7 @@ impl State {
             .retain(|w| w.collection != collection || w.sender.send(line.clone()).is_ok());
         self.log.push_back((self.version, collection, line));
         if self.broken.is_none() {
-            self.broken = invariants::broken(self);
+            self.broken = (self.rules.broken)(self);
         }
     }
 }

@@ -9,29 +9,45 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::api::{Api, Classic, Objects};
+use super::api::{Api, Release, Rules, State, Who, id};
 use super::drivers::{Driver, claim_of};
+use super::transport::Peer;
 
 const NODES: usize = 3;
 const NAMESPACE: &str = "sim";
-const RELEASES: [Classic; 4] = [
-    Classic {
-        version: "v1alpha1",
+const RELEASES: [Release; 4] = [
+    Release {
         minor: 26,
+        versions: &["v1alpha1"],
     },
-    Classic {
-        version: "v1alpha2",
+    Release {
         minor: 27,
+        versions: &["v1alpha2"],
     },
-    Classic {
-        version: "v1alpha2",
+    Release {
         minor: 29,
+        versions: &["v1alpha2"],
     },
-    Classic {
-        version: "v1alpha2",
+    Release {
         minor: 30,
+        versions: &["v1alpha2"],
     },
 ];
+
+const RULES: Rules = Rules {
+    allow,
+    broken: invariants,
+};
+
+/// What the real validation says about a change of a classic object.
+fn allow(collection: &str, status: bool, old: &Value, new: &Value) -> bool {
+    use allot_model::classic::{Kind, status_update, update};
+    let errors = |kind| match status {
+        true => status_update(kind, new, old),
+        false => update(kind, new, old),
+    };
+    Kind::from_plural(collection).is_none_or(|kind| errors(kind).is_empty())
+}
 
 fn list(value: &Value) -> Vec<Value> {
     value.as_array().cloned().unwrap_or_default()
@@ -58,7 +74,8 @@ fn instances(claim: &Value) -> Vec<String> {
 }
 
 /// Exclusive claims have one user, instances one claim, and every bound pod its claims on its node.
-fn invariants(objects: &Objects) -> Option<String> {
+fn invariants(s: &State) -> Option<String> {
+    let objects = &s.objects;
     let mut held: Vec<String> = Vec::new();
     for ((collection, name), object) in objects {
         if collection == "resourceclaims" {
@@ -116,14 +133,19 @@ fn invariants(objects: &Objects) -> Option<String> {
 pub struct World {
     api: Api,
     rng: StdRng,
-    release: Classic,
+    release: Release,
     drivers: Vec<Driver>,
     pods: usize,
     /// Drivers that do not run at present.
     down: Vec<bool>,
 }
 
-type Running = (CancellationToken, JoinHandle<()>);
+/// A process under test.
+struct Running {
+    peer: Peer,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
 
 impl World {
     /// Runs a seed; panics when an invariant is broken.
@@ -136,7 +158,7 @@ impl World {
         runtime.block_on(async {
             let mut rng = StdRng::seed_from_u64(seed ^ 0xc1a5);
             let release = RELEASES[rng.random_range(0..RELEASES.len())];
-            let api = Api::new(seed).classic(release, invariants);
+            let api = Api::new(seed, release, RULES);
             let driver = |name, capacity, shareable, reserves| Driver {
                 name,
                 capacity,
@@ -211,8 +233,7 @@ impl World {
         self.settle(seed).await;
         self.check_placed(seed);
         for pod in self.api.all("pods") {
-            self.api
-                .delete("pods", NAMESPACE, text(&pod["metadata"]["name"]));
+            self.delete("pods", text(&pod["metadata"]["name"]));
         }
         self.settle(seed).await;
         for claim in self.api.all("resourceclaims") {
@@ -222,7 +243,7 @@ impl World {
                 "seed {seed}: {name} is left over: {claim}\n{}",
                 self.trace()
             );
-            self.api.delete("resourceclaims", NAMESPACE, name);
+            self.delete("resourceclaims", name);
         }
         self.settle(seed).await;
         self.check_empty(seed);
@@ -250,50 +271,66 @@ impl World {
     }
 
     fn scheduler(&self) -> Running {
-        let stop = CancellationToken::new();
-        let run = allot_scheduler::run(self.api.client(), Config::default(), stop.clone());
-        (
-            stop,
-            tokio::spawn(async move { run.await.expect("starts") }),
-        )
+        let (peer, stop) = (
+            Peer::new(&self.api, Who::Scheduler),
+            CancellationToken::new(),
+        );
+        let run = allot_scheduler::run(peer.client(), Config::default(), stop.clone());
+        let task = tokio::spawn(async move { run.await.expect("starts") });
+        Running { peer, stop, task }
     }
 
     fn controller(&self) -> Running {
-        let stop = CancellationToken::new();
+        let (peer, stop) = (
+            Peer::new(&self.api, Who::Controllers),
+            CancellationToken::new(),
+        );
         let mut config = allot_controllers::Config::embedded();
         config.controllers = [allot_controllers::Controller::ResourceClaim].into();
-        let run = allot_controllers::run(self.api.client(), config, stop.clone());
-        (
-            stop,
-            tokio::spawn(async move { run.await.expect("starts") }),
-        )
+        let run = allot_controllers::run(peer.client(), config, stop.clone());
+        let task = tokio::spawn(async move { run.await.expect("starts") });
+        Running { peer, stop, task }
+    }
+
+    fn create(&self, collection: &str, object: Value) {
+        let created = self.api.create(collection, object);
+        created.expect("names are used once");
+    }
+
+    /// Deletes an object; pods are gone at once, since nobody runs them.
+    fn delete(&self, collection: &str, name: &str) {
+        let at = id(collection, NAMESPACE, name);
+        if collection == "pods" {
+            self.api.remove(&at);
+        } else {
+            let _ = self.api.delete(&at, None);
+        }
     }
 
     fn schedulings(&self) -> &'static str {
-        match self.release.version {
-            "v1alpha1" => "podschedulings",
+        match self.release.minor {
+            26 => "podschedulings",
             _ => "podschedulingcontexts",
         }
     }
 
     fn fixtures(&self) {
-        self.api
-            .create("namespaces", json!({"metadata": {"name": NAMESPACE}}));
+        self.create("namespaces", json!({"metadata": {"name": NAMESPACE}}));
         for class in ["a", "b"] {
             let driver = format!("{class}.example.com");
-            self.api.create(
+            self.create(
                 "resourceclasses",
                 json!({"metadata": {"name": class}, "driverName": driver}),
             );
         }
         if self.release.minor >= 30 {
             let class = json!({"metadata": {"name": "s"}, "driverName": "s.example.com", "structuredParameters": true});
-            self.api.create("resourceclasses", class);
+            self.create("resourceclasses", class);
         }
         for class in ["a", "b", "s"] {
             let spec = json!({"spec": {"resourceClassName": class, "allocationMode": "WaitForFirstConsumer"}});
             let meta = json!({"name": class, "namespace": NAMESPACE});
-            self.api.create(
+            self.create(
                 "resourceclaimtemplates",
                 json!({"metadata": meta, "spec": spec}),
             );
@@ -302,14 +339,14 @@ impl World {
             let node = format!("n{n}");
             let amounts = json!({"cpu": "4", "memory": "4Gi", "pods": "20"});
             let labels = json!({"kubernetes.io/hostname": node});
-            self.api.create(
+            self.create(
                 "nodes",
                 json!({"metadata": {"name": node, "labels": labels}, "spec": {}, "status": {"allocatable": amounts}}),
             );
             if self.release.minor >= 30 {
                 let named = json!({"instances": [{"name": "i0"}, {"name": "i1"}]});
                 let slice = json!({"metadata": {"name": format!("s-{node}")}, "nodeName": node, "driverName": "s.example.com", "namedResources": named});
-                self.api.create("resourceslices", slice);
+                self.create("resourceslices", slice);
             }
         }
     }
@@ -326,11 +363,14 @@ impl World {
             if self.rng.random_range(0..4) == 0 {
                 // A claim that others may use as well.
                 let claim = format!("c{}", self.rng.random_range(0..3));
-                if self.api.get("resourceclaims", NAMESPACE, &claim).is_none() {
+                if self
+                    .api
+                    .get(&id("resourceclaims", NAMESPACE, &claim))
+                    .is_none()
+                {
                     let spec = json!({"resourceClassName": class, "allocationMode": "WaitForFirstConsumer"});
                     let meta = json!({"name": claim, "namespace": NAMESPACE});
-                    self.api
-                        .create("resourceclaims", json!({"metadata": meta, "spec": spec}));
+                    self.create("resourceclaims", json!({"metadata": meta, "spec": spec}));
                 }
                 entries.push(json!({"name": entry, "resourceClaimName": claim}));
             } else {
@@ -342,7 +382,7 @@ impl World {
             "resourceClaims": entries,
         });
         let meta = json!({"name": name, "namespace": NAMESPACE});
-        self.api.create(
+        self.create(
             "pods",
             json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}),
         );
@@ -356,8 +396,7 @@ impl World {
 
     fn delete_pod(&mut self) {
         if let Some(pod) = self.any("pods") {
-            self.api
-                .delete("pods", NAMESPACE, text(&pod["metadata"]["name"]));
+            self.delete("pods", text(&pod["metadata"]["name"]));
         }
     }
 
@@ -368,8 +407,7 @@ impl World {
         {
             pod["status"]["phase"] = "Succeeded".into();
             let name = text(&pod["metadata"]["name"]).to_owned();
-            self.api
-                .put(("pods".to_owned(), format!("{NAMESPACE}/{name}")), pod);
+            let _ = self.api.put(id("pods", NAMESPACE, &name), pod);
         }
     }
 
@@ -377,11 +415,7 @@ impl World {
     fn delete_claim(&mut self) {
         let in_use = |c: &Value| !list(&c["status"]["reservedFor"]).is_empty();
         if let Some(claim) = self.any("resourceclaims").filter(|c| !in_use(c)) {
-            self.api.delete(
-                "resourceclaims",
-                NAMESPACE,
-                text(&claim["metadata"]["name"]),
-            );
+            self.delete("resourceclaims", text(&claim["metadata"]["name"]));
         }
     }
 
@@ -421,8 +455,7 @@ impl World {
                 let orphan =
                     !owner.is_null() && pods.iter().all(|p| p["metadata"]["uid"] != *owner);
                 if orphan && object["metadata"]["deletionTimestamp"].is_null() {
-                    self.api
-                        .delete(collection, NAMESPACE, text(&object["metadata"]["name"]));
+                    self.delete(collection, text(&object["metadata"]["name"]));
                 }
             }
         }
@@ -552,6 +585,7 @@ impl World {
 
 /// Nothing of it goes on.
 fn kill(running: Running) {
-    running.0.cancel();
-    running.1.abort();
+    running.peer.kill();
+    running.stop.cancel();
+    running.task.abort();
 }

@@ -3,8 +3,8 @@
 use rand::Rng;
 use serde_json::{Value, json};
 
-use super::api::id;
-use super::world::{DEVICES, DRIVER, NODES, World, at};
+use super::api::{at, id};
+use super::world::{DEVICES, DRIVER, NODES, World};
 
 /// What a device needs before its pod is bound, and what says that it never will be ready.
 const READY: &str = "ready";

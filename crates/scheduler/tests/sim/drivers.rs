@@ -6,7 +6,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
-use super::api::Api;
+use super::api::{Api, at, id};
 
 /// A driver. What it holds outside of the cluster survives it.
 pub struct Driver {
@@ -33,7 +33,7 @@ fn text(value: &Value) -> &str {
 pub fn claim_of(api: &Api, pod: &Value, entry: &Value) -> Option<Value> {
     let namespace = text(&pod["metadata"]["namespace"]);
     if let Some(name) = entry["resourceClaimName"].as_str() {
-        return api.get("resourceclaims", namespace, name);
+        return api.get(&id("resourceclaims", namespace, name));
     }
     let statuses = list(&pod["status"]["resourceClaimStatuses"]);
     let status = statuses.iter().find(|s| s["name"] == entry["name"]);
@@ -45,7 +45,7 @@ pub fn claim_of(api: &Api, pod: &Value, entry: &Value) -> Option<Value> {
             text(&entry["name"])
         ),
     };
-    let claim = api.get("resourceclaims", namespace, &name)?;
+    let claim = api.get(&id("resourceclaims", namespace, &name))?;
     (claim["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]).then_some(claim)
 }
 
@@ -118,7 +118,7 @@ impl Driver {
 
     fn talk(&mut self, api: &Api, schedulings: &str, talk: &Value, classes: &[String]) -> bool {
         let meta = &talk["metadata"];
-        let Some(pod) = api.get("pods", text(&meta["namespace"]), text(&meta["name"])) else {
+        let Some(pod) = api.get(&id("pods", text(&meta["namespace"]), text(&meta["name"]))) else {
             return false;
         };
         if meta["ownerReferences"][0]["uid"] != pod["metadata"]["uid"] {
@@ -140,10 +140,13 @@ impl Driver {
         if own.is_empty() {
             return false;
         }
-        let uids: Vec<&str> = own
+        // Two entries may stand for one claim.
+        let mut uids: Vec<&str> = own
             .iter()
             .map(|(_, c)| text(&c["metadata"]["uid"]))
             .collect();
+        uids.sort_unstable();
+        uids.dedup();
         let selected = text(&talk["spec"]["selectedNode"]);
         let mut asked: Vec<String> = list(&talk["spec"]["potentialNodes"])
             .iter()
@@ -152,7 +155,7 @@ impl Driver {
         if !selected.is_empty() && !asked.iter().any(|n| n == selected) {
             asked.push(selected.to_owned());
         }
-        asked.retain(|node| !self.can_take(node, own.len(), &uids));
+        asked.retain(|node| !self.can_take(node, uids.len(), &uids));
         let unsuitable = asked;
         if !selected.is_empty() && !unsuitable.iter().any(|n| n == selected) {
             // One claim after the other; the finalizer, the allocation and the write of it are steps of their own.
@@ -223,7 +226,11 @@ impl Driver {
     }
 }
 
+/// Changes an object, or its status, if it is still as it was read.
 fn write(api: &Api, collection: &str, sub: &str, object: &Value, patch: &Value) -> bool {
-    api.patch(collection, sub.trim_start_matches('/'), object, patch)
+    let mut patch = patch.clone();
+    patch["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+    let status = sub == "/status";
+    api.patch(&at(collection, object), status, &patch, false)
         .is_ok()
 }

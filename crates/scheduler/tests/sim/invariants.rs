@@ -4,17 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::api::State;
+use super::api::{State, devices_of};
 use super::world::CPU;
-
-/// Devices that a claim holds.
-pub fn devices_of(claim: &Value) -> impl Iterator<Item = &str> {
-    claim["status"]["allocation"]["devices"]["results"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|r| r["device"].as_str())
-}
 
 /// For whom a claim is reserved, by UID.
 pub fn reserved_for(claim: &Value) -> impl Iterator<Item = &str> {
@@ -27,10 +18,11 @@ pub fn reserved_for(claim: &Value) -> impl Iterator<Item = &str> {
 
 /// What the API server's validation says about a claim: reservations need an allocation, and an allocation does not
 /// change except by going away.
-pub fn is_valid_claim(old: Option<&Value>, new: &Value) -> bool {
-    let allocation = |claim: &Value| claim["status"]["allocation"].clone();
-    let before = old.map_or(Value::Null, allocation);
-    let after = allocation(new);
+pub fn allow(collection: &str, _: bool, old: &Value, new: &Value) -> bool {
+    if collection != "resourceclaims" {
+        return true;
+    }
+    let (before, after) = (&old["status"]["allocation"], &new["status"]["allocation"]);
     let reserved = reserved_for(new).next().is_some();
     (before.is_null() || after.is_null() || before == after) && (!reserved || !after.is_null())
 }

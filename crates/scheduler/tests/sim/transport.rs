@@ -17,7 +17,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::api::{Api, KINDS, Refusal, Watch, Who, id};
+use super::api::{Api, Refusal, Release, Watch, Who, id};
 
 type Answer = UnsyncBoxBody<Bytes, std::io::Error>;
 
@@ -89,11 +89,14 @@ impl Peer {
         }
         let path: Vec<&str> = parts.uri.path().trim_matches('/').split('/').collect();
         let query = parts.uri.query().unwrap_or_default();
-        let before = self.api.0.lock().version;
+        let (before, release) = {
+            let s = self.api.0.lock();
+            (s.version, s.release)
+        };
         let response = if query.contains("watch=true") {
             self.watch(&path, query)
-        } else if parts.method == Method::GET && !KINDS.iter().any(|(c, ..)| path.contains(c)) {
-            discovery(parts.uri.path())
+        } else if parts.method == Method::GET && !release.kinds().any(|(c, ..)| path.contains(&c)) {
+            discovery(parts.uri.path(), release)
         } else {
             self.carry_out(&parts.method, &path, &parts.headers, &body)
         };
@@ -180,7 +183,10 @@ impl Peer {
             rest.get(2).copied().unwrap_or_default(),
         );
         let at = id(collection, namespace, name.unwrap_or_default());
-        let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let mut body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        if *method == Method::POST && name.is_none() && !namespace.is_empty() {
+            body["metadata"]["namespace"] = namespace.into();
+        }
         let strategic = headers
             .get("content-type")
             .is_some_and(|c| c.as_bytes().starts_with(b"application/strategic"));
@@ -235,23 +241,24 @@ impl Peer {
 }
 
 /// What the API says it serves.
-fn discovery(path: &str) -> Response<Answer> {
+fn discovery(path: &str, release: Release) -> Response<Answer> {
     let group = path.strip_prefix("/apis/").unwrap_or_default();
     let version = |v: &str| json!({"groupVersion": format!("resource.k8s.io/{v}"), "version": v});
+    let is_served = |v: &&str| group.strip_prefix("resource.k8s.io/") == Some(v);
     match path {
-        "/version" => answer(
-            &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "",
-            "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
-        ),
+        "/version" => answer(&json!({
+            "major": "1", "minor": release.minor.to_string(), "gitVersion": format!("v1.{}.0", release.minor),
+            "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+        })),
         "/apis" => answer(
             &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [{
                 "name": "resource.k8s.io",
-                "versions": [version("v1"), version("v1beta2")],
-                "preferredVersion": version("v1"),
+                "versions": release.versions.iter().map(|v| version(v)).collect::<Vec<_>>(),
+                "preferredVersion": version(release.versions[0]),
             }]}),
         ),
-        "/apis/resource.k8s.io/v1" | "/apis/resource.k8s.io/v1beta2" => {
-            let of = KINDS.iter().filter(|(_, _, v)| *v == group);
+        _ if release.versions.iter().any(|v| is_served(&v)) => {
+            let of = release.kinds().filter(|(_, _, v)| *v == group);
             let resources: Vec<Value> = of
                 .map(|(c, k, _)| json!({"name": c, "kind": k, "namespaced": c.starts_with("resourceclaim"), "singularName": "", "verbs": ["list", "watch"]}))
                 .collect();

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::api::{Api, Id, Who, id};
+use super::api::{Api, Release, Rules, Who, at, devices_of, id};
 use super::devices::device;
-use super::invariants::{claims_of, devices_of, reserved_for, unsettled};
+use super::invariants::{self, claims_of, reserved_for, unsettled};
 use super::transport::Peer;
 
 pub const NODES: usize = 3;
@@ -33,6 +33,15 @@ const BINDING_TIMEOUT: Duration = Duration::from_secs(3);
 const SETTLED: Duration = Duration::from_secs(25);
 /// How long settling may take.
 const SETTLING: Duration = Duration::from_secs(200);
+
+const RELEASE: Release = Release {
+    minor: 36,
+    versions: &["v1", "v1beta2"],
+};
+const RULES: Rules = Rules {
+    allow: invariants::allow,
+    broken: invariants::broken,
+};
 
 /// One simulated cluster.
 pub struct World {
@@ -115,11 +124,6 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-pub fn at(collection: &str, object: &Value) -> Id {
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-    id(collection, namespace, name(object))
-}
-
 fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
@@ -134,7 +138,7 @@ impl World {
             .expect("a runtime");
         runtime.block_on(async {
             let mut world = World {
-                api: Api::new(seed),
+                api: Api::new(seed, RELEASE, RULES),
                 rng: StdRng::seed_from_u64(seed ^ 0x5eed),
                 seed,
                 clock: Clock::tokio("2026-01-02T00:00:00Z".parse().expect("a time")),
@@ -177,7 +181,7 @@ impl World {
         while quiet < SETTLED.as_millis() / step.as_millis() {
             tokio::time::sleep(step).await;
             self.background(true);
-            let now = self.api.0.lock().version;
+            let now = self.api.version();
             quiet = if now == version { quiet + 1 } else { 0 };
             version = now;
             if tokio::time::Instant::now() > give_up {
@@ -209,7 +213,7 @@ impl World {
         let open: Vec<_> = self.closed.extract_if(.., |(at, _)| *at <= now).collect();
         open.iter()
             .for_each(|(_, node)| self.set_cordoned(node, false));
-        let version = self.api.0.lock().version;
+        let version = self.api.version();
         if version != self.looked {
             self.kubelets();
             self.collect_garbage();
