@@ -17,7 +17,7 @@ use crate::plugins::affinity::NodeAffinity;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::interpod::{self, InterPodAffinity};
 use crate::plugins::spread::{self, Spread};
-use crate::plugins::{Plugin, fit, normalize, ports, simple, taints};
+use crate::plugins::{Plugin, fit, normalize, ports, simple, taints, volumes};
 use crate::pod::PodInfo;
 use crate::status::{Code, Rejection};
 
@@ -85,6 +85,9 @@ impl<'a> Attempt<'a> {
         dra: DraContext<'a>,
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
+        if on(Plugin::VolumeBinding) {
+            volumes::pre_filter(pod, &snapshot.volume_claims)?;
+        }
         let affinity = NodeAffinity::new(pod);
         let spread = on(Plugin::PodTopologySpread)
             .then(|| Spread::new(pod, &affinity, snapshot, &profile.spread))

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Node;
 use rustc_hash::FxHashMap;
 
 use crate::node::NodeInfo;
+use crate::plugins::volumes::VolumeClaims;
 use crate::pod::{PodInfo, Uid};
 use crate::selectors::LabelMap;
 
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub pods_with_required_anti_affinity: usize,
     /// Labels of namespaces.
     pub namespaces: Arc<FxHashMap<String, LabelMap>>,
+    /// Claims for volumes.
+    pub volume_claims: Arc<VolumeClaims>,
     /// How many nodes have an image.
     pub image_nodes: Arc<FxHashMap<String, usize>>,
 }
@@ -131,6 +134,11 @@ impl Cache {
     /// Sets the labels of a namespace.
     pub fn set_namespace(&mut self, name: &str, labels: LabelMap) {
         Arc::make_mut(&mut self.snapshot.namespaces).insert(name.to_owned(), labels);
+    }
+
+    /// Claims for volumes, to be changed.
+    pub fn volume_claims_mut(&mut self) -> &mut VolumeClaims {
+        Arc::make_mut(&mut self.snapshot.volume_claims)
     }
 
     /// Forgets a namespace.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use allot_model::features::Feature;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -63,6 +63,8 @@ pub enum Input {
     Budget(Observed<PodDisruptionBudget>),
     /// Namespaces.
     Namespace(Observed<Namespace>),
+    /// Claims for volumes.
+    VolumeClaim(Observed<PersistentVolumeClaim>),
     /// A claim was written for a pod.
     ClaimWritten {
         /// For which pod.
@@ -192,6 +194,7 @@ impl Core {
             Input::PodGroup(o) => self.observe_groups(o, time),
             Input::Budget(o) => self.observe_budgets(o),
             Input::Namespace(o) => self.observe_namespaces(o, time),
+            Input::VolumeClaim(o) => self.observe_volume_claims(o, time),
             Input::ClaimWritten {
                 pod,
                 in_flight,

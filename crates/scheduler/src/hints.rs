@@ -33,6 +33,8 @@ pub enum ClusterEvent<'a> {
     ClassChanged,
     /// Labels of a namespace changed.
     NamespaceChanged,
+    /// A claim for a volume came or changed.
+    VolumeClaimChanged,
 }
 
 /// Plugins for which the event can matter at all.
@@ -63,6 +65,7 @@ pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
         ClusterEvent::DevicesFreed | ClusterEvent::DevicesChanged => &[P::DynamicResources],
         ClusterEvent::ClassChanged => &[P::DynamicResources, P::NodeResourcesFit],
         ClusterEvent::NamespaceChanged => &[P::InterPodAffinity],
+        ClusterEvent::VolumeClaimChanged => &[P::VolumeBinding],
     };
     plugins.iter().copied().collect()
 }

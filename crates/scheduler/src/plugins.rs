@@ -11,6 +11,7 @@ pub mod ports;
 pub mod simple;
 pub mod spread;
 pub mod taints;
+pub mod volumes;
 
 /// Highest score of a plugin for a node.
 pub const MAX_SCORE: i64 = 100;
@@ -51,6 +52,8 @@ plugins! {
     NodePorts,
     /// Rejects nodes with too little left.
     NodeResourcesFit,
+    /// Holds a pod back whose claims for volumes do not exist.
+    VolumeBinding,
     /// Spreads pods over domains.
     PodTopologySpread,
     /// Honours affinity between pods.

@@ -209,10 +209,11 @@ impl Watches {
     ) -> usize {
         // Pods that ran to their end hold nothing and are never scheduled.
         let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
-        let mut count = 4;
+        let mut count = 5;
         self.all(Input::Node);
         self.all(Input::Budget);
         self.all(Input::Namespace);
+        self.all(Input::VolumeClaim);
         match &found.classic {
             Some(classic) => {
                 self.pods_with_source(unfinished);
@@ -440,6 +441,7 @@ fn is_list(input: &Input) -> bool {
         Input::PodGroup(o) => listed(o),
         Input::Budget(o) => listed(o),
         Input::Namespace(o) => listed(o),
+        Input::VolumeClaim(o) => listed(o),
         Input::Classic(input) => match &**input {
             classic::Input::Claim(o) => listed(o),
             classic::Input::Class(o) => listed(o),

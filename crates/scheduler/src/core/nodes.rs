@@ -1,14 +1,15 @@
-//! Nodes, namespaces and disruption budgets.
+//! Nodes, namespaces, claims for volumes and disruption budgets.
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
+use crate::classic::key_of;
 use crate::hints::ClusterEvent;
-use crate::pod::Key;
+use crate::plugins::volumes::VolumeClaim;
 use crate::preemption::Budget;
 use crate::reflector::Observed;
 
@@ -92,23 +93,42 @@ impl Core {
         }
     }
 
-    pub(super) fn observe_budgets(&mut self, observed: Observed<PodDisruptionBudget>) {
-        let key = |b: &PodDisruptionBudget| {
-            let meta = &b.metadata;
-            Key::new(
-                meta.namespace.as_deref().unwrap_or_default(),
-                meta.name.as_deref().unwrap_or_default(),
-            )
-        };
+    pub(super) fn observe_volume_claims(
+        &mut self,
+        observed: Observed<PersistentVolumeClaim>,
+        time: Time,
+    ) {
+        let read = |c: &PersistentVolumeClaim| (key_of(&c.metadata), VolumeClaim::new(c));
         match observed {
-            Observed::Applied(budget) => {
-                self.budgets.insert(key(&budget), Budget::new(&budget));
+            Observed::Applied(claim) => {
+                let (key, claim) = read(&claim);
+                if self.cache.snapshot().volume_claims.get(&key) == Some(&claim) {
+                    return;
+                }
+                self.cache.volume_claims_mut().insert(key, claim);
             }
-            Observed::Deleted(budget) => {
-                self.budgets.remove(&key(&budget));
+            Observed::Deleted(claim) => {
+                self.cache.volume_claims_mut().remove(&read(&claim).0);
             }
             Observed::Listed { items, .. } => {
-                self.budgets = items.iter().map(|b| (key(b), Budget::new(b))).collect();
+                *self.cache.volume_claims_mut() = items.iter().map(read).collect();
+            }
+        }
+        self.requeue(&ClusterEvent::VolumeClaimChanged, time);
+    }
+
+    pub(super) fn observe_budgets(&mut self, observed: Observed<PodDisruptionBudget>) {
+        let read = |b: &PodDisruptionBudget| (key_of(&b.metadata), Budget::new(b));
+        match observed {
+            Observed::Applied(budget) => {
+                let (key, budget) = read(&budget);
+                self.budgets.insert(key, budget);
+            }
+            Observed::Deleted(budget) => {
+                self.budgets.remove(&key_of(&budget.metadata));
+            }
+            Observed::Listed { items, .. } => {
+                self.budgets = items.iter().map(read).collect();
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::ResourceExt;
@@ -55,7 +55,9 @@ impl Observe for Pod {
                     | "schedulingGroup"
                     | "tolerations"
                     | "topologySpreadConstraints"
+                    | "volumes"
             ),
+            "Volume" => matches!(field, "name" | "persistentVolumeClaim" | "ephemeral"),
             "Container" => matches!(
                 field,
                 "name" | "image" | "ports" | "resources" | "restartPolicy"
@@ -91,6 +93,17 @@ impl Observe for ResourceClaim {
             "ObjectMeta" => field != "managedFields",
             // What drivers report about devices is for others; their conditions are not.
             "AllocatedDeviceStatus" => field != "data" && field != "networkData",
+            _ => true,
+        }
+    }
+}
+
+impl Observe for PersistentVolumeClaim {
+    fn keep(of: &str, field: &str) -> bool {
+        match of {
+            "ObjectMeta" => keep_metadata(field),
+            "PersistentVolumeClaimSpec" => field == "volumeName",
+            "PersistentVolumeClaimStatus" => field == "phase",
             _ => true,
         }
     }

@@ -10,10 +10,9 @@ use crate::config::Profile;
 use crate::plugins::{Plugin, PluginSet};
 
 /// Plugins of upstream's default profile that deal with things that are not in scope.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 5] = [
     "VolumeRestrictions",
     "NodeVolumeLimits",
-    "VolumeBinding",
     "VolumeZone",
     "GangScheduling",
     "NodeDeclaredFeatures",
