@@ -76,6 +76,11 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
             accounts::admit(core, attributes, object).await?;
         }
     }
+    if attributes.operation == Operation::Create
+        && attributes.resource.group == "certificates.k8s.io"
+    {
+        note_requester(attributes.user, object);
+    }
     if attributes.operation == Operation::Create && attributes.subresource.is_empty() {
         if enabled(core, "DefaultStorageClass") {
             storage::default_class(core, attributes, object).await?;
@@ -106,6 +111,33 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
         pods::runtime_class(core, attributes, object).await?;
     }
     Ok(())
+}
+
+/// Writes into a request for a certificate who asks, whatever the client says about that.
+fn note_requester(user: &User, request: &mut Value) {
+    let spec = crate::object::child_mut(request, "spec");
+    for key in ["username", "uid", "groups", "extra"] {
+        spec.remove(key);
+    }
+    let said = [
+        ("username", !user.name.is_empty(), user.name.as_str().into()),
+        ("uid", !user.uid.is_empty(), user.uid.as_str().into()),
+        (
+            "groups",
+            !user.groups.is_empty(),
+            user.groups.clone().into(),
+        ),
+        (
+            "extra",
+            !user.extra.is_empty(),
+            serde_json::json!(user.extra),
+        ),
+    ];
+    for (key, known, value) in said {
+        if known {
+            spec.insert(key.to_owned(), value);
+        }
+    }
 }
 
 /// Lets every plugin refuse the final object.

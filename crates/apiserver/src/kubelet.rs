@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::gvk::GroupKind;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
@@ -41,6 +43,7 @@ struct Endpoint {
 
 /// `pods/log`.
 pub async fn log(call: &Call<'_>) -> Result<Response<Body>> {
+    check_log_options(call)?;
     let pod = pod(call).await?;
     let container = container(call, &pod)?;
     let endpoint = endpoint_of_pod(call, &pod).await?;
@@ -72,6 +75,40 @@ pub async fn log(call: &Call<'_>) -> Result<Response<Body>> {
         return Err(upstream_error(response).await);
     }
     Ok(response.map(stream_body))
+}
+
+/// What a client may ask about logs.
+fn check_log_options(call: &Call<'_>) -> Result<()> {
+    let query = &call.request.query;
+    let number = |key: &str| -> Result<Option<i64>> {
+        let parsed = query.text(key).map(|text| {
+            text.parse::<i64>().map_err(|_| {
+                let why = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
+                ApiError::bad_request(why)
+            })
+        });
+        parsed.transpose()
+    };
+    let mut errors = ErrorList::new();
+    let mut at_least = |key: &str, least: i64, text: &str| -> Result<()> {
+        if let Some(found) = number(key)?.filter(|found| *found < least) {
+            errors.push(Error::invalid(&Path::new(key), found, text));
+        }
+        Ok(())
+    };
+    at_least("tailLines", 0, "must be greater than or equal to 0")?;
+    at_least("limitBytes", 1, "must be greater than 0")?;
+    if query.text("sinceSeconds").is_some() && query.text("sinceTime").is_some() {
+        let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(Error::forbidden(&Path::new(""), detail));
+    } else {
+        at_least("sinceSeconds", 1, "must be greater than 0")?;
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let kind = GroupKind::new("", "PodLogOptions");
+    Err(Status::invalid(&kind, call.name(), &errors).into())
 }
 
 /// `pods/exec`, `pods/attach`, `pods/portforward`: the connection is handed over, byte for byte.

@@ -75,6 +75,10 @@ fn extra(value: &Value) -> BTreeMap<String, Vec<String>> {
 fn validate(review: &Value, user: Option<&User>, local: Option<&str>) -> Result<()> {
     let spec = &review["spec"];
     let path = Path::new("spec");
+    let said = |(key, value): (&String, &Value)| {
+        key != "managedFields" && !value.is_null() && !(local.is_some() && key == "namespace")
+    };
+    let metadata = &review["metadata"];
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let mut errors = ErrorList::new();
     if resource.is_object() && other.is_object() {
@@ -116,11 +120,41 @@ fn validate(review: &Value, user: Option<&User>, local: Option<&str>) -> Result<
             ));
         }
     }
+    selectors(resource, &path.child("resourceAttributes"), &mut errors);
+    if metadata
+        .as_object()
+        .is_some_and(|metadata| metadata.iter().any(said))
+    {
+        let text = match local {
+            Some(_) => "must be empty except for namespace",
+            None => "must be empty",
+        };
+        errors.push(Error::invalid(&Path::new("metadata"), metadata, text));
+    }
     if errors.is_empty() {
         return Ok(());
     }
     // Upstream leaves the kind out.
     Err(Status::invalid(&GroupKind::new(AUTHORIZATION, ""), "", &errors).into())
+}
+
+/// Selectors of an access review are given as text or in parts.
+fn selectors(resource: &Value, path: &Path, errors: &mut ErrorList) {
+    for key in ["fieldSelector", "labelSelector"] {
+        let (selector, at) = (&resource[key], path.child(key));
+        if !selector.is_object() {
+            continue;
+        }
+        let raw = text(selector, &["rawSelector"]);
+        let parts = selector["requirements"].as_array().map_or(0, Vec::len);
+        if !raw.is_empty() && parts > 0 {
+            let detail = "may not specified at the same time as requirements";
+            errors.push(Error::invalid(&at.child("rawSelector"), raw, detail));
+        } else if raw.is_empty() && parts == 0 {
+            let detail = format!("when {at} is specified, requirements or rawSelector is required");
+            errors.push(Error::required(&at.child("requirements"), detail));
+        }
+    }
 }
 
 /// `status` of an access review.

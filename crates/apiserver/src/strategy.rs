@@ -268,6 +268,9 @@ pub fn prepare_for_update(
             *object = kept;
         }
     }
+    if part == Part::Main && resource.group == "certificates.k8s.io" {
+        keep(object, old, "spec");
+    }
     if part == Part::Main && resource.is("", "services") {
         services::follow_type(object, old);
     }

@@ -10,6 +10,7 @@ use crate::strategy::Part;
 
 mod apps;
 mod batch;
+mod certificate;
 mod config;
 mod container;
 mod event;
@@ -107,6 +108,8 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         ("discovery.k8s.io", "endpointslices", _) => {
             network::endpoint_slice_update(object, old, &mut errors);
         }
+        ("certificates.k8s.io", _, Part::Status) => check(group, plural, object, &mut errors),
+        ("", "nodes", Part::Status) => node::validate_addresses(object, &mut errors),
         (_, _, Part::Status) => {}
         _ => check(group, plural, object, &mut errors),
     }
@@ -138,6 +141,7 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("networking.k8s.io", "networkpolicies") => network::policy(object, errors),
         ("coordination.k8s.io", "leases") => config::lease(object, errors),
         ("scheduling.k8s.io", "priorityclasses") => config::priority_class(object, errors),
+        ("certificates.k8s.io", _) => certificate::request(object, errors),
         ("policy", "poddisruptionbudgets") => config::budget(object, errors),
         ("rbac.authorization.k8s.io", _) => config::access(plural, object, errors),
         ("storage.k8s.io", "storageclasses") => storage::class(object, errors),

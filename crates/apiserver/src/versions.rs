@@ -1,5 +1,6 @@
 //! Stored form and served form: which versions differ, and how one becomes the other.
 
+mod autoscaling;
 pub mod events;
 
 use std::borrow::Cow;
@@ -116,6 +117,8 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
     }
     if let Some(converted) = classic::convert(resource, &object, &from, version) {
         object = converted.map_err(ApiError::bad_request)?;
+    } else if resource.group == "autoscaling" {
+        autoscaling::convert(&mut object, &from, version);
     } else if resource.group == "resource.k8s.io" && converts(resource) {
         let unknown = || {
             ApiError::bad_request(format!(

@@ -150,7 +150,15 @@ impl Authenticator {
             if groups.is_empty() && uids.is_empty() && extra.is_empty() {
                 return Ok(());
             }
-            return Err(Status::internal("requested impersonation without a user").into());
+            let asked: Vec<String> = groups
+                .iter()
+                .map(|group| format!("{{Group  {group}    }}"))
+                .collect();
+            let why = format!(
+                "requested [{}] without impersonating a user",
+                asked.join(" ")
+            );
+            return Err(Status::internal(&why).into());
         };
         let account = name
             .strip_prefix(SERVICE_ACCOUNT_PREFIX)

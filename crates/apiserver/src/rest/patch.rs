@@ -164,6 +164,14 @@ fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
             serde_saphyr::from_str(text).map_err(|error| decoding(&error))?
         }
     };
+    if !config.is_object() && !config.is_null() {
+        let found = decode::json_type(&config);
+        let text = format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
+             map[string]interface {{}}"
+        );
+        return Err(decoding(&text));
+    }
     Ok(Patch::Apply {
         config,
         force: query.flag("force"),

@@ -38,7 +38,10 @@ pub(super) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         text(spec, "completionMode") == "Indexed" && spec["completions"] == spec["parallelism"];
     fixed("completions", elastic);
     fixed("selector", false);
-    fixed("template", before["suspend"] == true);
+    // The job does not run: its pods may still be sent somewhere else.
+    let movable = before["suspend"] == true;
+    let same = movable && settled(&spec["template"]) == settled(&before["template"]);
+    fixed("template", same);
     for key in [
         "completionMode",
         "podFailurePolicy",
@@ -48,6 +51,32 @@ pub(super) fn job_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     ] {
         fixed(key, false);
     }
+}
+
+/// A template without what says where its pods run and how they are told apart.
+fn settled(template: &Value) -> Value {
+    let mut template = template.clone();
+    for (part, keys) in [
+        ("metadata", &["annotations", "labels"][..]),
+        ("spec", &["nodeSelector", "tolerations", "schedulingGates"]),
+    ] {
+        if let Some(Value::Object(map)) = template.get_mut(part) {
+            map.retain(|key, _| !keys.contains(&key.as_str()));
+        }
+    }
+    let spec = &mut template["spec"];
+    if let Some(Value::Object(affinity)) = spec.get_mut("affinity") {
+        affinity.remove("nodeAffinity");
+        if affinity.is_empty() {
+            spec["affinity"].take();
+        }
+    }
+    for key in ["initContainers", "containers"] {
+        for container in spec[key].as_array_mut().into_iter().flatten() {
+            container["resources"].take();
+        }
+    }
+    template
 }
 
 fn job_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {

@@ -202,6 +202,15 @@ pub(super) fn budget(object: &Value, errors: &mut ErrorList) {
         }
     }
     label_selector(&spec["selector"], &path.child("selector"), errors);
+    let policy = text(spec, "unhealthyPodEvictionPolicy");
+    let at = path.child("unhealthyPodEvictionPolicy");
+    one_of(
+        policy,
+        &["AlwaysAllow", "IfHealthyBudget"],
+        false,
+        &at,
+        errors,
+    );
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";

@@ -1,6 +1,6 @@
 //! Nodes.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
 use super::{entries, list, network, resources, scheduling, text};
@@ -12,6 +12,7 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
         &Path::new("metadata").child("taints"),
         errors,
     );
+    validate_addresses(node, errors);
     let path = Path::new("spec").child("podCIDRs");
     for (index, cidr) in list(&node["spec"], "podCIDRs").iter().enumerate() {
         let cidr = cidr.as_str().unwrap_or_default();
@@ -26,6 +27,26 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
             if name.contains('/') {
                 resources::quantities(&one, &status.child(key), errors);
             }
+        }
+    }
+}
+
+/// No address is there twice.
+pub(super) fn validate_addresses(node: &Value, errors: &mut ErrorList) {
+    let path = Path::new("status").child("addresses");
+    let addresses = list(&node["status"], "addresses");
+    for (index, address) in addresses.iter().enumerate() {
+        let same = |other: &Value| {
+            ["type", "address"]
+                .iter()
+                .all(|key| text(other, key) == text(address, key))
+        };
+        if addresses[..index].iter().any(same) {
+            let shown = format!(
+                "{{\"Type\":{},\"Address\":{}}}",
+                address["type"], address["address"]
+            );
+            errors.push(Error::duplicate(&path.index(index), BadValue::raw(shown)));
         }
     }
 }

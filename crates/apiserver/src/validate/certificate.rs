@@ -1,0 +1,173 @@
+//! Requests for certificates.
+
+use std::collections::BTreeSet;
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
+use super::{list, text};
+
+/// What certificates can be for.
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+/// Shortest life that can be asked for.
+const SHORTEST_SECONDS: i64 = 600;
+/// Longest domain of a signer.
+const MAX_DOMAIN: usize = 253;
+/// The signer of the first version of this API.
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+
+/// Checks a request and its conditions.
+pub(super) fn request(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    if let Err(why) = parse(text(spec, "request")) {
+        errors.push(Error::invalid(
+            &path.child("request"),
+            &spec["request"],
+            why,
+        ));
+    }
+    let at = path.child("usages");
+    let usages = list(spec, "usages");
+    if usages.is_empty() {
+        errors.push(Error::required(&at, ""));
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        let usage = usage.as_str().unwrap_or_default();
+        if !USAGES.contains(&usage) {
+            errors.push(Error::not_supported(&at.index(index), usage, &USAGES));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (index, usage) in usages.iter().enumerate() {
+        let usage = usage.as_str().unwrap_or_default();
+        if !seen.insert(usage) {
+            errors.push(Error::duplicate(&at.index(index), usage));
+        }
+    }
+    let (name, at) = (text(spec, "signerName"), path.child("signerName"));
+    if name == LEGACY_SIGNER {
+        let detail = "the legacy signerName is not allowed via this API version";
+        errors.push(Error::invalid(&at, name, detail));
+    } else {
+        signer(name, &at, errors);
+    }
+    if let Some(seconds) = spec["expirationSeconds"]
+        .as_i64()
+        .filter(|it| *it < SHORTEST_SECONDS)
+    {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.push(Error::invalid(
+            &path.child("expirationSeconds"),
+            seconds,
+            detail,
+        ));
+    }
+    conditions(list(&object["status"], "conditions"), errors);
+}
+
+/// Whether the base64 text is a request in PEM.
+fn parse(request: &str) -> Result<(), String> {
+    let wrong_type = || "PEM block type must be CERTIFICATE REQUEST".to_owned();
+    let bytes = STANDARD.decode(request).map_err(|_| wrong_type())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).map_err(|_| wrong_type())?;
+    if pem.label != "CERTIFICATE REQUEST" {
+        return Err(wrong_type());
+    }
+    let parsed = X509CertificationRequest::from_der(&pem.contents);
+    parsed.map(drop).map_err(|error| error.to_string())
+}
+
+/// A signer's name: a domain and a path.
+fn signer(name: &str, path: &Path, errors: &mut ErrorList) {
+    if name.is_empty() {
+        errors.push(Error::required(path, ""));
+        return;
+    }
+    let segments: Vec<&str> = name.split('/').collect();
+    let [domain, rest] = segments.as_slice() else {
+        let detail =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(Error::invalid(path, name, detail));
+        return;
+    };
+    if domain.len() > MAX_DOMAIN {
+        errors.push(Error::too_long(path, MAX_DOMAIN));
+    }
+    labels(domain, names::dns1123_label, path, errors);
+    if !domain.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        errors.push(Error::invalid(path, *domain, detail));
+    }
+    labels(rest, names::dns1123_subdomain, path, errors);
+}
+
+/// Checks what dots separate. After the first bad label the others would say the same.
+fn labels(whole: &str, check: fn(&str) -> Vec<String>, path: &Path, errors: &mut ErrorList) {
+    let checked = whole.split('.').map(|label| (label, check(label)));
+    let Some((label, texts)) = checked.into_iter().find(|(_, texts)| !texts.is_empty()) else {
+        return;
+    };
+    for detail in texts {
+        let detail = format!("validating label {label:?}: {detail}");
+        errors.push(Error::invalid(path, whole, detail));
+    }
+}
+
+fn conditions(conditions: &[Value], errors: &mut ErrorList) {
+    let path = Path::new("status").child("conditions");
+    let decided = |kind: &str| matches!(kind, "Approved" | "Denied");
+    let has = |kind: &str| conditions.iter().any(|it| it["type"] == kind);
+    let both = has("Approved") && has("Denied");
+    let mut seen = BTreeSet::new();
+    for (index, condition) in conditions.iter().enumerate() {
+        let at = path.index(index);
+        let (kind, status) = (text(condition, "type"), text(condition, "status"));
+        if kind.is_empty() {
+            errors.push(Error::required(&at.child("type"), ""));
+        }
+        if status.is_empty() {
+            errors.push(Error::required(&at.child("status"), ""));
+        } else if (decided(kind) || kind == "Failed") && status != "True" {
+            errors.push(Error::not_supported(&at.child("status"), status, &["True"]));
+        } else if !matches!(status, "True" | "False" | "Unknown") {
+            let known = ["True", "False", "Unknown"];
+            errors.push(Error::not_supported(&at.child("status"), status, &known));
+        }
+        if both && decided(kind) {
+            let detail = "Approved and Denied conditions are mutually exclusive";
+            errors.push(Error::invalid(&at.child("type"), kind, detail));
+        }
+        if !seen.insert(kind) {
+            errors.push(Error::duplicate(&at.child("type"), kind));
+        }
+    }
+}
