@@ -294,7 +294,7 @@ async fn endpoint_of_node(call: &Call<'_>, name: &str) -> Result<Endpoint> {
     Ok(Endpoint { host, port })
 }
 
-fn target(path: &str, query: &[(String, String)]) -> String {
+pub(crate) fn target(path: &str, query: &[(String, String)]) -> String {
     use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     let pairs: Vec<String> = query
@@ -308,13 +308,13 @@ fn target(path: &str, query: &[(String, String)]) -> String {
     }
 }
 
-fn internal(error: impl std::fmt::Display) -> ApiError {
+pub(crate) fn internal(error: impl std::fmt::Display) -> ApiError {
     Status::internal(&error.to_string()).into()
 }
 
-fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
+pub(crate) fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
     for (name, value) in from {
-        // The kubelet must not see the client's credentials.
+        // Nobody behind us must see the client's credentials.
         let private = name == http::header::AUTHORIZATION || name == http::header::HOST;
         if !private
             && !HOP_BY_HOP.contains(&name.as_str())
@@ -329,8 +329,8 @@ fn wants_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(http::header::UPGRADE)
 }
 
-/// A streamed body from a kubelet.
-fn stream_body(body: hyper::body::Incoming) -> Body {
+/// A streamed body from a kubelet or workload.
+pub(crate) fn stream_body(body: hyper::body::Incoming) -> Body {
     use futures::StreamExt;
     let stream = http_body_util::BodyStream::new(body).filter_map(|frame| async move {
         match frame {

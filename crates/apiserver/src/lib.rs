@@ -51,6 +51,7 @@ mod ordered;
 pub mod pki;
 mod pods;
 mod protobuf;
+mod proxy;
 pub mod registry;
 pub mod request;
 mod rest;

@@ -150,7 +150,11 @@ pub async fn dispatch(
         Some(_) => Offer::Custom,
         None => Offer::Builtin,
     };
-    let media = negotiate(&request.headers, &request.query, offer)?;
+    let media = match negotiate(&request.headers, &request.query, offer) {
+        // What a workload answers is its own affair.
+        Err(_) if info.subresource == "proxy" => Media::JSON,
+        chosen => chosen?,
+    };
     let call = Call {
         core,
         request,

@@ -143,3 +143,60 @@ async fn endpoints_follow_the_address_of_the_server() {
         assert_eq!(shown["spec"]["parentRef"]["name"], "kubernetes");
     }
 }
+
+/// A service whose only endpoint answers with the request's first line.
+#[tokio::test]
+async fn services_and_pods_are_reached_through_the_server() {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut stream = BufReader::new(stream);
+            let mut line = String::new();
+            stream.read_line(&mut line).await.unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", line.len());
+            stream
+                .write_all(format!("{head}{line}").as_bytes())
+                .await
+                .unwrap();
+        }
+    });
+    let config = Config {
+        advertise: Some(([127, 0, 0, 1], port).into()),
+        ..Config::default()
+    };
+    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
+    server.bootstrap().await.unwrap();
+    let get = async |path: &str| {
+        let path = format!("/api/v1/namespaces/default/{path}");
+        let (code, body) = admin(&server, "GET", &path, Value::Null).await;
+        let text = body["message"].as_str().or(body.as_str());
+        (code, text.unwrap_or_default().to_owned())
+    };
+    for name in ["kubernetes", "kubernetes:https", "http:kubernetes:443"] {
+        let (code, line) = get(&format!("services/{name}/proxy/a/b?c=d")).await;
+        assert_eq!(
+            (code, line.as_str()),
+            (200, "GET /a/b?c=d HTTP/1.1\r\n"),
+            "{name}"
+        );
+    }
+    let (code, why) = get("services/kubernetes:x/proxy/").await;
+    let text = "no service port \"x\" found for service \"kubernetes\"";
+    assert_eq!((code, why.as_str()), (503, text));
+    assert_eq!(
+        get("services/none/proxy/").await.1,
+        "services \"none\" not found"
+    );
+    let (code, body) = admin(&server, "POST", PODS, pod("p", json!({}))).await;
+    assert_eq!(code, 201, "{body}");
+    assert_eq!(
+        get("pods/p/proxy/").await,
+        (400, "address not allowed".to_owned())
+    );
+    let status = json!({"status": {"podIP": "127.0.0.1"}});
+    admin(&server, "PATCH", &format!("{PODS}/p/status"), status).await;
+    let (code, line) = get(&format!("pods/p:{port}/proxy/x")).await;
+    assert_eq!((code, line.as_str()), (200, "GET /x HTTP/1.1\r\n"));
+}

@@ -1,4 +1,4 @@
-//! `log`, `exec`, `attach`, `portforward`, `proxy`: passed on to the kubelet of the node.
+//! `log`, `exec`, `attach`, `portforward`, `proxy`: passed on to the kubelet of the node, or to the workload.
 
 use bytes::Bytes;
 use http::Response;
@@ -6,9 +6,9 @@ use http::Response;
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
-use crate::kubelet;
 use crate::registry::Subresource;
 use crate::rest::Call;
+use crate::{kubelet, proxy};
 
 pub(super) async fn answer(
     call: Call<'_>,
@@ -37,6 +37,8 @@ pub(super) async fn answer(
         ("pods", "exec" | "attach" | "portforward") => {
             kubelet::stream(&call, &subresource.name).await
         }
+        ("pods", "proxy") => proxy::pod(&call, body).await,
+        ("services", "proxy") => proxy::service(&call, body).await,
         ("nodes", "proxy") => kubelet::proxy(&call, body).await,
         _ => Err(ApiError::no_such_path()),
     }
