@@ -87,10 +87,15 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
     ) -> Result<(User, Vec<String>), String> {
-        if let Some(user) = self.tokens.get(token) {
-            return Ok((user.clone(), Vec::new()));
-        }
         let signer = self.signer.as_ref().map_err(ToString::to_string)?;
+        if let Some(user) = self.tokens.get(token) {
+            // Such a token says nothing about audiences: it is for this server.
+            let own = signer.issuer();
+            if !audiences.is_empty() && !audiences.iter().any(|it| it == own) {
+                return Err(TokenError::Foreign.to_string());
+            }
+            return Ok((user.clone(), vec![own.to_owned()]));
+        }
         let now = jiff::Timestamp::now().as_second();
         let bound = signer
             .verify(token, now)
@@ -248,7 +253,10 @@ fn service_account(bound: &Bound) -> User {
     for (kind, target) in [("pod", &bound.pod), ("node", &bound.node)] {
         if let Some((name, uid)) = target {
             set(&format!("{kind}-name"), name);
-            set(&format!("{kind}-uid"), uid);
+            // A pod may be bound to a node that does not exist.
+            if !uid.is_empty() {
+                set(&format!("{kind}-uid"), uid);
+            }
         }
     }
     user

@@ -20,10 +20,10 @@ pub struct Signer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It is not one of ours.
-    #[error("not a service account token")]
-    Foreign,
-    /// Signature, issuer or form are wrong.
     #[error("invalid bearer token")]
+    Foreign,
+    /// Signature or form are wrong.
+    #[error("go-jose/go-jose: error in cryptographic primitive")]
     Invalid,
     /// It has expired or is not valid yet.
     #[error("service account token has expired")]
