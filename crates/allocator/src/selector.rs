@@ -70,6 +70,7 @@ impl SelectorCache {
         let options = Options {
             consumable_capacity: features.consumable_capacity,
             list_type_attributes: features.list_type_attributes,
+            stored: true,
             cost_limit: MAX_COST,
         };
         let compiled = device::compile(expression, &options).map_err(|error| error.to_string());

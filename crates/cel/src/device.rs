@@ -19,13 +19,17 @@ use crate::{
     value::{Extension, Value},
 };
 
-/// Which optional parts of the environment exist.
+/// Which optional parts of the environment exist, and how much may be spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Feature `DRAConsumableCapacity`: `device.allowMultipleAllocations`.
     pub consumable_capacity: bool,
     /// Feature `DRAListTypeAttributes`: list-typed attributes and `includes`.
     pub list_type_attributes: bool,
+    /// Whether the expression may have been stored while other features were on: what these declare is understood
+    /// then, although no device has a list (upstream's `StoredExpressions`). The scheduler compiles this way; what is
+    /// new is validated without.
+    pub stored: bool,
     /// Highest cost that an evaluation may reach.
     pub cost_limit: u64,
 }
@@ -36,6 +40,7 @@ impl Default for Options {
         Self {
             consumable_capacity: true,
             list_type_attributes: true,
+            stored: false,
             cost_limit: MAX_COST,
         }
     }

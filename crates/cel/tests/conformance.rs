@@ -30,6 +30,7 @@ fn run(case: &Value) -> Value {
     let options = Options {
         consumable_capacity: feature("DRAConsumableCapacity"),
         list_type_attributes: feature("DRAListTypeAttributes"),
+        stored: case["envType"] == "StoredExpressions",
         ..Options::default()
     };
     let device = &case["device"];

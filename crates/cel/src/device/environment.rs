@@ -23,18 +23,25 @@ const VALUE_MAX: u64 = 64;
 
 /// The environment for these options.
 pub(super) fn environment(options: &Options) -> &'static Env {
-    static ALL: LazyLock<[Env; 4]> = LazyLock::new(|| {
+    static ALL: LazyLock<[Env; 5]> = LazyLock::new(|| {
         [
-            build(false, false),
-            build(false, true),
-            build(true, false),
-            build(true, true),
+            build(false, false, false),
+            build(true, false, false),
+            build(false, true, true),
+            build(true, true, true),
+            build(true, false, true),
         ]
     });
-    &ALL[2 * usize::from(options.consumable_capacity) + usize::from(options.list_type_attributes)]
+    let lists = options.list_type_attributes;
+    &ALL[match (options.stored, lists) {
+        (true, true) => 3,
+        (true, false) => 4,
+        (false, _) => 2 * usize::from(lists) + usize::from(options.consumable_capacity),
+    }]
 }
 
-fn build(consumable_capacity: bool, lists: bool) -> Env {
+/// `lists` is about the type of attributes, which decides what new and stored expressions may do with them.
+fn build(consumable_capacity: bool, lists: bool, includes: bool) -> Env {
     let (domain, id) = (DeclType::string(DOMAIN_MAX), DeclType::string(ID_MAX));
     // What an attribute holds is not known before it is read. Only dyn can be looped over.
     let (ty, most) = if lists {
@@ -62,7 +69,7 @@ fn build(consumable_capacity: bool, lists: bool) -> Env {
     let mut env = Env::kubernetes()
         .with_object(&device)
         .with_variable("device", device);
-    if lists {
+    if includes {
         let overload = Overload {
             id: "dra_includes_dyn_dyn".into(),
             member: true,

@@ -160,6 +160,20 @@ fn features_change_the_environment() {
     );
 }
 
+/// The whole list was made before its cost was known.
+#[test]
+fn regression_a_range_without_end_costs_too_much() {
+    for call in ["size() > 0", "sum() > 0", "map(x, x).size() > 0"] {
+        let expression = format!("lists.range(9223372036854775807).{call}");
+        let selector = compile(&expression, &Options::default()).unwrap();
+        let error = selector.matches(&sample()).unwrap_err().to_string();
+        assert_eq!(
+            error, "operation cancelled: actual cost limit exceeded",
+            "{expression}"
+        );
+    }
+}
+
 #[test]
 fn a_selector_can_be_shared_between_threads() {
     fn shared<T: Send + Sync>() {}

@@ -18,7 +18,10 @@ pub(super) fn function(name: &str) -> Option<Function> {
         "flatten" => flatten,
         "sort" => |args| sort(args, 0),
         "@sortByAssociatedKeys" => |args| sort(args, 1),
-        "lists.range" => |args| Ok(Value::list((0..int(&args[0])?).map(Value::Int).collect())),
+        "lists.range" => |args| {
+            let end = usize::try_from(int(&args[0])?).unwrap_or(0);
+            Ok(Value::List(List::Range(end)))
+        },
         "reverse" => |args| Ok(Value::list(list(&args[0])?.iter().rev().collect())),
         "distinct" => distinct,
         "first" => |args| Ok(optional(list(&args[0])?.get(0))),

@@ -82,7 +82,8 @@ static FORMATS: [Format; 13] = [
         unless(is_uuid(s), "does not match the UUID format")
     }),
     format("byte", "byte", 84, |s| {
-        unless(super::decode_base64(s).is_some(), "invalid base64")
+        let valid = !s.is_empty() && super::decode_base64(s).is_some();
+        unless(valid, "invalid base64")
     }),
     format("date", "date", 71, |s| {
         unless(Timestamp::parse_date(s).is_some(), "invalid date")

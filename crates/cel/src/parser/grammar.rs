@@ -167,7 +167,9 @@ impl<'a> Parser<'a> {
                     let op = p.take();
                     let mut count = 1;
                     p.sync_loop(PRIMARY)?;
-                    while p.peek() == Kind::Minus && p.is_negation()? {
+                    while p.peek() == Kind::Minus {
+                        // The last one before a number is an operator as well, not its sign.
+                        p.is_negation()?;
                         p.take();
                         count += 1;
                         p.sync_loop(PRIMARY)?;

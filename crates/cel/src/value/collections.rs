@@ -53,6 +53,9 @@ pub enum List<'a> {
     Source(&'a dyn ListSource),
     /// A JSON list with the type of its elements.
     Json(&'a Vec<Json>, &'a DeclType),
+    /// The numbers from zero to below this one. They are not made before somebody asks: the cost of a list is charged
+    /// when it is there already.
+    Range(usize),
 }
 
 impl<'a> List<'a> {
@@ -62,6 +65,7 @@ impl<'a> List<'a> {
             Self::Shared(values) => values.len(),
             Self::Source(source) => source.len(),
             Self::Json(values, _) => values.len(),
+            Self::Range(end) => *end,
         }
     }
 
@@ -76,6 +80,7 @@ impl<'a> List<'a> {
             Self::Shared(values) => values.get(index).cloned(),
             Self::Source(source) => (index < source.len()).then(|| source.get(index)),
             Self::Json(values, ty) => values.get(index).map(|value| json::value(value, ty)),
+            Self::Range(end) => (index < *end).then_some(Value::Int(index as i64)),
         }
     }
 
