@@ -4,6 +4,7 @@ use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, Path};
 use allot_apimachinery::gvk::GroupKind;
 use allot_apimachinery::labels::LabelSelector;
+use allot_schema::apply::Managed;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -15,9 +16,10 @@ use crate::error::{ApiError, Result};
 use crate::negotiate::Shape;
 use crate::object::{meta, metadata_mut};
 use crate::rest::create::Stored;
+use crate::rest::patch::Patch;
 use crate::rest::{Call, patch};
 use crate::strategy::Part;
-use crate::versions;
+use crate::{managed, versions};
 
 const API_VERSION: &str = "autoscaling/v1";
 
@@ -52,10 +54,14 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         _ => {
             let schema = allot_schema::types::lookup("autoscaling", "v1", "Scale");
             let patch = patch::parse(&call, &body)?;
-            call.modify(Part::Main, |current| {
+            call.modify_owned(Part::Main, |current, owners| {
+                if let Patch::Apply { config, force } = &patch {
+                    let applied = applied(&call, config, *force, declared, (current, owners))?;
+                    return Ok((applied.0, Some(applied.1)));
+                }
                 let scale = scale_of(&call, current, declared)?;
                 let wanted = patch::apply_plain(&patch, &scale, schema)?;
-                scaled(current, &wanted, declared)
+                Ok((scaled(current, &wanted, declared)?, None))
             })
             .await?
         }
@@ -73,6 +79,44 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         &scale_of(&call, &object, declared)?,
         media,
     ))
+}
+
+/// The object whose replicas somebody applies: the fields of the scale are owned where they are in the object.
+fn applied(
+    call: &Call<'_>,
+    config: &Value,
+    force: bool,
+    declared: Option<&Scale>,
+    (current, owners): (&Value, &Managed),
+) -> Result<(Value, Managed)> {
+    let kind = |key: &str| config[key].as_str().unwrap_or_default();
+    if (kind("apiVersion"), kind("kind")) != (API_VERSION, "Scale") {
+        let found = format!("{}, Kind={}", kind("apiVersion"), kind("kind"));
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {found}"
+        )));
+    }
+    call.check_name(config)?;
+    // What is not valid for the object is not valid to apply either.
+    scaled(current, config, declared)?;
+    let mut part = json!({
+        "apiVersion": call.resource.api_version(&call.version), "kind": call.resource.kind,
+        "metadata": {"name": call.name()}, "spec": {},
+    });
+    if let Some(replicas) = config["spec"]["replicas"].as_i64() {
+        match declared {
+            Some(scale) => scale.write(&mut part, replicas),
+            None => part["spec"]["replicas"] = replicas.into(),
+        }
+    }
+    let subresource = call.request.info.subresource.as_str();
+    let (mut value, owners) =
+        managed::with_manager(&call.resource, &call.version, subresource, |fields, _| {
+            fields.apply(current, owners, &part, &call.manager, force)
+        })
+        .map_err(managed::apply_error)?;
+    value["metadata"]["resourceVersion"] = meta(config, "resourceVersion").into();
+    Ok((value, owners))
 }
 
 fn scaled(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Result<Value> {
