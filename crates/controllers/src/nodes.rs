@@ -63,6 +63,8 @@ struct Nodes {
     leases: Informer<Lease>,
     pods: Informer<Pod>,
     seen: Mutex<BTreeMap<String, Seen>>,
+    /// Pods that have to go, by UID, and since when we know.
+    doomed: Mutex<BTreeMap<Key, (String, Timestamp)>>,
     grace: Duration,
     startup_grace: Duration,
     queue: Queue<Work>,
@@ -78,6 +80,7 @@ pub(crate) fn build(context: &Context) -> Task {
         leases: context.informer::<Lease>(),
         pods: context.informer::<Pod>(),
         seen: Mutex::default(),
+        doomed: Mutex::default(),
         grace: context.config.node_monitor_grace_period,
         startup_grace: context.config.node_startup_grace_period,
         queue: context.queue("node_lifecycle"),
@@ -109,7 +112,11 @@ pub(crate) fn build(context: &Context) -> Task {
         let Some(this) = weak.upgrade() else { return };
         let pod = change.object();
         let node = meta::node_name(pod);
-        if node.is_empty() || change.is_delete() {
+        if change.is_delete() {
+            this.doomed.lock().remove(&key_of(&**pod));
+            return;
+        }
+        if node.is_empty() {
             return;
         }
         let bound_now = change.old().is_none_or(|old| meta::node_name(old) != node);
@@ -339,6 +346,17 @@ impl Nodes {
         Ok(())
     }
 
+    /// Since when it is known that a pod may have to go: not every taint says when it was added.
+    fn doomed_since(&self, key: &str, pod: &Pod, now: Timestamp) -> Timestamp {
+        let mut doomed = self.doomed.lock();
+        let entry = doomed.entry(key.to_owned());
+        let entry = entry.or_insert_with(|| (meta::uid(pod).to_owned(), now));
+        if entry.0 != meta::uid(pod) {
+            *entry = (meta::uid(pod).to_owned(), now);
+        }
+        entry.1
+    }
+
     async fn sync_pod(&self, key: &str) -> Result<Next, Error> {
         let Some(pod) = self.pods.get(key).filter(|p| !meta::deleting(&**p)) else {
             return Ok(Next::Done);
@@ -347,13 +365,27 @@ impl Nodes {
             return Ok(Next::Done);
         };
         let now = self.clock.now();
-        let Some(at) = plan::eviction(taints(&node), &pod, now) else {
+        let (namespace, name) = split_key(key);
+        let Some(at) = plan::eviction(taints(&node), &pod, self.doomed_since(key, &pod, now))
+        else {
+            if self
+                .doomed
+                .lock()
+                .remove(key)
+                .is_some_and(|(_, since)| since < now)
+            {
+                self.events.event(
+                    reference(&*pod),
+                    Level::Normal,
+                    "TaintManagerEviction",
+                    format!("Cancelling deletion of Pod {namespace}/{name}"),
+                );
+            }
             return Ok(Next::Done);
         };
         if at > now {
             return Ok(Next::After(until(now, at)));
         }
-        let (namespace, name) = split_key(key);
         let api: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), namespace);
         let Some(live) = api
             .get_opt(name)

@@ -88,8 +88,19 @@ pub(super) fn taints(node: &Node, silent: bool, now: Timestamp) -> Vec<Taint> {
     result
 }
 
-/// When the pod has to leave the node; `None` if never.
-pub(super) fn eviction(taints: &[Taint], pod: &Pod, now: Timestamp) -> Option<Timestamp> {
+/// When the pod came to its node, as far as it says so.
+fn bound(pod: &Pod) -> Option<Timestamp> {
+    let mut conditions = pod
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    let scheduled = conditions.find(|c| c.type_ == "PodScheduled" && c.status == "True")?;
+    scheduled.last_transition_time.as_ref().map(|t| t.0)
+}
+
+/// When the pod has to leave the node; `None` if never. Tolerated seconds begin when the taint was added or the pod
+/// came; for taints that do not say when that was, they begin at `since`.
+pub(super) fn eviction(taints: &[Taint], pod: &Pod, since: Timestamp) -> Option<Timestamp> {
     let tolerations = pod
         .spec
         .as_ref()
@@ -98,15 +109,16 @@ pub(super) fn eviction(taints: &[Taint], pod: &Pod, now: Timestamp) -> Option<Ti
     let mut earliest: Option<Timestamp> = None;
     for taint in taints.iter().filter(|t| t.effect == "NoExecute") {
         let used: Vec<_> = tolerations.iter().filter(|t| tolerates(t, taint)).collect();
-        let added = taint.time_added.as_ref().map_or(now, |t| t.0);
+        let added = taint.time_added.as_ref().map_or(since, |t| t.0);
         let at = if used.is_empty() {
-            added.min(now)
+            added.min(since)
         } else {
             // The shortest of the limited ones; without limits the taint does not matter.
             let Some(seconds) = used.iter().filter_map(|t| t.toleration_seconds).min() else {
                 continue;
             };
-            added
+            bound(pod)
+                .map_or(added, |bound| bound.max(added))
                 .checked_add(SignedDuration::from_secs(seconds.max(0)))
                 .unwrap_or(Timestamp::MAX)
         };

@@ -342,3 +342,32 @@ async fn pods_of_a_deleted_unbound_or_missing_node_do_not_stay() {
     cluster.delete(&format!("{PODS}/q")).await;
     cluster.until_gone(&format!("{PODS}/q")).await;
 }
+
+#[tokio::test]
+async fn a_taint_without_a_time_is_tolerated_for_the_seconds_that_the_pod_says() {
+    let cluster = Cluster::start().await;
+    cluster.node("n").await;
+    for (name, seconds) in [("short", 1), ("long", 600)] {
+        let toleration = json!({"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "containers": [{"name": "main", "image": "registry.invalid/main:1"}],
+                "tolerations": [toleration],
+            },
+        });
+        cluster.create(PODS, pod).await;
+        cluster.bind("default", name, "n").await;
+        cluster.run_pod("default", name).await;
+    }
+    let taint = json!([{"key": "k", "effect": "NoExecute"}]);
+    cluster
+        .patch("/api/v1/nodes/n", json!({"spec": {"taints": taint}}))
+        .await;
+    cluster
+        .until(&format!("{PODS}/short"), "evicted", is_ending)
+        .await;
+    assert!(!is_ending(
+        &cluster.get(&format!("{PODS}/long")).await.unwrap()
+    ));
+}
