@@ -14,7 +14,7 @@ use crate::custom::Scale;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::negotiate::Shape;
-use crate::object::{meta, metadata_mut};
+use crate::object::{meta, metadata_mut, split_api_version};
 use crate::rest::create::Stored;
 use crate::rest::patch::Patch;
 use crate::rest::{Call, patch};
@@ -91,7 +91,8 @@ fn applied(
 ) -> Result<(Value, Managed)> {
     let kind = |key: &str| config[key].as_str().unwrap_or_default();
     if (kind("apiVersion"), kind("kind")) != (API_VERSION, "Scale") {
-        let found = format!("{}, Kind={}", kind("apiVersion"), kind("kind"));
+        let (group, version) = split_api_version(kind("apiVersion"));
+        let found = format!("{group}/{version}, Kind={}", kind("kind"));
         return Err(ApiError::bad_request(format!(
             "invalid object type: {found}"
         )));
