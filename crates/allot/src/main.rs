@@ -100,6 +100,8 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {}", describe(&error));
             ExitCode::FAILURE
@@ -110,7 +112,8 @@ fn main() -> ExitCode {
 /// An error with its causes in one line. Many libraries put the cause into their own text as well: it is told once.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain() {
+        let cause = without_excerpt(&cause.to_string());
         if !text.contains(&cause) {
             let colon = if text.is_empty() { "" } else { ": " };
             text.push_str(colon);
@@ -118,6 +121,17 @@ fn describe(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// What is wrong with a YAML document, without the excerpt of it that follows on further lines.
+fn without_excerpt(error: &str) -> String {
+    let line = error.split("\n --> <input>").next().unwrap_or_default();
+    line.replacen("error: line ", "line ", 1)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref());
+    causes.any(|cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
@@ -131,6 +145,17 @@ mod tests {
             .context("f: disk full")
             .context("writing");
         assert_eq!(super::describe(&error), "writing: f: disk full");
+    }
+
+    #[test]
+    fn an_error_of_yaml_is_one_line() {
+        let error = serde_saphyr::from_str::<serde_json::Value>("one\ntwo: [\n").unwrap_err();
+        assert!(error.to_string().contains('\n'), "{error}");
+        let text = super::describe(&anyhow::anyhow!("f.yaml: {error}"));
+        assert!(
+            text.starts_with("f.yaml: line ") && !text.contains('\n'),
+            "{text}"
+        );
     }
 
     #[test]

@@ -104,6 +104,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     {
         let mut problem =
             problem.with_context(|| format!("problem {} cannot be read", index + 1))?;
+        // All fields have defaults, so that this is what any other JSON looks like.
+        let asks =
+            problem.node.is_some() || !problem.nodes.is_empty() || !problem.claims.is_empty();
+        anyhow::ensure!(
+            asks,
+            "problem {} asks nothing: it has neither nodes nor claims",
+            index + 1
+        );
         problem.upstream_errors = args.compat == Compat::Kubernetes136;
         let answer = solve(&args, &mut allocator, &selectors, &problem);
         match args.output {

@@ -1,6 +1,10 @@
 //! `allot cel`: type, cost and value of a device selector, or what is wrong with it.
 
-use std::{fs, io::Read, path::PathBuf};
+use std::{
+    fs,
+    io::{Read, Write},
+    path::PathBuf,
+};
 
 use allot_cel::device::{Device, MAX_COST, MAX_LENGTH, Options, Selector, compile};
 use anyhow::{Context, bail};
@@ -66,9 +70,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Err(error) => bail!("{error}"),
     };
+    let mut stdout = std::io::stdout().lock();
     match args.output {
-        Output::Text => print!("{}", text(&expression, &selector, &devices)),
-        Output::Json => println!("{:#}", report(&expression, &selector, &devices)),
+        Output::Text => write!(stdout, "{}", text(&expression, &selector, &devices))?,
+        Output::Json => writeln!(stdout, "{:#}", report(&expression, &selector, &devices))?,
     }
     Ok(())
 }

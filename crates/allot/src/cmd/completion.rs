@@ -1,5 +1,7 @@
 //! `allot completion`: shell completion scripts.
 
+use std::io::Write;
+
 use clap::CommandFactory;
 
 /// Flags of `allot completion`.
@@ -11,11 +13,9 @@ pub struct Args {
 
 /// Writes the completion script to standard output.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    clap_complete::generate(
-        args.shell,
-        &mut crate::Cli::command(),
-        "allot",
-        &mut std::io::stdout(),
-    );
+    // It panics when it can not write, for instance because a pager was closed.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Cli::command(), "allot", &mut script);
+    std::io::stdout().write_all(&script)?;
     Ok(())
 }

@@ -151,13 +151,10 @@ fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Resu
             return Ok(());
         }
         let object: Value = serde_saphyr::from_str(&text).map_err(|error| {
-            // The lines after the first are an excerpt of the document.
-            let error = error.to_string();
-            let line = error.lines().next().unwrap_or_default();
             anyhow::anyhow!(
                 "{}: the document that begins in line {first_line} is no YAML: {}",
                 path.display(),
-                line.trim_start_matches("error: ")
+                crate::without_excerpt(&error.to_string())
             )
         })?;
         anyhow::ensure!(

@@ -129,3 +129,34 @@ fn every_command_has_help_and_shells_complete() {
     let script = allot(&["completion", "bash"]);
     assert!(String::from_utf8_lossy(&script.stdout).contains("_allot"));
 }
+
+#[test]
+fn output_that_nobody_reads_is_no_panic() {
+    for arguments in [["completion", "bash"], ["cel", "true"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = Command::new(ALLOT)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .output()
+            .expect("the binary starts");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(error, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn json_that_is_no_problem_to_solve_is_refused() {
+    let directory = directory();
+    let file = directory.path().join("problems");
+    let path = file.to_str().expect("UTF-8");
+    for other in ["{}", "[]", "{\"kind\": \"Pod\"}"] {
+        std::fs::write(&file, other).expect("written");
+        refused(&["allocate", path], "problem 1 asks nothing");
+    }
+    std::fs::write(&file, "{\"claims\": 3}").expect("written");
+    refused(&["allocate", path], "problem 1 cannot be read");
+}
