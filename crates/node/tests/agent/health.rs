@@ -303,9 +303,10 @@ async fn what_is_between_two_runs_survives_the_agent() {
     let before = cluster.until(&pod_path("p"), "backing off", waiting).await;
     cluster.stop_agent().await;
     cluster.start_agent().await;
+    // The next agent may be at the run after that already: its first restart is not delayed.
     let after = cluster
         .until(&pod_path("p"), "another run", |pod| {
-            status(pod, "c")["restartCount"] == 2
+            status(pod, "c")["restartCount"].as_u64() >= Some(2)
         })
         .await;
     assert_eq!(
