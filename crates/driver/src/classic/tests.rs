@@ -137,15 +137,16 @@ async fn the_driver_says_where_it_can_not() {
     // Nothing about the claim of the other driver.
     let expected = json!([{"name": "cat", "unsuitableNodes": ["n2"]}]);
     assert_eq!(negotiation["status"]["resourceClaims"], expected);
-    // A node that will not do is not allocated for, whoever selected it.
+    // A node that will not do is not allocated for, whoever selected it. Nobody asked about this one before.
+    world.hardware.refuse("n4");
     world
         .patch(
             "podschedulingcontexts",
             "p",
-            json!({"spec": {"selectedNode": "n2"}}),
+            json!({"spec": {"selectedNode": "n4"}}),
         )
         .await;
-    world.hardware.until_asked("n2").await;
+    world.hardware.until_asked("n4").await;
     assert!(is_null(
         &world.get_claim("p-cat").await["status"]["allocation"]
     ));

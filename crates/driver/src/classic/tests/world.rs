@@ -16,6 +16,7 @@ use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::runtime::{self, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,7 @@ pub struct Hardware {
     /// Node by UID of the claim.
     allocated: Mutex<HashMap<String, String>>,
     refused: Mutex<Vec<String>>,
-    /// Nodes that were asked about since the last look.
+    /// Nodes that were asked about.
     asked: Mutex<Vec<String>>,
     held: Arc<tokio::sync::Mutex<()>>,
     changed: Notify,
@@ -73,9 +74,8 @@ impl Hardware {
         Arc::clone(&self.held).lock_owned().await
     }
 
-    /// Waits until the driver was asked about a node once more.
+    /// Waits until the driver was asked about a node.
     pub async fn until_asked(&self, node: &str) {
-        self.asked.lock().clear();
         let asked = async {
             loop {
                 let changed = self.changed.notified();
@@ -138,16 +138,26 @@ impl Driver for Cats {
     }
 }
 
-/// A controller that runs.
+/// A controller that runs, as a process of its own would: when it is killed nothing of it goes on.
 pub struct Running {
     pub stop: CancellationToken,
     task: JoinHandle<Result<(), super::super::Error>>,
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Running {
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.stop.cancel();
-        self.task.await.expect("no panic").expect("it ran");
+        let ended = (&mut self.task).await;
+        ended.expect("no panic").expect("it ran");
     }
 
     /// Waits for the end that somebody else caused.
@@ -155,13 +165,18 @@ impl Running {
         tokio::time::timeout(PATIENCE, self.stop.cancelled())
             .await
             .expect("killed");
-        self.task.abort();
-        let _ = (&mut self.task).await;
+        self.end().await;
     }
 
-    pub async fn kill(self) {
-        self.task.abort();
-        let _ = self.task.await;
+    pub async fn kill(mut self) {
+        self.end().await;
+    }
+
+    /// Waits for its threads: a task that is only aborted may be in the middle of something, and finish it.
+    async fn end(&mut self) {
+        let runtime = self.runtime.take();
+        let ended = tokio::task::spawn_blocking(|| drop(runtime));
+        ended.await.expect("no panic");
     }
 }
 
@@ -258,14 +273,26 @@ impl World {
         }
     }
 
-    fn run(&self, client: Client, stop: CancellationToken) -> Running {
+    /// Starts a controller that ends with `shutdown`.
+    fn run(&self, client: Client, stop: CancellationToken, shutdown: CancellationToken) -> Running {
         let controller = Controller::new(DRIVER, self.hardware.driver(), client);
-        let task = tokio::spawn(controller.run(stop.clone()));
-        Running { stop, task }
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build();
+        let runtime = runtime.expect("threads");
+        let task = runtime.spawn(controller.run(shutdown));
+        let runtime = Some(runtime);
+        Running {
+            stop,
+            task,
+            runtime,
+        }
     }
 
     pub fn controller(&self) -> Running {
-        self.run(self.client.clone(), CancellationToken::new())
+        let stop = CancellationToken::new();
+        self.run(self.client.clone(), stop.clone(), stop)
     }
 
     /// A controller that is killed at its n-th write to a claim, before or after the write is carried out.
@@ -277,13 +304,8 @@ impl World {
             after,
             killed: killed.clone(),
         };
-        let controller = Controller::new(
-            DRIVER,
-            self.hardware.driver(),
-            Client::new(fatal, "default"),
-        );
-        let task = tokio::spawn(controller.run(CancellationToken::new()));
-        Running { stop: killed, task }
+        let client = Client::new(fatal, "default");
+        self.run(client, killed, CancellationToken::new())
     }
 
     fn path(&self, plural: &str, name: &str) -> String {
