@@ -1,7 +1,9 @@
 //! Certificates: the cluster's own authority and what it signs.
 
-use std::io;
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rcgen::{
@@ -84,7 +86,7 @@ impl Authority {
         std::fs::create_dir_all(directory)?;
         let authority = Authority::generate("kubernetes").map_err(io::Error::other)?;
         write_private(&key, &authority.identity.key)?;
-        std::fs::write(&certificate, &authority.identity.certificate)?;
+        write(&certificate, &authority.identity.certificate, 0o644)?;
         Ok(authority)
     }
 
@@ -152,18 +154,82 @@ fn valid(params: &mut CertificateParams) {
     params.not_after = rcgen::date_time_ymd(i32::from(year) + YEARS, 1, 1);
 }
 
-/// Writes a file that only its owner can read.
+/// Writes a file that only its owner can read. Whoever reads it, as the next start does after a crash, sees all of it or
+/// what was there before.
 ///
 /// # Errors
 /// Those of the file system.
 pub fn write_private(path: &Path, content: &str) -> io::Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
+    write(path, content, 0o600)
+}
+
+fn write(path: &Path, content: &str, mode: u32) -> io::Result<()> {
+    // A link stays one.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if path.metadata().is_ok_and(|existing| !existing.is_file()) {
+        // A pipe or a terminal is not to be replaced.
+        return std::fs::write(&path, content);
+    }
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let temporary = path.with_file_name(name);
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(content.as_bytes())
+        .mode(mode)
+        .open(&temporary)?;
+    let written = file.write_all(content.as_bytes());
+    let written = written.and_then(|()| std::fs::rename(&temporary, &path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Who waited for the kubeconfig of a server that starts could read the first half of it.
+    #[test]
+    fn regression_a_file_is_never_seen_half_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let contents = ["a", "b"].map(|letter| letter.repeat(1 << 20));
+        write_private(&path, &contents[0]).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for round in 0..50 {
+                    write_private(&path, &contents[round % 2]).unwrap();
+                }
+            });
+            while !writer.is_finished() {
+                let read = std::fs::read_to_string(&path).unwrap();
+                assert!(contents.contains(&read), "{} bytes", read.len());
+            }
+        });
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_and_sockets_stay_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| directory.path().join(name));
+        std::fs::write(&file, "before").unwrap();
+        symlink(&file, &link).unwrap();
+        write_private(&link, "after").unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "after");
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let socket = directory.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        write_private(&socket, "nobody").unwrap_err();
+        assert!(!socket.metadata().unwrap().is_file());
+    }
 }
