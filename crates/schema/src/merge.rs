@@ -17,6 +17,7 @@ mod remove;
 mod sets;
 
 pub use compare::{Comparison, compare};
+pub(crate) use element::{go_type, go_value};
 pub use join::merge;
 pub use remove::remove;
 pub use sets::{ensure_named, field_set, reconcile};

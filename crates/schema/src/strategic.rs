@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::merge::{go_type, go_value};
 use crate::types::{Patch, Struct, Type};
 
 mod order;
@@ -177,19 +178,15 @@ fn set_order(
         .cloned()
         .collect();
     for directive in directives {
-        let Some(Value::Array(wanted)) = patch.remove(&directive) else {
-            return Err(Error::Mismatch(
-                "expected a []interface {}, but received something else".to_owned(),
-            ));
+        let wanted = match patch.remove(&directive) {
+            Some(Value::Array(wanted)) => wanted,
+            other => return Err(no_list(&other.unwrap_or_default())),
         };
         let key = &directive[SET_ORDER.len()..];
         let list = |value: Option<Value>| match value {
             None => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items)),
-            Some(other) => Err(Error::Mismatch(format!(
-                "expected a []interface {{}}, but received a {}",
-                go_type(&other)
-            ))),
+            Some(other) => Err(no_list(&other)),
         };
         let old = list(original.get(key).cloned())?;
         let new = list(patch.get(key).cloned())?;
@@ -339,35 +336,19 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+/// Where a list was expected. Go has no type to print for null.
+fn no_list(found: &Value) -> Error {
+    let found = match found {
+        Value::Null => "%!s(<nil>)",
+        other => go_type(other),
+    };
+    Error::Mismatch(format!(
+        "expected a []interface {{}}, but received a {found}"
+    ))
 }
 
 fn go_map(map: &Map<String, Value>) -> String {
-    fn show(value: &Value) -> String {
-        match value {
-            Value::String(text) => text.clone(),
-            Value::Null => "<nil>".to_owned(),
-            Value::Object(map) => go_map(map),
-            Value::Array(items) => {
-                format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(" "))
-            }
-            other => other.to_string(),
-        }
-    }
-    let entries: Vec<String> = map
-        .iter()
-        .map(|(key, value)| format!("{key}:{}", show(value)))
-        .collect();
-    format!("map[{}]", entries.join(" "))
+    go_value(&Value::Object(map.clone()))
 }
 
 fn bad_patch_type(directive: &Value, map: &Map<String, Value>) -> Error {

@@ -71,7 +71,7 @@ pub(super) fn has_place(list: List<'_>, item: &Value) -> bool {
 }
 
 /// A value as Go's `%v` prints it.
-pub(super) fn go_value(value: &Value) -> String {
+pub(crate) fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
@@ -91,7 +91,7 @@ pub(super) fn go_value(value: &Value) -> String {
 }
 
 /// A value's Go type.
-pub(super) fn go_type(value: &Value) -> &'static str {
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{BAD_SET_ORDER, DIRECTIVE, Error, no_merge_key};
+use crate::merge::go_value;
 
 /// How elements are told apart: by this field of theirs, or by value.
 #[derive(Clone, Copy)]
@@ -67,13 +68,14 @@ pub(super) fn check(
         return Ok(());
     }
     let by = By(merge_key);
-    let mut wanted = wanted.iter();
-    for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
-        if !wanted.any(|next| by.same(next, item)) {
+    let mut rest = wanted.iter();
+    let deleted = |item: &&Value| item.get(DIRECTIVE).is_some_and(|what| what == "delete");
+    for item in patch.iter().filter(|item| !deleted(item)) {
+        if !rest.any(|next| by.same(next, item)) {
             return Err(Error::Mismatch(format!(
                 "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                Value::Array(patch.to_vec()),
-                Value::Array(wanted.cloned().collect())
+                go_value(&patch.into()),
+                go_value(&wanted.into())
             )));
         }
     }

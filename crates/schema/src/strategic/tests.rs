@@ -115,7 +115,22 @@ fn the_order_of_elements_can_be_set() {
     );
     let wrong =
         json!({"spec":{"$setElementOrder/containers":[{"name":"b"}],"containers":[{"name":"c"}]}});
-    assert!(patch(&containers(json!([{"name":"a"}])), &wrong, pod()).is_err());
+    refused(
+        containers(json!([{"name":"a"}])),
+        wrong,
+        "The order in patch list:\n[map[name:c]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",
+    );
+    let replaced = json!({"spec":{"$setElementOrder/containers":[{"name":"b"}],"containers":[{"image":null,"name":"b"},{"$patch":"replace"}]}});
+    refused(
+        containers(json!([{"name":"a"}])),
+        replaced,
+        "The order in patch list:\n[map[image:<nil> name:b] map[$patch:replace]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",
+    );
+    refused(
+        json!({"spec":{"containers":null}}),
+        json!({"spec":{"$setElementOrder/containers":[{"name":"b"}],"containers":[{"name":"b"}]}}),
+        "expected a []interface {}, but received a %!s(<nil>)",
+    );
 }
 
 #[test]
