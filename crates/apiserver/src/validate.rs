@@ -17,6 +17,7 @@ mod event;
 mod network;
 mod node;
 mod pod;
+mod pod_diff;
 mod pod_update;
 mod quota;
 mod resources;

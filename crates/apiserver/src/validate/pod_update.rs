@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_model::validate::pod as pod_claims;
 use serde_json::{Map, Value};
 
-use super::{list, pod, text};
+use super::{list, pod, pod_diff, text};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -55,7 +55,8 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
         }
     }
     if copy != *before {
-        errors.push(Error::forbidden(&path, FORBIDDEN));
+        let shown = pod_diff::diff(before, &copy);
+        errors.push(Error::forbidden(&path, format!("{FORBIDDEN}\n{shown}")));
     }
 }
 

@@ -193,3 +193,38 @@ fn leases_taints_and_services() {
         ],
     );
 }
+
+/// What a change of a pod's spec may not change, as upstream shows it.
+#[test]
+fn a_forbidden_change_of_a_pod_is_a_diff() {
+    let container = serde_json::json!({
+        "name": "c", "image": "i", "resources": {}, "imagePullPolicy": "Always",
+        "env": [{"name": "A", "value": "<1>"}],
+    });
+    let before =
+        serde_json::json!({"containers": [container], "hostNetwork": true, "securityContext": {}});
+    let mut after = before.clone();
+    after["containers"][0]["env"][0]["value"] = "2".into();
+    after["hostname"] = "h".into();
+    let want = r#"@@ -13,7 +13,7 @@
+    "Env": [
+     {
+      "Name": "A",
+-     "Value": "\u003c1\u003e",
++     "Value": "2",
+      "ValueFrom": null
+     }
+    ],
+@@ -70,7 +70,7 @@
+   "SELinuxChangePolicy": null
+  },
+  "ImagePullSecrets": null,
+- "Hostname": "",
++ "Hostname": "h",
+  "Subdomain": "",
+  "SetHostnameAsFQDN": null,
+  "Affinity": null,
+"#;
+    assert_eq!(pod_diff::diff(&before, &after), want);
+    assert_eq!(pod_diff::diff(&before, &before), "");
+}
