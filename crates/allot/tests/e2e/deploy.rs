@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, ServiceAccount};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
@@ -170,6 +170,13 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
             &text(controllers),
         ],
     );
+    // A driver needs the directory that the kubelet watches; where that runs already it is there.
+    let nodes: Api<Node> = Api::all(client.clone());
+    let up = await_condition(nodes, "node-0", |node: Option<&Node>| node.is_some());
+    tokio::time::timeout(PATIENCE, up)
+        .await
+        .expect("the node registers")
+        .expect("watch");
     let driver_flags = [
         "driver",
         "gpu",

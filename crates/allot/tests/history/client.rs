@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::{AsyncBufReadExt, TryStreamExt};
 use http::Method;
@@ -64,6 +65,17 @@ impl Recorder {
     /// Everything that was noted.
     pub fn take(&self) -> Vec<Operation> {
         std::mem::take(&mut self.operations.lock())
+    }
+
+    /// Waits until so many operations were acknowledged.
+    pub async fn until_acknowledged(&self, count: usize) {
+        let reached = || {
+            let operations = self.operations.lock();
+            operations.iter().filter(|it| it.acknowledged()).count() >= count
+        };
+        while !reached() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     fn tick(&self) -> u64 {

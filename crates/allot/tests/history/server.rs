@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// How long a start may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a start may take, or anything else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Killed when dropped.
 pub struct Server {
