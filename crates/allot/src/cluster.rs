@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apiserver::identity::{MASTERS, User};
-use allot_controllers::Config as Controllers;
+use allot_controllers::{Config as Controllers, Controller};
 use allot_node::{Config as Node, RuntimeKind};
 use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::resource::v1::DeviceClass;
@@ -132,6 +132,8 @@ pub struct Cluster {
     /// A client in this process, with every right.
     pub client: Client,
     nodes: usize,
+    /// Every namespace gets an account for its pods.
+    makes_accounts: bool,
     /// Set as each node can be reached.
     registered: Vec<Arc<SetOnce<()>>>,
     driver: Option<children::Driver>,
@@ -217,11 +219,15 @@ impl Cluster {
             let service = running.server.client_service(User::new(name, [MASTERS]));
             Client::new(service.with_agent(agent), "default")
         };
+        let makes_accounts = controllers
+            .controllers
+            .contains(&Controller::ServiceAccount);
         let mut cluster = Self {
             url: running.url,
             kubeconfig: running.kubeconfig,
             client: as_user("kubernetes-admin", "allot"),
             nodes: args.nodes,
+            makes_accounts,
             registered: Vec::new(),
             driver: None,
             threads: Threads::new()?,
@@ -306,11 +312,14 @@ impl Cluster {
         );
     }
 
-    /// Waits until every node is ready and every driver has published its devices.
+    /// Waits until every node is ready, every driver has published its devices, and pods have an account.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
         let waited = async {
             // A Node of an earlier run is ready before anything listens.
             futures::future::join_all(self.registered.iter().map(|node| node.wait())).await;
+            if self.makes_accounts {
+                ready::wait_for_account(&self.client).await?;
+            }
             ready::wait(&self.client, self.nodes, self.driver.as_ref()).await
         };
         tokio::select! {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
@@ -50,6 +50,17 @@ pub(super) async fn wait(
         .await
         .context("waiting for the driver to register"),
     }
+}
+
+/// Waits for the account that pods run as, without which the first ones would get no token.
+pub(super) async fn wait_for_account(client: &Client) -> anyhow::Result<()> {
+    let accounts = Api::<ServiceAccount>::default_namespaced(client.clone());
+    let name = |account: &ServiceAccount| account.metadata.name.clone();
+    until(accounts, 1, |account| {
+        name(account).filter(|it| it == "default")
+    })
+    .await
+    .context("waiting for the default service account")
 }
 
 /// Waits until objects with `count` different keys were seen.

@@ -133,6 +133,26 @@ async fn regression_pods_can_be_reached_as_soon_as_a_restarted_cluster_is_ready(
     assert!(up.stop());
 }
 
+/// A pod that was created at once had no token: the API server takes pods without an account where nobody makes any.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_the_first_pod_of_a_cluster_has_a_token() {
+    for _ in 0..5 {
+        let directory = directory();
+        let up = Up::start(directory.path(), &["--nodes", "0", "--no-driver"]).await;
+        up.create(PLAIN_POD).await;
+        let pod = up.pods().get("plain").await.expect("created");
+        let spec = pod.spec.expect("a spec");
+        assert_eq!(spec.service_account_name.as_deref(), Some("default"));
+        let volumes = spec.volumes.unwrap_or_default();
+        assert!(
+            volumes
+                .iter()
+                .any(|it| it.name.starts_with("kube-api-access-")),
+            "{volumes:?}"
+        );
+    }
+}
+
 /// Controllers that were still listing when they were told to stop waited 10 seconds for caches that had stopped.
 #[test]
 fn regression_a_cluster_told_to_stop_at_once_does() {
