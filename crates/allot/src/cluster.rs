@@ -206,6 +206,7 @@ impl Cluster {
             args.apiserver.switch_on_dra(test)?;
         }
         args.apiserver.leave_volumes_unprotected();
+        args.apiserver.accounts_are_made = args.controllers == ["*"];
         // Bad flags are refused before anything is opened.
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);

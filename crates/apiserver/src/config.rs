@@ -32,6 +32,8 @@ pub struct Config {
     pub kubelet_client: Option<KubeletClient>,
     /// Address of this server that the service `kubernetes` stands for; no such service if absent.
     pub advertise: Option<std::net::SocketAddr>,
+    /// A controller makes the service account `default` of every namespace, so that pods wait for it from the start.
+    pub accounts_are_made: bool,
     /// Addresses that services get.
     pub service_addresses: ServiceAddresses,
     /// Ports that services open on nodes.
@@ -77,6 +79,7 @@ impl Default for Config {
             service_account_key: None,
             kubelet_client: None,
             advertise: None,
+            accounts_are_made: false,
             service_addresses: ServiceAddresses::default(),
             node_ports: NodePorts::default(),
             features: Default::default(),

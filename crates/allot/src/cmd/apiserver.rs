@@ -78,6 +78,9 @@ pub struct Args {
     /// Ports that services may open on nodes
     #[arg(long, value_name = "FIRST-LAST", default_value_t)]
     service_node_port_range: NodePorts,
+    /// Controllers beside this server make the service accounts of namespaces
+    #[arg(skip)]
+    pub accounts_are_made: bool,
     /// Requests without credentials are anonymous instead of refused
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
@@ -301,6 +304,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         service_account_issuer: args.service_account_issuer.clone(),
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),
+        accounts_are_made: args.accounts_are_made,
         ..Config::default()
     })
 }
