@@ -197,6 +197,7 @@ impl Controller {
             meta::node_name(old) == meta::node_name(pod)
                 && statuses(old) == statuses(pod)
                 && meta::deleting(&**old) == meta::deleting(&**pod)
+                && meta::is_finished(old) == meta::is_finished(pod)
         });
         if !same {
             self.evaluate(pod);
@@ -346,7 +347,14 @@ impl Controller {
         let (namespace, name) = split_key(key);
         let pods: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), namespace);
         let live = pods.get_opt(name).await?;
-        let Some(live) = live.filter(|p| meta::uid(p) == eviction.uid && !meta::deleting(p)) else {
+        let goes = |pod: &Whole<Pod>| {
+            let done = matches!(
+                pod.at("/status/phase").as_str(),
+                Some("Succeeded" | "Failed")
+            );
+            meta::uid(pod) == eviction.uid && !meta::deleting(pod) && !done
+        };
+        let Some(live) = live.filter(goes) else {
             self.forget(key);
             return Ok(Next::Done);
         };

@@ -204,6 +204,9 @@ fn only_bound_users_of_the_claim_go() {
     ending.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
     assert!(eviction(&ending, find, &bad, &[], at(0)).is_none());
+    let mut done = pod("n");
+    done.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+    assert!(eviction(&done, find, &bad, &[], at(0)).is_none());
 }
 
 /// A pod of group `g` that uses a claim generated for its group, and the claim, reserved for a group.
