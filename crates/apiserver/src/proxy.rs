@@ -50,7 +50,10 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     // A port may be given by number, and needs no name if it is the only one.
-    let by_number = ports.iter().find(|port| port["port"].to_string() == asked);
+    let numbered = |port: &&Value| port["port"].as_u64().map(|number| number.to_string());
+    let by_number = ports
+        .iter()
+        .find(|port| numbered(port).as_deref() == Some(asked));
     let wanted = match by_number {
         Some(port) => text(port, &["name"]),
         None if asked.is_empty() && ports.len() == 1 => text(&ports[0], &["name"]),

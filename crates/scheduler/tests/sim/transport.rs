@@ -257,7 +257,7 @@ fn discovery(path: &str, release: Release) -> Response<Answer> {
                 "preferredVersion": version(release.versions[0]),
             }]}),
         ),
-        _ if release.versions.iter().any(|v| is_served(&v)) => {
+        _ if release.versions.iter().any(is_served) => {
             let of = release.kinds().filter(|(_, _, v)| *v == group);
             let resources: Vec<Value> = of
                 .map(|(c, k, _)| json!({"name": c, "kind": k, "namespaced": c.starts_with("resourceclaim"), "singularName": "", "verbs": ["list", "watch"]}))
