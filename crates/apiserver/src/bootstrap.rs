@@ -65,7 +65,13 @@ const PRIORITIES: [(&str, i64, &str); 2] = [
 ];
 
 /// Stores an object unless its key is taken.
-async fn ensure(core: &Core, collection: String, key: String, mut object: Value) -> Result<()> {
+pub(crate) async fn ensure(
+    core: &Core,
+    collection: impl Into<String>,
+    key: impl Into<String>,
+    mut object: Value,
+) -> Result<()> {
+    let (collection, key) = (collection.into(), key.into());
     if core.backend.get(&collection, &key).await?.is_some() {
         return Ok(());
     }
@@ -89,7 +95,7 @@ async fn reconcile(
 ) -> Result<()> {
     let backend = &server.0.backend;
     let Some(entry) = backend.get(collection, key).await? else {
-        return ensure(&server.0, collection.to_owned(), key.to_owned(), wanted).await;
+        return ensure(&server.0, collection, key, wanted).await;
     };
     // What the store holds was written by this server as JSON.
     let old: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);

@@ -327,9 +327,11 @@ fn value(wire: Wire<'_>, ty: &Type, depth: usize) -> Result<Value, Error> {
     })
 }
 
+/// The type of the schemas of definitions.
+const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+
 /// A schema of a definition in a place where something else may stand as well.
 fn definition_schema(bytes: &[u8], ty: &Type, depth: usize) -> Result<Value, Error> {
-    const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
     let Some(schema) = types::by_name(SCHEMA) else {
         return Ok(Value::Null);
     };

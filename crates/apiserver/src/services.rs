@@ -12,9 +12,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, Path};
 use allot_apimachinery::gvk::GroupKind;
-use allot_store::{Error as StoreError, Expect, ListOptions, Write};
+use allot_store::{Error as StoreError, ListOptions, Write};
 use serde_json::{Value, json};
 
+use crate::bootstrap::ensure;
 use crate::error::{ApiError, Result};
 use crate::object::{self, meta, text};
 use crate::server::Core;
@@ -182,7 +183,7 @@ pub(crate) async fn start(core: &Core) -> Result<()> {
     let known = known.and_then(|entry| serde_json::from_slice::<Value>(&entry.value).ok());
     if known.is_none_or(|known| known["spec"] != cidr["spec"]) {
         remove(core, CIDRS, "kubernetes").await?;
-        store_new(core, CIDRS, "kubernetes", cidr).await?;
+        ensure(core, CIDRS, "kubernetes", cidr).await?;
     }
     let services = core.backend.list(SERVICES, ListOptions::default()).await?;
     let services = services.entries.iter();
@@ -227,21 +228,7 @@ async fn show_address(core: &Core, address: &str, service: &Value) -> Result<()>
             "namespace": meta(service, "namespace"), "name": meta(service, "name"),
         }},
     });
-    store_new(core, ADDRESSES, address, shown).await
-}
-
-async fn store_new(core: &Core, collection: &str, key: &str, mut object: Value) -> Result<()> {
-    if core.backend.get(collection, key).await?.is_some() {
-        return Ok(());
-    }
-    let metadata = object::metadata_mut(&mut object);
-    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
-    metadata.insert("creationTimestamp".to_owned(), object::now().into());
-    let write = Write::put(collection, key, Expect::Absent, object::draft(&object));
-    match core.backend.commit(write).await {
-        Ok(_) | Err(StoreError::Exists(_)) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    ensure(core, ADDRESSES, address, shown).await
 }
 
 /// Removes an object if it is there.

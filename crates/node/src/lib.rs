@@ -43,6 +43,7 @@ pub mod shim;
 
 pub use config::{Config, RuntimeKind, Tls};
 pub use error::Error;
+pub use plugins::REGISTERED_DRIVERS;
 
 use events::{Kind, Recorder};
 use plugins::Plugins;

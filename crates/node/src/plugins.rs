@@ -24,7 +24,8 @@ mod slices;
 mod tests;
 
 pub(crate) use resources::publish;
-pub(crate) use slices::{REGISTERED_DRIVERS, announce, clean_at_start, clean_when_gone};
+pub use slices::REGISTERED_DRIVERS;
+pub(crate) use slices::{announce, clean_at_start, clean_when_gone};
 
 const GET_INFO_TIMEOUT: Duration = Duration::from_secs(1);
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use allot_node::REGISTERED_DRIVERS;
 use anyhow::Context;
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
@@ -10,9 +11,6 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
 use super::children::Driver;
-
-/// Node annotation with the names of the drivers that are connected, comma-separated; the node agent writes it.
-const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
 
 /// Waits until `nodes` nodes are ready and the driver, if there is one, can be used on as many.
 pub(super) async fn wait(

@@ -57,7 +57,7 @@ pub(crate) async fn sync(core: &Core) -> Result<()> {
     }
     let missing = wanted
         .into_iter()
-        .map(|(name, object)| ensure(core, COLLECTION.to_owned(), name, object));
+        .map(|(name, object)| ensure(core, COLLECTION, name, object));
     futures::future::try_join_all(missing).await?;
     Ok(())
 }

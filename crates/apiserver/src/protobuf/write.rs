@@ -7,10 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{MAGIC, embedded};
+use super::{MAGIC, SCHEMA, embedded};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
-const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// Varints and what has a length, as tags tell them apart.
 const VARINT: u32 = 0;

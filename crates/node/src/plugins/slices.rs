@@ -68,7 +68,7 @@ pub(crate) async fn clean_when_gone(
 
 /// Node annotation with the names of the drivers that are connected, comma-separated; controllers
 /// that look after slices of drivers elsewhere read it.
-pub(crate) const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
+pub const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
 
 /// Keeps [`REGISTERED_DRIVERS`] up to date.
 pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>) {

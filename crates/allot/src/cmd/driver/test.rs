@@ -47,7 +47,7 @@ struct Shared {
     #[arg(long, global = true, value_name = "ADDR", default_value = "")]
     http_endpoint: String,
     /// Path of the metrics at that address
-    #[arg(long, global = true, value_name = "PATH", default_value = "/metrics")]
+    #[arg(long, global = true, value_name = "PATH", default_value = component::METRICS)]
     metrics_path: String,
     /// Name of the driver
     #[arg(long, global = true, value_name = "NAME", default_value = DRIVER_NAME)]
