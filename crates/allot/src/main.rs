@@ -1,11 +1,14 @@
 //! The `allot` binary: every component behind one command line.
 
 #![forbid(unsafe_code)]
+// `println!` panics when nobody reads any more (`allot … | head -1`): what is printed is written, and errors passed on.
+#![deny(clippy::print_stdout)]
 
 mod cluster;
 mod cmd;
 mod logging;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -103,7 +106,7 @@ fn main() -> ExitCode {
         // Whoever read the output has enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("error: {}", describe(&error));
+            let _ = writeln!(std::io::stderr(), "error: {}", describe(&error));
             ExitCode::FAILURE
         }
     }

@@ -199,6 +199,10 @@ impl<D: Driver> Builder<D> {
             ));
         }
         supported.extend(health.is_some().then_some(service_name::HEALTH_V1ALPHA1));
+        // Before anything is written: below a wrong root directory nothing must be left.
+        if !self.registrar_dir.is_dir() {
+            return Err(Error::NoKubelet(self.registrar_dir));
+        }
 
         let data_dir = self
             .data_dir
@@ -328,3 +332,6 @@ impl<D: Driver> Builder<D> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,13 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The directory in which a kubelet looks for plugins does not exist: no kubelet uses it.
+    #[error(
+        "{path}: no such directory. In it a kubelet or node agent finds the sockets of its drivers: start that first, \
+         or tell the driver the root directory that it uses (`plugins_registry` is below it)",
+        path = .0.display()
+    )]
+    NoKubelet(PathBuf),
     /// The checkpoint is damaged. Starting anyway would prepare claims a second time.
     #[error("checkpoint {path}: {reason}; drain the node and remove the file", path = .path.display())]
     Checkpoint {

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{Read, Write, stdout},
     path::PathBuf,
 };
 
@@ -62,18 +62,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let selector = match compile(&expression, &options) {
         Ok(selector) => selector,
         Err(error) if args.output == Output::Json => {
-            println!(
+            writeln!(
+                stdout(),
                 "{:#}",
                 json!({"expression": expression, "compileError": error.to_string()})
-            );
+            )?;
             bail!("the expression does not compile");
         }
         Err(error) => bail!("{error}"),
     };
-    let mut stdout = std::io::stdout().lock();
     match args.output {
-        Output::Text => write!(stdout, "{}", text(&expression, &selector, &devices))?,
-        Output::Json => writeln!(stdout, "{:#}", report(&expression, &selector, &devices))?,
+        Output::Text => write!(stdout(), "{}", text(&expression, &selector, &devices))?,
+        Output::Json => writeln!(stdout(), "{:#}", report(&expression, &selector, &devices))?,
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod measure;
 mod shell;
 
+use std::io::{Write as _, stdout};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -96,9 +97,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         cluster.stop().await;
         let measured = told?;
         if args.output.is_some() {
-            println!("{}", serde_json::to_string(&measured)?);
+            writeln!(stdout(), "{}", serde_json::to_string(&measured)?)?;
         } else {
-            println!("{measured}");
+            writeln!(stdout(), "{measured}")?;
         }
         Ok(())
     })
@@ -111,7 +112,11 @@ async fn tell(
 ) -> anyhow::Result<measure::Measured> {
     within("the cluster gets ready", cluster.ready()).await?;
     let ready = started.elapsed();
-    println!("# a cluster in memory is ready at {}\n", cluster.url);
+    writeln!(
+        stdout(),
+        "# a cluster in memory is ready at {}\n",
+        cluster.url
+    )?;
     // From here on as any other client: over TLS, with the kubeconfig.
     let client = super::component::client(Some(&cluster.kubeconfig), "allot-demo").await?;
     let shell = Shell::new(client.clone());
@@ -146,12 +151,12 @@ async fn tell(
     within("the log is read", shell.logs("example-claim", "GPU_DEVICE")).await?;
 
     shell.delete(&pods, "example-claim").await?;
-    println!("$ kubectl get resourceclaim -w");
-    println!("{:<30}STATE", "NAME");
+    writeln!(stdout(), "$ kubectl get resourceclaim -w")?;
+    writeln!(stdout(), "{:<30}STATE", "NAME")?;
     for (name, state) in within("the claim goes away", async { states.await? }).await? {
-        println!("{name:<30}{state}");
+        writeln!(stdout(), "{name:<30}{state}")?;
     }
-    println!();
+    writeln!(stdout())?;
 
     for example in EXAMPLES {
         shell.apply(example.file, example.manifest).await?;

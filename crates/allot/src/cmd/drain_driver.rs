@@ -1,5 +1,6 @@
 //! `allot drain-driver`: takes a driver out of service.
 
+use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
 use allot_controllers::drain::{Drain, Progress, drain};
@@ -38,12 +39,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         };
         let stop = shutdown.child_token();
         let mut removed = None;
+        // Whether somebody still reads the lines must not decide how far a driver is drained.
+        let tell = |line: String| drop(writeln!(stdout(), "{line}"));
         let work = drain(client, what, stop.clone(), |progress| match progress {
             Progress::Tainted { slices, devices } => {
-                println!("{devices} devices in {slices} slices are tainted");
+                tell(format!("{devices} devices in {slices} slices are tainted"));
             }
             Progress::InUse(claims) => {
-                println!("in use by {} claims: {}", claims.len(), claims.join(", "));
+                tell(format!(
+                    "in use by {} claims: {}",
+                    claims.len(),
+                    claims.join(", ")
+                ));
             }
             Progress::Removed(slices) => removed = Some(slices),
         });
@@ -61,8 +68,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         match removed {
             Some(0) => anyhow::bail!("driver {} has no slices here", args.driver),
-            Some(slices) => println!("{slices} slices removed"),
-            None => println!("stopped; the devices stay tainted"),
+            Some(slices) => tell(format!("{slices} slices removed")),
+            None => tell("stopped; the devices stay tainted".to_owned()),
         }
         Ok(())
     })

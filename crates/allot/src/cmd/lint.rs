@@ -1,5 +1,6 @@
 //! `allot lint`: what a cluster of some release does to manifests.
 
+use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
 use allot_model::features::Release;
@@ -37,12 +38,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             losses += usize::from(finding.effect != Effect::Warning);
             let line = document.line(&manifests::split_path(&finding.field));
             let title = manifests::title(&document.object);
-            println!(
+            writeln!(
+                stdout(),
                 "{}:{line}: {effect}: {title}: {}: {}",
                 document.file.display(),
                 finding.field,
                 finding.text
-            );
+            )?;
         }
     }
     match losses {

@@ -1,5 +1,6 @@
 //! `allot store`: look after a store that no server has open.
 
+use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 
 /// Flags of `allot store`.
@@ -36,23 +37,27 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 ),
                 other => other.into(),
             })?;
-            println!(
+            writeln!(
+                stdout(),
                 "{}: intact{}",
                 report.path.display(),
                 if report.repaired { " (repaired)" } else { "" }
-            );
-            println!(
+            )?;
+            writeln!(
+                stdout(),
                 "revision {}, {} bytes, {} changes kept for watches",
-                report.revision, report.bytes, report.window
-            );
+                report.revision,
+                report.bytes,
+                report.window
+            )?;
             for (collection, count) in report.collections {
-                println!("{count:>8} {collection}");
+                writeln!(stdout(), "{count:>8} {collection}")?;
             }
         }
-        Command::Dump(place) => allot_store::dump(&place.data_dir, &mut std::io::stdout().lock())?,
+        Command::Dump(place) => allot_store::dump(&place.data_dir, &mut stdout().lock())?,
         Command::Compact(place) => {
             let (before, after) = allot_store::compact(&place.data_dir)?;
-            println!("{before} bytes before, {after} after");
+            writeln!(stdout(), "{before} bytes before, {after} after")?;
         }
     }
     Ok(())

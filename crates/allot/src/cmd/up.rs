@@ -1,5 +1,6 @@
 //! `allot up`: a whole cluster on this machine.
 
+use std::io::{Write as _, stdout};
 use std::time::Instant;
 
 use crate::cluster::{self, Cluster};
@@ -22,12 +23,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         tokio::select! {
             ready = cluster.ready() => {
                 ready?;
-                println!(
-                    "ready: {} in {} ms, export KUBECONFIG={}",
+                // The cluster goes on also if nobody reads this any more.
+                let _ = writeln!(stdout(), "ready: {} in {} ms, export KUBECONFIG={}",
                     cluster.url,
                     started.elapsed().as_millis(),
-                    cluster.kubeconfig.display()
-                );
+                    cluster.kubeconfig.display());
             }
             () = shutdown.cancelled() => {}
         }

@@ -2,6 +2,10 @@
 
 use std::process::{Command, Output, Stdio};
 
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::Api;
+use kube::api::ListParams;
+
 use super::harness::{ALLOT, Up, directory};
 
 fn allot(arguments: &[&str]) -> Output {
@@ -51,6 +55,34 @@ fn a_directory_that_cannot_be_is_named() {
     refused(
         &["up", "--listen", "127.0.0.1:0", "--data-dir", "/dev/null/x"],
         "/dev/null/x",
+    );
+}
+
+/// The error named a socket and said "No such file or directory".
+#[test]
+fn a_driver_without_a_kubelet_says_what_is_missing() {
+    let directory = directory();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let text = "{apiVersion: v1, kind: Config, current-context: a, users: [{name: a}],
+        contexts: [{name: a, context: {cluster: a, user: a}}], clusters: [{name: a, cluster: {server: http://127.0.0.1:1}}]}";
+    std::fs::write(&kubeconfig, text).expect("written");
+    let (root, kubeconfig) = (
+        directory.path().join("kubelet"),
+        kubeconfig.to_str().expect("UTF-8"),
+    );
+    let arguments = [
+        "driver",
+        "gpu",
+        "--node-name",
+        "a",
+        "--kubeconfig",
+        kubeconfig,
+        "--kubelet-dir",
+    ];
+    let root = root.to_str().expect("UTF-8");
+    refused(
+        &[&arguments[..], &[root]].concat(),
+        &format!("{root}/plugins_registry: no such directory. In it a kubelet"),
     );
 }
 
@@ -130,22 +162,65 @@ fn every_command_has_help_and_shells_complete() {
     assert!(String::from_utf8_lossy(&script.stdout).contains("_allot"));
 }
 
+/// The output when nobody reads what the command prints.
+fn unread(arguments: &[&str]) -> Output {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    Command::new(ALLOT)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .expect("the binary starts")
+}
+
 #[test]
 fn output_that_nobody_reads_is_no_panic() {
-    for arguments in [["completion", "bash"], ["cel", "true"]] {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        drop(reader);
-        let output = Command::new(ALLOT)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(writer)
-            .stderr(Stdio::piped())
-            .output()
-            .expect("the binary starts");
+    let commands: [&[&str]; 5] = [
+        &["completion", "bash"],
+        &["cel", "true"],
+        &["cel", "true &&", "-o", "json"],
+        &["bench", "scheduling", "--workload", "list"],
+        &["demo"],
+    ];
+    for arguments in commands {
+        let output = unread(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(error, "", "{arguments:?}");
     }
+}
+
+/// The first line that it printed ended the command, and the devices stayed tainted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_is_drained_although_nobody_reads_about_it() {
+    let cluster = Up::in_memory().await;
+    let slices: Api<ResourceSlice> = Api::all(cluster.client.clone());
+    assert_eq!(
+        slices
+            .list(&ListParams::default())
+            .await
+            .expect("slices")
+            .items
+            .len(),
+        1
+    );
+    let kubeconfig = cluster.kubeconfig.to_str().expect("UTF-8").to_owned();
+    let drained = tokio::task::spawn_blocking(move || {
+        unread(&[
+            "drain-driver",
+            "gpu.example.com",
+            "--timeout",
+            "60",
+            "--kubeconfig",
+            &kubeconfig,
+        ])
+    });
+    let output = drained.await.expect("the command ends");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    assert_eq!(error, "");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod fan_out;
 mod objects;
 mod report;
 
+use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -114,9 +115,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         let report = result?;
         if bench.args.output == "json" {
-            println!("{report}");
+            writeln!(stdout(), "{report}")?;
         } else {
-            report::print(&report);
+            report::print(&report)?;
         }
         Ok(())
     })

@@ -1,6 +1,7 @@
 //! `allot bench scheduling`: how fast pods get scheduled, whoever schedules them.
 
 use std::collections::HashMap;
+use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,10 +67,15 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     if args.workload == "list" {
         for w in all() {
-            println!(
+            writeln!(
+                stdout(),
                 "{:<20} {:>5} nodes {:>5}+{:<5} pods  {}",
-                w.name, w.nodes, w.init, w.pods, w.about
-            );
+                w.name,
+                w.nodes,
+                w.init,
+                w.pods,
+                w.about
+            )?;
         }
         return Ok(());
     }
@@ -106,9 +112,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         let report = result?;
         if bench.args.output == "json" {
-            println!("{report}");
+            writeln!(stdout(), "{report}")?;
         } else {
-            report::print_text(&report);
+            report::print_text(&report)?;
         }
         Ok(())
     })

@@ -1,5 +1,7 @@
 //! What the demo types, printed as kubectl would print it.
 
+use std::io::{Write as _, stdout};
+
 use anyhow::Context;
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -27,7 +29,7 @@ impl Shell {
 
     /// `kubectl get RESOURCE`.
     pub(super) async fn get(&self, resource: &str) -> anyhow::Result<()> {
-        println!("$ kubectl get {resource}");
+        writeln!(stdout(), "$ kubectl get {resource}")?;
         let path = match resource {
             "pods" => "/api/v1/namespaces/default/pods".to_owned(),
             "resourceclaims" => {
@@ -39,31 +41,31 @@ impl Shell {
             .header(http::header::ACCEPT, TABLE)
             .body(Vec::new())?;
         let table: Value = self.client.request(request).await?;
-        print!("{}", render(&table));
-        println!();
+        write!(stdout(), "{}", render(&table))?;
+        writeln!(stdout())?;
         Ok(())
     }
 
     /// `kubectl apply -f FILE`.
     pub(super) async fn apply(&self, file: &str, manifest: &str) -> anyhow::Result<()> {
-        println!("$ kubectl apply -f {file}");
+        writeln!(stdout(), "$ kubectl apply -f {file}")?;
         for object in objects(manifest).with_context(|| file.to_owned())? {
             let (api, resource) = self.api(&object).await?;
             let name = object.metadata.name.clone().unwrap_or_default();
             let params = PatchParams::apply("allot-demo");
             api.patch(&name, &params, &Patch::Apply(&object)).await?;
-            println!("{} created", qualified(&resource, &name));
+            writeln!(stdout(), "{} created", qualified(&resource, &name))?;
         }
-        println!();
+        writeln!(stdout())?;
         Ok(())
     }
 
     /// `kubectl delete pod NAME`.
     pub(super) async fn delete(&self, pods: &Api<Pod>, name: &str) -> anyhow::Result<()> {
-        println!("$ kubectl delete pod {name}");
+        writeln!(stdout(), "$ kubectl delete pod {name}")?;
         super::delete(pods, name).await?;
         await_condition(pods.clone(), name, |pod: Option<&Pod>| pod.is_none()).await?;
-        println!("pod \"{name}\" deleted\n");
+        writeln!(stdout(), "pod \"{name}\" deleted\n")?;
         Ok(())
     }
 
@@ -82,22 +84,25 @@ impl Shell {
         pod: &str,
         container: &str,
     ) -> anyhow::Result<Vec<String>> {
-        println!("$ kubectl exec {pod} -c {container} -- printenv | grep GPU_DEVICE");
+        writeln!(
+            stdout(),
+            "$ kubectl exec {pod} -c {container} -- printenv | grep GPU_DEVICE"
+        )?;
         let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let params = AttachParams::default().container(container).stderr(false);
         let mut process = pods.exec(pod, ["printenv"], &params).await?;
         let mut output = String::new();
-        let mut stdout = process.stdout().context("exec gave no output")?;
-        stdout.read_to_string(&mut output).await?;
+        let mut answer = process.stdout().context("exec gave no output")?;
+        answer.read_to_string(&mut output).await?;
         process.join().await?;
         let lines: Vec<_> = output
             .lines()
             .filter(|line| line.contains("GPU_DEVICE"))
             .collect();
         for line in &lines {
-            println!("{line}");
+            writeln!(stdout(), "{line}")?;
         }
-        println!();
+        writeln!(stdout())?;
         let is_device = |line: &&&str| {
             let number = line
                 .split('=')
@@ -115,7 +120,7 @@ impl Shell {
     /// `kubectl logs POD`, the lines with `word`; follows until one is there.
     pub(super) async fn logs(&self, pod: &str, word: &str) -> anyhow::Result<()> {
         use futures::{AsyncBufReadExt, TryStreamExt};
-        println!("$ kubectl logs {pod} | grep {word}");
+        writeln!(stdout(), "$ kubectl logs {pod} | grep {word}")?;
         let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let params = LogParams {
             follow: true,
@@ -124,7 +129,7 @@ impl Shell {
         let mut lines = pods.log_stream(pod, &params).await?.lines();
         while let Some(line) = lines.try_next().await? {
             if line.contains(word) {
-                println!("{line}\n");
+                writeln!(stdout(), "{line}\n")?;
                 return Ok(());
             }
         }

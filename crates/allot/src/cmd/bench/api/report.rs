@@ -1,5 +1,6 @@
 //! What came out.
 
+use std::io::{self, Write as _, stdout};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -86,17 +87,25 @@ impl Server {
 }
 
 /// The report for people.
-pub fn print(report: &Value) {
-    println!(
+pub fn print(report: &Value) -> io::Result<()> {
+    writeln!(
+        stdout(),
         "{} {}, {} requests at a time",
         report["objects"],
         report["kind"].as_str().unwrap_or_default(),
         report["parallel"]
-    );
-    println!(
+    )?;
+    writeln!(
+        stdout(),
         "{:<8} {:>8} {:>10} {:>9} {:>9} {:>9} {:>12}",
-        "", "ops", "ops/s", "p50 ms", "p90 ms", "p99 ms", "server us/op"
-    );
+        "",
+        "ops",
+        "ops/s",
+        "p50 ms",
+        "p90 ms",
+        "p99 ms",
+        "server us/op"
+    )?;
     let f = |value: &Value| value.as_f64().unwrap_or(0.0);
     let optional = |value: &Value| {
         value
@@ -105,7 +114,8 @@ pub fn print(report: &Value) {
     };
     let phases = report["phases"].as_array().into_iter().flatten();
     for phase in phases.chain(Some(&report["list"]).filter(|list| list.is_object())) {
-        println!(
+        writeln!(
+            stdout(),
             "{:<8} {:>8} {:>10.0} {:>9.2} {:>9.2} {:>9.2} {:>12}",
             phase["name"].as_str().unwrap_or_default(),
             phase["operations"],
@@ -114,11 +124,12 @@ pub fn print(report: &Value) {
             f(&phase["millis"]["p90"]),
             f(&phase["millis"]["p99"]),
             optional(&phase["serverCpuMicrosPerOperation"]),
-        );
+        )?;
     }
     let watch = &report["watch"];
     if watch.is_object() {
-        println!(
+        writeln!(
+            stdout(),
             "watch: {} changes to {} watchers, delivered after p50 {:.2}  p90 {:.2}  p99 {:.2} ms, {} missing",
             watch["changes"],
             watch["watchers"],
@@ -126,13 +137,14 @@ pub fn print(report: &Value) {
             f(&watch["millis"]["p90"]),
             f(&watch["millis"]["p99"]),
             watch["missing"],
-        );
+        )?;
     }
-    println!(
+    writeln!(
+        stdout(),
         "server: CPU {:.2} s, memory {} MiB",
         f(&report["server"]["cpuSeconds"]),
         optional(&report["server"]["residentMiB"])
-    );
+    )
 }
 
 #[cfg(test)]

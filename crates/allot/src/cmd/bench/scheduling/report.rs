@@ -1,5 +1,6 @@
 //! What was measured, as JSON and as text.
 
+use std::io::{self, Write as _, stdout};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -60,23 +61,25 @@ impl Bench {
     }
 }
 
-pub(super) fn print_text(report: &Value) {
+pub(super) fn print_text(report: &Value) -> io::Result<()> {
     let f = |v: &Value| v.as_f64().unwrap_or(0.0);
-    println!(
+    writeln!(
+        stdout(),
         "workload {} on {} nodes",
         report["workload"].as_str().unwrap_or_default(),
         report["nodes"]
-    );
+    )?;
     if report["slices"].is_u64() {
-        println!("slices/s {:.0}", f(&report["slicesPerSecond"]));
-        return;
+        writeln!(stdout(), "slices/s {:.0}", f(&report["slicesPerSecond"]))?;
+        return Ok(());
     }
-    println!(
+    writeln!(
+        stdout(),
         "pods {} in {:.2} s, before {}",
         report["pods"],
         f(&report["seconds"]),
         report["initPods"]
-    );
+    )?;
     let four = |v: &Value| {
         format!(
             "p50 {:.0}  p90 {:.0}  p95 {:.0}  p99 {:.0}",
@@ -86,32 +89,41 @@ pub(super) fn print_text(report: &Value) {
             f(&v["p99"])
         )
     };
-    println!(
+    writeln!(
+        stdout(),
         "pods/s average {:.0}  {}",
         f(&report["podsPerSecond"]),
         four(&report["podsPerSecondPercentiles"])
-    );
-    println!(
+    )?;
+    writeln!(
+        stdout(),
         "created to bound (ms) {}",
         four(&report["createToBoundMillis"])
-    );
+    )?;
     if report["behindImpossibleMillis"].is_object() {
-        println!(
+        writeln!(
+            stdout(),
             "right behind a pod that fits nowhere (ms) {}",
             four(&report["behindImpossibleMillis"])
-        );
+        )?;
     }
     if let Some(attempts) = report["attempts"].as_f64() {
-        println!("attempts {attempts:.0}");
+        writeln!(stdout(), "attempts {attempts:.0}")?;
     }
-    println!("API writes per pod {:.2}", f(&report["apiWritesPerPod"]));
+    writeln!(
+        stdout(),
+        "API writes per pod {:.2}",
+        f(&report["apiWritesPerPod"])
+    )?;
     for p in report["processes"].as_array().into_iter().flatten() {
-        println!(
+        writeln!(
+            stdout(),
             "{} CPU {:.2} s ({:.2} ms per pod), memory {:.0} MiB",
             p["name"].as_str().unwrap_or_default(),
             f(&p["cpuSeconds"]),
             f(&p["cpuMillisPerPod"]),
             f(&p["residentMiB"])
-        );
+        )?;
     }
+    Ok(())
 }
