@@ -166,3 +166,33 @@ fn random_problems() {
     }
     report(problems.len() - DIFFERENT.len(), &failures);
 }
+
+/// Results of the module `k8s.io/dynamic-resource-allocation` 0.36.2 on small random problems that use every feature,
+/// with names and values of no meaning. They were chosen for different outcomes: sets of attributes, shares, counters,
+/// binding conditions, node selection per device, alternatives, pools that are incomplete or invalid.
+#[test]
+fn problems_with_every_feature() {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        #[serde(flatten)]
+        problem: Problem,
+        results: Vec<NodeResult>,
+    }
+    let selectors = SelectorCache::new();
+    let lines = include_str!("../random.jsonl").lines();
+    let mut failures = Vec::new();
+    let mut total = 0;
+    for line in lines {
+        let line: Line = serde_json::from_str(line).unwrap();
+        total += 1;
+        let found = solve(&line.problem, &selectors);
+        assert_eq!(line.results.len(), found.len(), "{}", line.problem.name);
+        for (expected, found) in line.results.iter().zip(&found) {
+            if let Err(difference) = compare(expected, found) {
+                failures.push(format!("{}: {difference}", line.problem.name));
+            }
+        }
+    }
+    assert!(total > 100, "{total} problems");
+    report(total, &failures);
+}
