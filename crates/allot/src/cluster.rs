@@ -133,7 +133,7 @@ pub struct Cluster {
     pub client: Client,
     nodes: usize,
     /// Every namespace gets an account for its pods.
-    makes_accounts: bool,
+    accounts_are_made: bool,
     /// Set as each node can be reached.
     registered: Vec<Arc<SetOnce<()>>>,
     driver: Option<children::Driver>,
@@ -206,13 +206,15 @@ impl Cluster {
             args.apiserver.switch_on_dra(test)?;
         }
         args.apiserver.leave_volumes_unprotected();
-        args.apiserver.accounts_are_made = args.controllers == ["*"];
+        let controllers = Controllers::embedded().select(&args.controllers)?;
+        args.apiserver.accounts_are_made = controllers
+            .controllers
+            .contains(&Controller::ServiceAccount);
         // Bad flags are refused before anything is opened.
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);
         let scheduling =
             scheduler::read_config(args.scheduler_config.as_deref(), features.clone())?;
-        let controllers = Controllers::embedded().select(&args.controllers)?;
 
         let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
         let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
@@ -220,15 +222,12 @@ impl Cluster {
             let service = running.server.client_service(User::new(name, [MASTERS]));
             Client::new(service.with_agent(agent), "default")
         };
-        let makes_accounts = controllers
-            .controllers
-            .contains(&Controller::ServiceAccount);
         let mut cluster = Self {
             url: running.url,
             kubeconfig: running.kubeconfig,
             client: as_user("kubernetes-admin", "allot"),
             nodes: args.nodes,
-            makes_accounts,
+            accounts_are_made: args.apiserver.accounts_are_made,
             registered: Vec::new(),
             driver: None,
             threads: Threads::new()?,
@@ -271,9 +270,19 @@ impl Cluster {
         }
         let driver = match args.driver {
             _ if args.no_driver => Driver::None,
+            Some(Driver::Gpu) if !serves_devices(&cluster.client).await? => bail!(
+                "this release does not serve the kinds that the GPU driver needs; pass --dra, with --emulated-version \
+                 1.31 or newer"
+            ),
             Some(driver) => driver,
             None if serves_devices(&cluster.client).await? => Driver::Gpu,
-            None => Driver::None,
+            None => {
+                tracing::warn!(
+                    "the GPU driver is not started: this release does not serve the kinds it needs unless asked to, \
+                     see --dra"
+                );
+                Driver::None
+            }
         };
         cluster.driver = match driver {
             Driver::None => None,
@@ -318,7 +327,7 @@ impl Cluster {
         let waited = async {
             // A Node of an earlier run is ready before anything listens.
             futures::future::join_all(self.registered.iter().map(|node| node.wait())).await;
-            if self.makes_accounts {
+            if self.accounts_are_made {
                 ready::wait_for_account(&self.client).await?;
             }
             ready::wait(&self.client, self.nodes, self.driver.as_ref()).await
@@ -412,12 +421,7 @@ async fn serves_devices(client: &Client) -> anyhow::Result<bool> {
     match client.list_api_group_resources("resource.k8s.io/v1").await {
         Ok(_) => Ok(true),
         // The answer is plain text, so only its code can tell.
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            tracing::warn!(
-                "the GPU driver is not started: this release does not serve the kinds it needs unless asked to, see --dra"
-            );
-            Ok(false)
-        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error).context("cannot ask the API server what it serves"),
     }
 }

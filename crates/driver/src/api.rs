@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use allot_model::{Kind, Version, convert};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceSlice};
 use kube::Client;
 use serde_json::{Value, json};
 
 use crate::claim::{Claim, ClaimRef};
 
-/// Newest first; the classic versions have no structured devices.
-const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
+/// Newest first; v1alpha3 is that of 1.31. What is older has no structured devices.
+const VERSIONS: [Version; 4] = Version::ALL;
 
 /// Why the API server did not give or take an object.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,9 @@ pub enum AccessError {
     /// An answer that is not of the expected shape.
     #[error("unexpected answer of the API server: {0}")]
     Shape(#[from] serde_json::Error),
+    /// A slice that can not be brought into the API server's version, or back.
+    #[error(transparent)]
+    Convert(#[from] convert::Error),
     /// The request could not be built.
     #[error("{0}")]
     Request(#[from] http::Error),
@@ -55,7 +59,7 @@ impl ResourceApi {
     }
 
     /// The version that answered last.
-    pub(crate) fn version(&self) -> &'static str {
+    pub(crate) fn version(&self) -> Version {
         VERSIONS[self.version.load(Ordering::Relaxed) % VERSIONS.len()]
     }
 
@@ -64,14 +68,14 @@ impl ResourceApi {
         &self,
         method: &str,
         path: &str,
-        body: impl Fn(&str) -> Value,
-    ) -> Result<Value, AccessError> {
+        body: impl Fn(Version) -> Result<Value, AccessError>,
+    ) -> Result<(Version, Value), AccessError> {
         let first = self.version.load(Ordering::Relaxed);
         let mut last = None;
         for step in 0..VERSIONS.len() {
             let index = (first + step) % VERSIONS.len();
             let version = VERSIONS[index];
-            let body = body(version);
+            let body = body(version)?;
             let bytes = if body.is_null() {
                 Vec::new()
             } else {
@@ -85,7 +89,7 @@ impl ResourceApi {
             match self.client.request::<Value>(request).await {
                 Ok(value) => {
                     self.version.store(index, Ordering::Relaxed);
-                    return Ok(value);
+                    return Ok((version, value));
                 }
                 Err(error) if unknown_version(&error) => last = Some(error),
                 Err(error) => return Err(error.into()),
@@ -104,7 +108,7 @@ impl ResourceApi {
             "namespaces/{}/resourceclaims/{}",
             wanted.namespace, wanted.name
         );
-        let object = self.request("GET", &path, |_| Value::Null).await?;
+        let (_, object) = self.request("GET", &path, |_| Ok(Value::Null)).await?;
         if object["metadata"]["uid"].as_str() != Some(&wanted.uid) {
             return Err(AccessError::Claim(format!("claim {wanted} got replaced")));
         }
@@ -126,11 +130,11 @@ impl ResourceApi {
         selector: &str,
     ) -> Result<Vec<ResourceSlice>, AccessError> {
         let encoded: String = selector.replace('=', "%3D").replace(',', "%2C");
-        let list = self
+        let (version, list) = self
             .request(
                 "GET",
                 &format!("resourceslices?fieldSelector={encoded}"),
-                |_| Value::Null,
+                |_| Ok(Value::Null),
             )
             .await?;
         let items = list["items"]
@@ -139,7 +143,7 @@ impl ResourceApi {
             .unwrap_or_default();
         items
             .iter()
-            .map(|item| Ok(from_wire(item.clone())?))
+            .map(|item| from_wire(item.clone(), version))
             .collect()
     }
 
@@ -148,10 +152,10 @@ impl ResourceApi {
         slice: &ResourceSlice,
     ) -> Result<ResourceSlice, AccessError> {
         let value = serde_json::to_value(slice)?;
-        let created = self
+        let (version, created) = self
             .request("POST", "resourceslices", |version| to_wire(&value, version))
             .await?;
-        Ok(from_wire(created)?)
+        from_wire(created, version)
     }
 
     pub(crate) async fn update_slice(
@@ -163,10 +167,10 @@ impl ResourceApi {
             "resourceslices/{}",
             slice.metadata.name.as_deref().unwrap_or_default()
         );
-        let updated = self
+        let (version, updated) = self
             .request("PUT", &path, |version| to_wire(&value, version))
             .await?;
-        Ok(from_wire(updated)?)
+        from_wire(updated, version)
     }
 
     /// Deletes exactly the object that was seen; one that is gone is fine.
@@ -180,7 +184,7 @@ impl ResourceApi {
             "apiVersion": "v1", "kind": "DeleteOptions",
             "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
         });
-        match self.request("DELETE", &path, |_| options.clone()).await {
+        match self.request("DELETE", &path, |_| Ok(options.clone())).await {
             Ok(_) => Ok(()),
             Err(AccessError::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
             Err(error) => Err(error),
@@ -205,43 +209,16 @@ fn unknown_version(error: &kube::Error) -> bool {
         && status.details.as_ref().is_none_or(|details| details.name.is_empty()))
 }
 
-/// v1 to `version`: v1beta1 keeps the fields of a device in `basic`.
-fn to_wire(slice: &Value, version: &str) -> Value {
-    let mut slice = slice.clone();
-    slice["apiVersion"] = json!(format!("resource.k8s.io/{version}"));
+/// A slice in `version`.
+fn to_wire(slice: &Value, version: Version) -> Result<Value, AccessError> {
+    let mut slice = convert::convert(Kind::ResourceSlice, Version::V1, version, slice.clone())?;
     slice["kind"] = json!("ResourceSlice");
-    if version == "v1beta1" {
-        for device in slice["spec"]["devices"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-        {
-            let mut fields = device
-                .as_object_mut()
-                .map(std::mem::take)
-                .unwrap_or_default();
-            let name = fields.remove("name").unwrap_or_default();
-            *device = json!({"name": name, "basic": fields});
-        }
-    }
-    slice
+    Ok(slice)
 }
 
-/// Any version to v1.
-fn from_wire(mut slice: Value) -> Result<ResourceSlice, serde_json::Error> {
-    slice["apiVersion"] = json!("resource.k8s.io/v1");
+/// A slice of `version`.
+fn from_wire(slice: Value, version: Version) -> Result<ResourceSlice, AccessError> {
+    let mut slice = convert::convert(Kind::ResourceSlice, version, Version::V1, slice)?;
     slice["kind"] = json!("ResourceSlice");
-    for device in slice["spec"]["devices"]
-        .as_array_mut()
-        .into_iter()
-        .flatten()
-    {
-        let basic = device
-            .as_object_mut()
-            .and_then(|device| device.remove("basic"));
-        if let (Some(Value::Object(basic)), Some(device)) = (basic, device.as_object_mut()) {
-            device.extend(basic);
-        }
-    }
-    serde_json::from_value(slice)
+    Ok(serde_json::from_value(slice)?)
 }

@@ -185,7 +185,11 @@ impl Publisher {
 
     /// Something happened to a slice of ours: how long to wait until looking at it.
     fn changes(&self) -> impl futures::Stream<Item = Duration> + Send + use<> {
-        let gvk = GroupVersionKind::gvk("resource.k8s.io", self.api.version(), "ResourceSlice");
+        let gvk = GroupVersionKind::gvk(
+            allot_model::GROUP,
+            self.api.version().name(),
+            "ResourceSlice",
+        );
         let resource = ApiResource::from_gvk_with_plural(&gvk, "resourceslices");
         let api: kube::Api<DynamicObject> =
             kube::Api::all_with(self.api.client().clone(), &resource);

@@ -264,7 +264,13 @@ async fn dial(socket: &Path) -> Result<Channel, String> {
         match transport::connect(socket).await {
             Ok(channel) => return Ok(channel),
             Err(_) if attempt < 5 => tokio::time::sleep(Duration::from_millis(10 * attempt)).await,
-            Err(error) => return Err(format!("failed to dial {}: {error}", socket.display())),
+            Err(error) => {
+                // The outer errors only say that it was a connection.
+                let causes =
+                    std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
+                let cause = causes.last().map(ToString::to_string).unwrap_or_default();
+                return Err(format!("failed to dial {}: {cause}", socket.display()));
+            }
         }
     }
 }

@@ -70,6 +70,17 @@ async fn a_pod_gets_the_gpu_of_its_template_and_gives_it_back() {
         .expect("gone");
 }
 
+/// The driver asked for slices of v1 to v1beta1 only, and 1.31 was never ready.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_the_first_release_with_devices_has_a_driver() {
+    let up = Up::in_memory_with(&["--emulated-version=1.31", "--dra"]).await;
+    let template = example("1.32/example_resourceclaimtemplate.yaml");
+    up.create(&template.replace("v1beta1", "v1alpha3")).await;
+    up.create(&example("example_claim_po.yaml")).await;
+    up.running("example-claim").await;
+    assert_eq!(up.gpus("example-claim", "ctr").await.len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn containers_of_a_pod_share_a_time_sliced_gpu() {
     let up = with(&["shared-by-containers.yaml"]).await;

@@ -31,7 +31,12 @@ pub struct Up {
 impl Up {
     /// Starts a cluster that keeps nothing.
     pub async fn in_memory() -> Self {
-        Self::launch(&["--in-memory"]).await
+        Self::in_memory_with(&[]).await
+    }
+
+    /// Starts a cluster that keeps nothing, with more flags.
+    pub async fn in_memory_with(flags: &[&str]) -> Self {
+        Self::launch(&[&["--in-memory"], flags].concat()).await
     }
 
     /// Starts on a directory.

@@ -41,6 +41,17 @@ fn unknown_flags_and_values_are_named() {
         &["up", "--in-memory", "--controllers", "nonsense"],
         "nonsense",
     );
+    refused(
+        &[
+            "up",
+            "--in-memory",
+            "--listen=127.0.0.1:0",
+            "--emulated-version=1.30",
+            "--dra",
+            "--driver=gpu",
+        ],
+        "error: this release does not serve the kinds that the GPU driver needs; pass --dra",
+    );
 }
 
 #[test]
