@@ -33,6 +33,8 @@ pub use log::format_line;
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
+    // Whoever waits for the end of a pipe that the agent was started with does not wait for its containers.
+    sys::close_inherited();
     let args: Vec<OsString> = args.into_iter().collect();
     let code = match args
         .iter()

@@ -1,12 +1,15 @@
 //! Every manifest of `examples/` does what its first lines say.
 
+use std::process::Command;
+
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use kube::api::{AttachParams, DeleteParams, ListParams, LogParams};
 use kube::runtime::wait::{await_condition, conditions};
 
-use super::harness::{PATIENCE, Up, example};
+use super::harness::{ALLOT, PATIENCE, Up, example};
 
 /// Starts a cluster in memory and creates what examples hold.
 async fn with(files: &[&str]) -> Up {
@@ -214,6 +217,31 @@ spec:
     assert!(!is_running(&seconds));
 }
 
+/// A container kept the pipes open that `allot up` was started with: a script that waited for their end waited for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_containers_inherit_nothing_of_the_shell() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec 7< /dev/null; exec \"$0\" \"$@\"", ALLOT]);
+    let up = Up::launch_by(shell, &["--in-memory"]).await;
+    up.create(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {name: open-files}
+spec:
+  restartPolicy: Never
+  containers: [{name: c, image: none, command: [sh, -c, 'test ! -e /proc/self/fd/7']}]
+",
+    )
+    .await;
+    up.until("open-files", "ends well", succeeded).await;
+}
+
+fn succeeded(pod: Option<&Pod>) -> bool {
+    let status = pod.and_then(|pod| pod.status.as_ref());
+    status.and_then(|status| status.phase.as_deref()) == Some("Succeeded")
+}
+
 /// Programs such as tmux and gpg want to know the name of their terminal; it was one of the host's, "not a tty" inside.
 #[tokio::test(flavor = "multi_thread")]
 async fn regression_a_terminal_has_a_name_in_its_container() {
@@ -226,4 +254,24 @@ async fn regression_a_terminal_has_a_name_in_its_container() {
     let terminal = AttachParams::interactive_tty();
     let name = up.exec_with(terminal, "example-claim", &["tty"]).await;
     assert!(name.starts_with("/dev/pts/"), "{name:?}");
+    // That of a container's first program as well, also for a user who is not root.
+    up.create(
+        "
+apiVersion: v1
+kind: Pod
+metadata: {name: terminal}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: c, image: none, tty: true, command: [sh, -c, 'tty && echo hello > $(tty)'], securityContext: {runAsUser: 1234}}
+",
+    )
+    .await;
+    up.until("terminal", "ends well", succeeded).await;
+    let log = up
+        .pods()
+        .logs("terminal", &LogParams::default())
+        .await
+        .expect("log");
+    assert_eq!(log, "/dev/pts/0\r\nhello\r\n");
 }

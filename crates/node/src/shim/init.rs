@@ -1,7 +1,7 @@
 //! Inside of the container: the init process and the program.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use rustix::process::{Pid, WaitOptions};
 
-use super::rootfs;
 use super::spec::{ContainerSpec, Isolation};
 use super::supervise::code;
 use super::sys::{self, Fork};
+use super::{rootfs, terminal};
 
 /// What the init is given by the shim.
 pub(super) struct Setup<'a> {
@@ -22,7 +22,19 @@ pub(super) struct Setup<'a> {
     pub(super) go: OwnedFd,
     /// For the text of what went wrong; closed by a successful exec.
     pub(super) failing: OwnedFd,
-    pub(super) stdio: [OwnedFd; 3],
+    pub(super) stdio: Streams,
+}
+
+/// What becomes the program's input, output and errors.
+pub(super) enum Streams {
+    Pipes([OwnedFd; 3]),
+    /// A terminal is made inside, so that it has a name there.
+    Terminal {
+        /// Where its master goes.
+        socket: OwnedFd,
+        /// Master and slave of one of the host, if the container has no terminals of its own.
+        host: (OwnedFd, OwnedFd),
+    },
 }
 
 /// The init process.
@@ -43,6 +55,16 @@ pub(super) fn main(setup: Setup<'_>) -> ! {
         let _ = failing.write_all(problem.as_bytes());
         std::process::exit(1);
     }
+    let stdio = match stdio {
+        Streams::Pipes(pipes) => pipes,
+        Streams::Terminal { socket, host } => match own_terminal(spec, host, &socket) {
+            Ok(slaves) => slaves,
+            Err(error) => {
+                let _ = failing.write_all(format!("terminal: {error}").as_bytes());
+                std::process::exit(1);
+            }
+        },
+    };
     sys::block_signals();
     let program = match sys::fork(0) {
         Ok(Fork::Parent(pid)) => pid,
@@ -64,6 +86,28 @@ pub(super) fn main(setup: Setup<'_>) -> ! {
         let _ = rustix::process::kill_process_group(program, rustix::process::Signal::KILL);
     }
     std::process::exit(code)
+}
+
+/// A terminal of the container, or else one of the host: its slave three times.
+fn own_terminal(
+    spec: &ContainerSpec,
+    host: (OwnedFd, OwnedFd),
+    socket: &OwnedFd,
+) -> io::Result<[OwnedFd; 3]> {
+    let own = match spec.isolation {
+        Isolation::None => None,
+        Isolation::Namespaces | Isolation::UserNamespace => {
+            terminal::open(Path::new(terminal::OWN)).ok()
+        }
+    };
+    let (master, slave) = own.unwrap_or(host);
+    // The user may open it by its name. In a user namespace it is the only user there is.
+    if spec.user.is_some() {
+        let user = spec.user.map(rustix::process::Uid::from_raw);
+        let _ = rustix::fs::fchown(&slave, user, None);
+    }
+    terminal::send(socket, &master)?;
+    Ok([slave.try_clone()?, slave.try_clone()?, slave])
 }
 
 /// Forwards signals and collects orphans until the program ends; returns its exit code.

@@ -10,10 +10,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
 
 use super::attach::Attached;
+use super::init::{self, Streams};
 use super::log::Lines;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
 use super::sys::{self, Fork};
-use super::{init, rootfs, terminal};
+use super::{rootfs, terminal};
 
 /// Namespaces of a container.
 fn flags(isolation: Isolation) -> i32 {
@@ -97,33 +98,26 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
 
     let (go, going) = pipe()?;
     let (failure, failing) = pipe()?;
-    let Stdio {
-        fds: stdio,
-        input,
-        streams,
-    } = stdio(&spec)?;
+    let (inside, outside) = stdio(&spec)?;
     let mut attached = Attached::new(directory);
-    if let Some(input) = input {
-        attached = attached.with_input(input, spec.tty, spec.stdin_once);
-    }
     let pid = match sys::fork(flags(spec.isolation)) {
         Ok(Fork::Child) => {
             drop(going);
             drop(failure);
-            drop((streams, attached, log));
+            drop((outside, attached, log));
             let setup = init::Setup {
                 spec: &spec,
                 directory,
                 go,
                 failing,
-                stdio,
+                stdio: inside,
             };
             init::main(setup)
         }
         Ok(Fork::Parent(pid)) => pid,
         Err(error) => return Err(format!("clone: {error}")),
     };
-    drop((go, failing, stdio));
+    drop((go, failing, inside));
     if spec.isolation == Isolation::UserNamespace {
         map_ids(pid, spec.user, spec.group)?;
     }
@@ -135,6 +129,10 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     if !problem.is_empty() {
         let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
         return Err(problem);
+    }
+    let Output { input, streams } = outside.open(&spec)?;
+    if let Some(input) = input {
+        attached = attached.with_input(input, spec.tty, spec.stdin_once);
     }
     let raw = pid.as_raw_nonzero().get();
     let shim = rustix::process::getpid().as_raw_nonzero().get();
@@ -183,41 +181,67 @@ fn map_ids(pid: Pid, user: Option<u32>, group: Option<u32>) -> Result<(), String
     )
 }
 
-/// Descriptors for the program, and the shim's ends of them.
-struct Stdio {
-    /// Input, output, errors.
-    fds: [OwnedFd; 3],
+/// The shim's ends of the program's streams.
+struct Output {
     /// Where input is written, if there is any.
     input: Option<OwnedFd>,
     /// Where outputs are read.
     streams: Vec<(OwnedFd, Lines)>,
 }
 
-fn stdio(spec: &ContainerSpec) -> Result<Stdio, String> {
-    let null = |error: std::io::Error| format!("/dev/null: {error}");
-    if spec.tty {
-        let terminal = terminal::open(Path::new(terminal::HOST));
-        let (master, slave) = terminal.map_err(|error| format!("terminal: {error}"))?;
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|error| error.to_string());
-        return Ok(Stdio {
-            input: spec.stdin.then(|| copy(&master)).transpose()?,
-            fds: [copy(&slave)?, copy(&slave)?, slave],
+/// What the shim keeps of the program's streams until the program runs.
+enum Outside {
+    Pipes(Output),
+    /// Where the master of its terminal comes from.
+    Terminal(OwnedFd),
+}
+
+impl Outside {
+    fn open(self, spec: &ContainerSpec) -> Result<Output, String> {
+        let socket = match self {
+            Self::Pipes(output) => return Ok(output),
+            Self::Terminal(socket) => socket,
+        };
+        let failed = |error: std::io::Error| format!("terminal: {error}");
+        let master = terminal::receive(&socket).map_err(failed)?;
+        let input = spec.stdin.then(|| master.try_clone()).transpose();
+        Ok(Output {
+            input: input.map_err(failed)?,
             streams: vec![(master, Lines::new("stdout"))],
-        });
+        })
+    }
+}
+
+/// Both sides of the program's streams.
+fn stdio(spec: &ContainerSpec) -> Result<(Streams, Outside), String> {
+    if spec.tty {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let (inside, outside) = socketpair(family, kind, SocketFlags::CLOEXEC, None)
+            .map_err(|error| format!("socket: {error}"))?;
+        let host = terminal::open(Path::new(terminal::HOST))
+            .map_err(|error| format!("terminal: {error}"))?;
+        let inside = Streams::Terminal {
+            socket: inside,
+            host,
+        };
+        return Ok((inside, Outside::Terminal(outside)));
     }
     let (reader, input) = if spec.stdin {
         let (reader, writer) = pipe()?;
         (reader, Some(writer))
     } else {
-        (OwnedFd::from(File::open("/dev/null").map_err(null)?), None)
+        let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
+        (OwnedFd::from(null), None)
     };
     let (out, output) = pipe()?;
     let (err, errors) = pipe()?;
-    Ok(Stdio {
-        fds: [reader, output, errors],
+    let outside = Output {
         input,
         streams: vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],
-    })
+    };
+    let inside = Streams::Pipes([reader, output, errors]);
+    Ok((inside, Outside::Pipes(outside)))
 }
 
 impl Container {

@@ -106,6 +106,13 @@ pub(super) fn drop_capabilities() {
     }
 }
 
+/// Closes everything but the standard streams; for the beginning, when nothing else has been opened.
+pub(super) fn close_inherited() {
+    // SAFETY: the numbers are of descriptors that came with the process, which nothing in it owns. A kernel that does
+    // not know the call leaves them open.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
 /// SIGKILL as soon as the parent is gone.
 pub(super) fn die_with_parent() {
     // Only fails for an invalid signal.
