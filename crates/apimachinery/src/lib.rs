@@ -32,6 +32,7 @@ pub mod names;
 pub mod quantity;
 pub mod quote;
 pub mod status;
+pub mod webhook;
 
 pub use quantity::Quantity;
 pub use status::Status;
