@@ -171,10 +171,10 @@ impl CustomResource {
         let mut errors = match old {
             None => {
                 let name_rule = allot_apimachinery::names::dns1123_subdomain;
-                meta_rules::object_meta(&object["metadata"], self.namespaced, name_rule, &path)
+                meta_rules::any_object_meta(&object["metadata"], self.namespaced, name_rule, &path)
             }
             Some(old) => {
-                meta_rules::object_meta_update(&object["metadata"], &old["metadata"], &path)
+                meta_rules::any_object_meta_update(&object["metadata"], &old["metadata"], &path)
             }
         };
         match (part, old) {
@@ -198,7 +198,12 @@ impl CustomResource {
         if let Some(scale) = &version.scale {
             errors.extend(scale.validate(object, part));
         }
-        errors.extend(structural::validate_embedded(object, schema, &root));
+        errors.extend(structural::validate_embedded(
+            object,
+            schema,
+            &root,
+            embedded_meta,
+        ));
         let lists = |object: &Value| structural::validate_lists(object, schema, &root);
         if old.is_none_or(|old| lists(old).is_empty()) {
             errors.extend(lists(object));
@@ -241,6 +246,21 @@ impl CustomResource {
     pub fn has_status(&self, version: &str) -> bool {
         self.version(version).is_some_and(|version| version.status)
     }
+}
+
+/// Errors of the metadata of an object inside of another, which may have no name.
+fn embedded_meta(metadata: &Value, path: &Path) -> ErrorList {
+    let mut metadata = metadata.clone();
+    if text(&metadata, "name").is_empty() {
+        metadata["name"] = "fakename".into();
+    }
+    let namespaced = !text(&metadata, "namespace").is_empty();
+    meta_rules::any_object_meta(
+        &metadata,
+        namespaced,
+        allot_apimachinery::names::path_segment_name,
+        path,
+    )
 }
 
 /// Rules are not run on an object that has such an error: they could meet what their types exclude.

@@ -354,7 +354,12 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
         return custom.validate(version_of(object), object, None, Part::Main);
     }
     let path = Path::new("metadata");
-    let mut errors = meta_rules::object_meta(
+    let checked = if has_own_finalizers(resource) {
+        meta_rules::any_object_meta
+    } else {
+        meta_rules::object_meta
+    };
+    let mut errors = checked(
         &object["metadata"],
         resource.namespaced,
         name_rule(resource),
@@ -362,7 +367,7 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
     );
     if is_definition(resource) {
         let name = crate::object::meta(object, "name");
-        if name != allot_schema::definition::required_name(object) {
+        if !name.is_empty() && name != allot_schema::definition::required_name(object) {
             let detail = "must be spec.names.plural+\".\"+spec.group";
             errors.push(Error::invalid(&path.child("name"), name, detail));
         }
@@ -380,6 +385,17 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
     }
     errors.extend(validate::create(&resource.group, &resource.plural, object));
     errors
+}
+
+/// Finalizers of these kinds need no domain: upstream validates them as those of custom resources.
+fn has_own_finalizers(resource: &Resource) -> bool {
+    const GROUPS: [&str; 4] = [
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "coordination.k8s.io",
+    ];
+    GROUPS.contains(&resource.group.as_str())
 }
 
 /// The version that an object says it is in.
@@ -400,8 +416,8 @@ pub fn validate_update(
     let path = Path::new("metadata");
     let path_name = names::path_segment_name;
     let mut generic =
-        meta_rules::object_meta(&object["metadata"], resource.namespaced, path_name, &path);
-    generic.extend(meta_rules::object_meta_update(
+        meta_rules::any_object_meta(&object["metadata"], resource.namespaced, path_name, &path);
+    generic.extend(meta_rules::any_object_meta_update(
         &object["metadata"],
         &old["metadata"],
         &path,
@@ -431,12 +447,25 @@ fn validate_kind_update(
         return custom.validate(version_of(object), object, Some(old), part);
     }
     let path = Path::new("metadata");
-    let mut errors = meta_rules::object_meta_update(&object["metadata"], &old["metadata"], &path);
-    if part == Part::Main && is_definition(resource) {
-        errors.extend(allot_schema::definition::validate_update(object, old));
+    let checked = if has_own_finalizers(resource) {
+        meta_rules::any_object_meta_update
+    } else {
+        meta_rules::object_meta_update
+    };
+    let mut errors = checked(&object["metadata"], &old["metadata"], &path);
+    if is_definition(resource) {
+        errors.extend(match part {
+            Part::Status => allot_schema::definition::validate_status(object),
+            _ => allot_schema::definition::validate_update(object, old),
+        });
     }
     if part == Part::Main {
-        errors.extend(meta_rules::object_meta(
+        let checked = if has_own_finalizers(resource) {
+            meta_rules::any_object_meta
+        } else {
+            meta_rules::object_meta
+        };
+        errors.extend(checked(
             &object["metadata"],
             resource.namespaced,
             name_rule(resource),

@@ -41,3 +41,5 @@ mod source;
 pub mod types;
 mod validate;
 pub mod value;
+
+pub use library::regex::Regex;

@@ -13,7 +13,7 @@ mod named_format;
 mod net;
 mod operators;
 mod optional;
-mod regex;
+pub(crate) mod regex;
 mod strings;
 mod time;
 mod units;

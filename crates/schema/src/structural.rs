@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+mod correlate;
 mod default;
 mod embedded;
 mod format;
@@ -13,11 +14,13 @@ mod lists;
 mod prune;
 mod validate;
 
+pub(crate) use correlate::Pair;
 pub use default::{default, prune_nulls};
-pub use embedded::validate_embedded;
+pub(crate) use embedded::validate_object;
+pub use embedded::{MetaRule, validate_embedded};
 pub use lists::validate_lists;
-pub use prune::prune;
-pub use validate::{validate, validate_update};
+pub use prune::{prune, prune_value};
+pub use validate::{validate, validate_default, validate_update};
 
 /// A compiled schema node. The logical junctors (`allOf` and its like) hold value validations only, as structural schemas demand.
 #[derive(Debug, Clone, Default)]
@@ -74,15 +77,15 @@ pub struct Checks {
     /// `minimum` and whether it is exclusive.
     pub minimum: Option<(f64, bool)>,
     /// `maxLength`, in characters.
-    pub max_length: Option<u64>,
+    pub max_length: Option<i64>,
     /// `minLength`.
-    pub min_length: Option<u64>,
+    pub min_length: Option<i64>,
     /// `pattern`.
     pub pattern: String,
     /// `maxItems`.
-    pub max_items: Option<u64>,
+    pub max_items: Option<i64>,
     /// `minItems`.
-    pub min_items: Option<u64>,
+    pub min_items: Option<i64>,
     /// `uniqueItems`.
     pub unique_items: bool,
     /// `multipleOf`.
@@ -90,9 +93,9 @@ pub struct Checks {
     /// `enum`.
     pub allowed: Option<Vec<Value>>,
     /// `maxProperties`.
-    pub max_properties: Option<u64>,
+    pub max_properties: Option<i64>,
     /// `minProperties`.
-    pub min_properties: Option<u64>,
+    pub min_properties: Option<i64>,
     /// `required`.
     pub required: Vec<String>,
     /// `allOf`.
@@ -178,16 +181,16 @@ impl Structural {
                 minimum: schema["minimum"]
                     .as_f64()
                     .map(|limit| (limit, flag("exclusiveMinimum"))),
-                max_length: schema["maxLength"].as_u64(),
-                min_length: schema["minLength"].as_u64(),
+                max_length: schema["maxLength"].as_i64(),
+                min_length: schema["minLength"].as_i64(),
                 pattern: text("pattern"),
-                max_items: schema["maxItems"].as_u64(),
-                min_items: schema["minItems"].as_u64(),
+                max_items: schema["maxItems"].as_i64(),
+                min_items: schema["minItems"].as_i64(),
                 unique_items: flag("uniqueItems"),
                 multiple_of: schema["multipleOf"].as_f64(),
                 allowed: schema["enum"].as_array().cloned(),
-                max_properties: schema["maxProperties"].as_u64(),
-                min_properties: schema["minProperties"].as_u64(),
+                max_properties: schema["maxProperties"].as_i64(),
+                min_properties: schema["minProperties"].as_i64(),
                 required: strings("required"),
                 all_of: list("allOf"),
                 any_of: list("anyOf"),

@@ -6,9 +6,9 @@ use crate::{
     value::{Fault, Value},
 };
 
-/// A compiled regular expression.
+/// A regular expression in Go's dialect.
 #[derive(Debug, Clone)]
-pub(crate) struct Regex(::regex::Regex);
+pub struct Regex(::regex::Regex);
 
 /// Largest compiled program: enough for all that fits the length limit of an expression.
 const SIZE_LIMIT: usize = 16 << 20;
@@ -16,8 +16,11 @@ const SIZE_LIMIT: usize = 16 << 20;
 const MAX_REPEAT: u32 = 1000;
 
 impl Regex {
-    /// Compiles; the error is what Go says about it.
-    pub(crate) fn new(pattern: &str) -> Result<Self, String> {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// What Go says about it, such as ``missing closing ): `a(b` ``.
+    pub fn new(pattern: &str) -> Result<Self, String> {
         let translated = translate(pattern)?;
         let built = ::regex::RegexBuilder::new(&translated)
             .size_limit(SIZE_LIMIT)
@@ -25,7 +28,8 @@ impl Regex {
         built.map(Self).map_err(|_| explain(pattern))
     }
 
-    pub(crate) fn is_match(&self, text: &str) -> bool {
+    /// Whether there is a match anywhere in the text.
+    pub fn is_match(&self, text: &str) -> bool {
         self.0.is_match(text)
     }
 

@@ -18,9 +18,22 @@ const IMMUTABLE: &str = "field is immutable";
 /// A rule for names: the texts of what is wrong.
 pub type NameRule = fn(&str) -> Vec<String>;
 
-/// Checks the metadata of a new object, including that finalizers are standard or fully qualified. `metadata` is the
-/// value at `path`; `name_rule` judges names and, with a trailing dash masked, prefixes of generated names.
+/// Checks the metadata of a new object of a kind that Kubernetes brings: as [`any_object_meta`], and finalizers are standard or fully
+/// qualified.
 pub fn object_meta(
+    metadata: &Value,
+    namespaced: bool,
+    name_rule: NameRule,
+    path: &Path,
+) -> ErrorList {
+    let mut errors = any_object_meta(metadata, namespaced, name_rule, path);
+    errors.extend(finalizer_domains(metadata, path));
+    errors
+}
+
+/// Checks the metadata of a new object of any kind. `metadata` is the value at `path`; `name_rule` judges names and, with a trailing dash
+/// masked, prefixes of generated names.
+pub fn any_object_meta(
     metadata: &Value,
     namespaced: bool,
     name_rule: NameRule,
@@ -78,15 +91,18 @@ pub fn object_meta(
         metadata.list("managedFields"),
         &path.child("managedFields"),
     ));
-    errors.extend(finalizer_domains(
-        metadata.list("finalizers"),
-        &path.child("finalizers"),
-    ));
     errors
 }
 
-/// Checks metadata that replaces `old`.
+/// Checks metadata that replaces `old`, of a kind that Kubernetes brings.
 pub fn object_meta_update(metadata: &Value, old: &Value, path: &Path) -> ErrorList {
+    let mut errors = any_object_meta_update(metadata, old, path);
+    errors.extend(finalizer_domains(metadata, path));
+    errors
+}
+
+/// Checks metadata that replaces `old`, of any kind.
+pub fn any_object_meta_update(metadata: &Value, old: &Value, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let finalizers_path = path.child("finalizers");
     if old.has("deletionTimestamp") {
@@ -143,10 +159,6 @@ pub fn object_meta_update(metadata: &Value, old: &Value, path: &Path) -> ErrorLi
     errors.extend(managed_fields(
         metadata.list("managedFields"),
         &path.child("managedFields"),
-    ));
-    errors.extend(finalizer_domains(
-        metadata.list("finalizers"),
-        &finalizers_path,
     ));
     errors
 }
@@ -257,9 +269,10 @@ fn finalizers(finalizers: &[Value], path: &Path) -> ErrorList {
     errors
 }
 
-fn finalizer_domains(finalizers: &[Value], path: &Path) -> ErrorList {
+fn finalizer_domains(metadata: &Value, path: &Path) -> ErrorList {
+    let path = path.child("finalizers");
     let mut errors = ErrorList::new();
-    for (index, finalizer) in texts(finalizers).enumerate() {
+    for (index, finalizer) in texts(metadata.list("finalizers")).enumerate() {
         if !finalizer.contains('/')
             && !matches!(finalizer, "kubernetes" | "orphan" | "foregroundDeletion")
         {

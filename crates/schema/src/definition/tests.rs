@@ -33,7 +33,7 @@ fn schemas_have_to_be_structural() {
     let mut definition =
         widget(json!({"type":"object","properties":{"a":{},"b":{"type":"array"}}}));
     default(&mut definition);
-    let at = "spec.versions[0].schema.openAPIV3Schema";
+    let at = "spec.validation.openAPIV3Schema";
     check(
         &definition,
         &[
@@ -98,4 +98,35 @@ fn names_are_accepted_once() {
             Some("\"WidgetList\" is already in use")
         )
     );
+}
+
+/// Random definitions, each with the errors that upstream's validation finds (order aside; objects quoted in errors are left out).
+const RANDOM: &str = include_str!("tests/definitions.jsonl");
+
+#[test]
+fn random_definitions_are_judged_as_upstream_does() {
+    let whole =
+        regex::Regex::new(r"(?s)Invalid value: (\[\{|\{).*?(\}\]|\}): ").expect("a pattern");
+    for line in RANDOM.lines() {
+        let case: Value = serde_json::from_str(line).expect("a line of JSON");
+        let mut definition = case["definition"].clone();
+        initial_status(&mut definition);
+        default(&mut definition);
+        let mut found: Vec<String> = validate(&definition)
+            .iter()
+            .map(|error| {
+                let text = error.to_string();
+                whole.replace(&text, "Invalid value: OBJECT: ").into_owned()
+            })
+            .filter(|text| !text.starts_with("metadata."))
+            .collect();
+        found.sort();
+        let expected: Vec<&str> = case["errors"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        assert_eq!(found, expected, "{}", case["definition"]);
+    }
 }

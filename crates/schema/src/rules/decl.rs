@@ -1,9 +1,6 @@
 //! The types that rules see, with the largest sizes that a request can bring.
 
-use allot_cel::{
-    env::{DeclType, Shape},
-    types::Type,
-};
+use allot_cel::{env::DeclType, types::Type};
 
 use crate::structural::{Additional, Structural};
 
@@ -12,56 +9,62 @@ const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 /// Most digits of a JSON duration, and of dates and times, with quotes.
 const MAX_DURATION: u64 = 32;
 const DATE: u64 = 12;
-const MAX_DATE_TIME: u64 = 31;
+const MAX_DATE_TIME: u64 = 32;
 
 /// The type of a whole object: its schema and the fields that rules may read of all objects.
 pub(super) fn root(schema: &Structural) -> DeclType {
     object(schema, "selfType", true)
 }
 
-/// The type of what has none.
-pub(super) fn anything() -> DeclType {
-    DeclType::scalar(Type::Dyn, MAX_REQUEST - 2)
-}
-
 /// The type of a schema; none where rules cannot see the value. `name` tells object types apart.
 pub(super) fn of(schema: &Structural, name: &str) -> Option<DeclType> {
-    if schema.int_or_string {
-        return Some(anything());
-    }
     let checks = &schema.checks;
+    let limit = |limit: Option<i64>| limit.map(|limit| limit.max(0) as u64);
+    // Limits of texts count characters, of which each can take four bytes.
+    let most_bytes = limit(checks.max_length).map(|most| most.saturating_mul(4));
+    if schema.int_or_string {
+        return Some(DeclType::scalar(
+            Type::Dyn,
+            most_bytes.unwrap_or(MAX_REQUEST - 2),
+        ));
+    }
     Some(match schema.ty.as_str() {
         "array" => {
             let items = schema.items.as_deref()?;
             let element = of(items, &format!("{name}.@idx"))?;
-            let most = checks
-                .max_items
-                .unwrap_or((MAX_REQUEST - 2) / (smallest(items) + 1));
+            let most = limit(checks.max_items).unwrap_or((MAX_REQUEST - 2) / (smallest(items) + 1));
             DeclType::list(element, most)
         }
         "object" => match &schema.additional {
             Additional::Schema(sub) => {
                 let element = of(sub, &format!("{name}.@elem"))?;
-                let most = checks
-                    .max_properties
-                    .unwrap_or((MAX_REQUEST - 2) / (smallest(sub) + 6));
-                DeclType::map(DeclType::string(MAX_REQUEST - 2), element, most)
+                let most =
+                    limit(checks.max_properties).unwrap_or((MAX_REQUEST - 2) / (smallest(sub) + 6));
+                // Nothing limits keys, and upstream's estimate takes that for no size at all.
+                DeclType::map(DeclType::string(0), element, most)
             }
             _ => object(schema, name, schema.embedded),
         },
         "string" => match checks.format.as_str() {
-            "byte" => DeclType::scalar(Type::Bytes, checks.max_length.unwrap_or(MAX_REQUEST - 2)),
+            "byte" => DeclType::scalar(
+                Type::Bytes,
+                limit(checks.max_length).unwrap_or(MAX_REQUEST - 2),
+            ),
             "duration" => DeclType::scalar(Type::Duration, MAX_DURATION),
             "date" => DeclType::scalar(Type::Timestamp, DATE),
             "date-time" => DeclType::scalar(Type::Timestamp, MAX_DATE_TIME),
             _ => {
-                let listed = checks.allowed.as_ref().and_then(|values| {
-                    values
-                        .iter()
-                        .filter_map(|value| value.as_str().map(|text| text.chars().count() as u64))
-                        .max()
-                });
-                DeclType::string(checks.max_length.or(listed).unwrap_or(MAX_REQUEST - 2))
+                let listed = checks
+                    .allowed
+                    .as_ref()
+                    .filter(|values| !values.is_empty())
+                    .map(|values| {
+                        let sizes = values
+                            .iter()
+                            .filter_map(|value| Some(value.as_str()?.len()));
+                        sizes.max().unwrap_or_default() as u64
+                    });
+                DeclType::string(most_bytes.or(listed).unwrap_or(MAX_REQUEST - 2))
             }
         },
         "boolean" => DeclType::bool(),
@@ -87,7 +90,9 @@ fn object(schema: &Structural, name: &str, with_meta: bool) -> DeclType {
         if with_meta && matches!(property.as_str(), "apiVersion" | "kind" | "metadata") {
             continue;
         }
-        let field = escape(property);
+        let Some(field) = escape(property) else {
+            continue;
+        };
         if let Some(decl) = of(sub, &format!("{name}.{field}")) {
             let decl = if field == *property {
                 decl
@@ -105,12 +110,9 @@ fn object(schema: &Structural, name: &str, with_meta: bool) -> DeclType {
     )
 }
 
-/// How many elements a list or map can have.
-pub(super) fn max_elements(decl: &DeclType) -> u64 {
-    match decl.shape() {
-        Shape::List(_) | Shape::Map(..) => decl.max_elements(),
-        _ => 1,
-    }
+/// How often a value can stand in a request where nothing else limits it.
+pub(super) fn max_cardinality(schema: &Structural) -> u64 {
+    MAX_REQUEST / (smallest(schema) + 1)
 }
 
 /// The least bytes that a value takes in a request.
@@ -119,13 +121,21 @@ fn smallest(schema: &Structural) -> u64 {
         return 1;
     }
     match schema.ty.as_str() {
-        "string" | "array" => 2,
+        "string" => match schema.checks.format.as_str() {
+            "duration" => 3,
+            "date" => DATE,
+            "date-time" => 21,
+            _ => 2,
+        },
+        "array" => 2,
         "boolean" => 4,
+        "object" if matches!(schema.additional, Additional::Schema(_)) => 2,
         "object" => {
-            let required = schema
-                .properties
-                .iter()
-                .filter(|(name, _)| schema.checks.required.contains(name));
+            let required = schema.properties.iter().filter(|(name, sub)| {
+                schema.checks.required.contains(name)
+                    && sub.default.as_ref().is_none_or(serde_json::Value::is_null)
+                    && of(sub, "selfType").is_some()
+            });
             2 + required
                 .map(|(name, sub)| name.len() as u64 + smallest(sub) + 4)
                 .sum::<u64>()
@@ -158,13 +168,20 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The name by which rules reach a property that is no identifier.
-pub(super) fn escape(name: &str) -> String {
+/// The name by which rules reach a property; none where no identifier can stand for it.
+pub(super) fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
-        return format!("__{name}__");
+        return Some(format!("__{name}__"));
     }
-    name.replace("__", "__underscores__")
-        .replace('.', "__dot__")
-        .replace('-', "__dash__")
-        .replace('/', "__slash__")
+    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(known)
+    {
+        return None;
+    }
+    let name = name.replace("__", "__underscores__");
+    Some(
+        name.replace('.', "__dot__")
+            .replace('-', "__dash__")
+            .replace('/', "__slash__"),
+    )
 }

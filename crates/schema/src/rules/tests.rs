@@ -9,7 +9,7 @@ fn rules(spec: Value) -> Rules {
 
 fn compiles(rules: &Rules) {
     let texts: Vec<String> = rules
-        .errors(&Path::new("s"))
+        .errors(&Path::new("s"), &|_| false)
         .iter()
         .map(ToString::to_string)
         .collect();
@@ -33,7 +33,7 @@ fn broken_rules_say_their_message() {
         json!({"type":"object","properties":{"min":{"type":"integer"},"max":{"type":"integer"}},
         "x-kubernetes-validations":[
             {"rule":"!has(self.min) || !has(self.max) || self.min <= self.max","message":"min must not exceed max"},
-            {"rule":"!has(self.min) || self.min != 7","messageExpression":"'number ' + string(self.min) + ' is unlucky'"},
+            {"rule":"!has(self.min) || self.min != 7","messageExpression":"string(self.min)"},
             {"rule":"!has(self.max) || self.max < 100","reason":"FieldValueForbidden","fieldPath":".max"}
         ]}),
     );
@@ -45,12 +45,7 @@ fn broken_rules_say_their_message() {
         None,
         &["spec: Invalid value: min must not exceed max"],
     );
-    check(
-        &rules,
-        json!({"min":7}),
-        None,
-        &["spec: Invalid value: number 7 is unlucky"],
-    );
+    check(&rules, json!({"min":7}), None, &["spec: Invalid value: 7"]);
     check(
         &rules,
         json!({"max":100}),
@@ -105,7 +100,7 @@ fn rules_are_refused_where_they_cannot_run() {
         "b":{"type":"array","items":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"self.contains('x')"}]}}}
     }}));
     let texts: Vec<String> = rules
-        .errors(&Path::new("s"))
+        .errors(&Path::new("s"), &|_| false)
         .iter()
         .map(ToString::to_string)
         .collect();

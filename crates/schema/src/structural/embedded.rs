@@ -6,69 +6,101 @@ use serde_json::Value;
 
 use super::{Additional, Structural};
 
-/// Errors of the embedded objects below a value; the value itself is the custom resource.
-pub fn validate_embedded(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
+/// Errors of the metadata of an object; it may have no name.
+pub type MetaRule = fn(&Value, &Path) -> ErrorList;
+
+/// Errors of the objects inside of a value; `meta` judges their metadata. The value itself is judged where the schema calls it an object.
+pub fn validate_embedded(
+    value: &Value,
+    schema: &Structural,
+    path: &Path,
+    meta: MetaRule,
+) -> ErrorList {
     let mut errors = ErrorList::new();
-    below(value, schema, path, &mut errors);
+    Walk { meta }.one(value, schema, schema.embedded, path, &mut errors);
     errors
 }
 
-fn below(value: &Value, schema: &Structural, path: &Path, errors: &mut ErrorList) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                let inner = match (schema.properties.get(key), &schema.additional) {
-                    (Some(property), _) => property,
-                    (None, Additional::Schema(schema)) => schema,
-                    _ => continue,
+/// As [`validate_embedded`] for a value that is an object whatever the schema calls it.
+pub(crate) fn validate_object(
+    value: &Value,
+    schema: &Structural,
+    path: &Path,
+    meta: MetaRule,
+) -> ErrorList {
+    let mut errors = ErrorList::new();
+    Walk { meta }.one(value, schema, true, path, &mut errors);
+    errors
+}
+
+struct Walk {
+    meta: MetaRule,
+}
+
+impl Walk {
+    fn below(&self, value: &Value, schema: &Structural, path: &Path, errors: &mut ErrorList) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    let (inner, at) = match (schema.properties.get(key), &schema.additional) {
+                        (Some(property), _) => (property, path.child(key)),
+                        (None, Additional::Schema(schema)) => (&**schema, path.key(key)),
+                        _ => continue,
+                    };
+                    self.one(value, inner, inner.embedded, &at, errors);
+                }
+            }
+            Value::Array(items) => {
+                let Some(inner) = schema.items.as_deref() else {
+                    return;
                 };
-                let at = if schema.properties.contains_key(key) {
-                    path.child(key)
-                } else {
-                    path.key(key)
-                };
-                one(value, inner, &at, errors);
+                for (index, item) in items.iter().enumerate() {
+                    self.one(item, inner, inner.embedded, &path.index(index), errors);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn one(
+        &self,
+        value: &Value,
+        schema: &Structural,
+        embedded: bool,
+        path: &Path,
+        errors: &mut ErrorList,
+    ) {
+        if embedded && value.is_object() {
+            for key in ["apiVersion", "kind"] {
+                errors.extend(type_error(key, &value[key], &path.child(key)));
+            }
+            if value["metadata"].is_object() {
+                errors.extend((self.meta)(&value["metadata"], &path.child("metadata")));
             }
         }
-        Value::Array(items) => {
-            let Some(inner) = schema.items.as_deref() else {
-                return;
-            };
-            for (index, item) in items.iter().enumerate() {
-                one(item, inner, &path.index(index), errors);
-            }
-        }
-        _ => {}
+        self.below(value, schema, path, errors);
     }
 }
 
-fn one(value: &Value, schema: &Structural, path: &Path, errors: &mut ErrorList) {
-    if schema.embedded
-        && let Value::Object(map) = value
-    {
-        const EMPTY: &str = "must not be empty";
-        for key in ["apiVersion", "kind"] {
-            let at = path.child(key);
-            match map.get(key) {
-                None => errors.push(Error::required(&at, EMPTY)),
-                Some(Value::String(text)) if text.is_empty() => {
-                    errors.push(Error::invalid(&at, text, EMPTY));
-                }
-                Some(Value::String(kind)) if key == "kind" => {
-                    let texts = names::dns1035_label(&kind.to_lowercase());
-                    if !texts.is_empty() {
-                        errors.push(Error::invalid(&at, kind, texts.join(",")));
-                    }
-                }
-                Some(Value::String(version)) => {
-                    if version.matches('/').count() > 1 {
-                        let detail = format!("unexpected GroupVersion string: {version}");
-                        errors.push(Error::invalid(&at, version, detail));
-                    }
-                }
-                Some(other) => errors.push(Error::invalid(&at, other, "must be a string")),
-            }
+fn type_error(key: &str, value: &Value, path: &Path) -> Option<Error> {
+    let text = match value {
+        Value::Null => return Some(Error::required(path, "")),
+        Value::String(text) => text,
+        other => return Some(Error::invalid(path, other, "must be a string")),
+    };
+    let detail = if text.is_empty() {
+        "must not be empty".to_owned()
+    } else if key == "kind" {
+        let texts = names::dns1035_label(&text.to_lowercase());
+        if texts.is_empty() {
+            return None;
         }
-    }
-    below(value, schema, path, errors);
+        let texts = texts.join(",");
+        format!("may have mixed case, but should otherwise match: {texts}")
+    } else if text.matches('/').count() > 1 {
+        format!("unexpected GroupVersion string: {text}")
+    } else {
+        return None;
+    };
+    Some(Error::invalid(path, text, detail))
 }

@@ -15,6 +15,12 @@ pub fn prune(object: &mut Value, schema: &Structural) -> Vec<String> {
     unknown
 }
 
+/// As [`prune`] for a part of an object.
+pub fn prune_value(value: &mut Value, schema: &Structural) {
+    let (mut path, mut unknown) = (String::new(), Vec::new());
+    walk(value, Some(schema), false, &mut path, &mut unknown);
+}
+
 fn walk(
     value: &mut Value,
     schema: Option<&Structural>,

@@ -1,336 +1,448 @@
 //! Value validation with upstream's texts.
+//!
+//! The texts name a place relative to where validation began, and which of several alternatives is reported depends on how far each one came;
+//! both are what people read, and so are kept to the letter.
 
-use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
-use serde_json::Value;
+use allot_apimachinery::{
+    field::{BadValue, ErrorList, Path},
+    quote::quote,
+};
+use serde_json::{Map, Value};
 
-use super::{Additional, Structural, format};
+use super::{Additional, Pair, Structural, format};
+use outcome::{Fault, Kind, Outcome};
 
-/// Checks a value. `path` leads to it; `name` is what the texts call it, which is relative to where validation began.
+mod number;
+mod outcome;
+
+/// Checks a new value. `path` leads to it.
 pub fn validate(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
-    let mut errors = ErrorList::new();
-    Check {
-        old: None,
-        path: path.clone(),
-        name: String::new(),
-    }
-    .run(value, schema, &mut errors);
-    errors
+    let check = Check { all_formats: false };
+    check.value(value, schema, &At::START, None).errors(path)
 }
 
-/// As [`validate`] for an update: parts that did not change are not checked again.
+/// As [`validate`] for an update: errors of parts that did not change are dropped.
 pub fn validate_update(value: &Value, old: &Value, schema: &Structural, path: &Path) -> ErrorList {
-    let mut errors = ErrorList::new();
-    Check {
-        old: Some(old),
-        path: path.clone(),
-        name: String::new(),
-    }
-    .run(value, schema, &mut errors);
-    errors
+    let check = Check { all_formats: false };
+    let pair = Some(Pair::new(value, old, schema));
+    check.value(value, schema, &At::START, pair).errors(path)
 }
 
-/// The place that is checked.
-#[derive(Clone)]
-struct Check<'a> {
-    /// The value before the update, where it can be told which one it was.
-    old: Option<&'a Value>,
-    path: Path,
-    name: String,
+/// As [`validate`] for the default of a schema, where formats of every type count.
+pub fn validate_default(value: &Value, schema: &Structural, path: &Path) -> ErrorList {
+    let check = Check { all_formats: true };
+    check.value(value, schema, &At::START, None).errors(path)
 }
 
-impl<'a> Check<'a> {
-    fn child(&self, key: &str) -> Check<'a> {
-        Check {
-            old: self.old.and_then(|old| old.get(key)),
-            path: self.path.child(key),
-            name: if self.name.is_empty() {
-                key.to_owned()
-            } else {
-                format!("{}.{key}", self.name)
-            },
+/// A place below the one where validation began; put into words only where something is wrong.
+struct At<'a> {
+    above: Option<&'a At<'a>>,
+    step: Step<'a>,
+}
+
+enum Step<'a> {
+    Start,
+    Property(&'a str),
+    /// A key that `additionalProperties` speaks of. Upstream writes a dot before it even at the start.
+    Key(&'a str),
+    Index(usize),
+}
+
+impl<'a> At<'a> {
+    const START: At<'static> = At {
+        above: None,
+        step: Step::Start,
+    };
+
+    fn below(&'a self, step: Step<'a>) -> At<'a> {
+        At {
+            above: Some(self),
+            step,
         }
     }
 
-    /// Elements are told apart by key in lists of type `map`, and have no old value otherwise.
-    fn item(&self, index: usize, item: &Value, schema: &Structural) -> Check<'a> {
-        let old = self
-            .old
-            .and_then(Value::as_array)
-            .filter(|_| schema.list_type == "map")
-            .and_then(|old| {
-                old.iter().find(|other| {
-                    schema
-                        .list_map_keys
-                        .iter()
-                        .all(|key| other.get(key) == item.get(key))
-                })
-            });
-        Check {
-            old,
-            path: self.path.index(index),
-            name: format!("{}[{index}]", self.name),
-        }
+    fn is_start(&self) -> bool {
+        matches!(self.step, Step::Start)
     }
 
-    fn run(&self, value: &Value, schema: &Structural, errors: &mut ErrorList) {
-        if self.old.is_some_and(|old| old == value) {
-            return;
+    fn write(&self, text: &mut String) {
+        if let Some(above) = self.above {
+            above.write(text);
         }
-        self.check_type(value, schema, errors);
-        if !value.is_null() {
-            self.check_junctors(value, schema, errors);
-            match value {
-                Value::String(text) => self.check_string(text, schema, errors),
-                Value::Number(number) => {
-                    self.check_number(value, number.as_f64().unwrap_or_default(), schema, errors)
+        match self.step {
+            Step::Start => {}
+            Step::Property(name) => {
+                if !text.is_empty() {
+                    text.push('.');
                 }
-                Value::Array(items) => self.check_list(items, schema, errors),
-                Value::Object(map) => self.check_object(map, schema, errors),
-                _ => {}
+                text.push_str(name);
             }
-        }
-        if let Some(allowed) = &schema.checks.allowed
-            && !allowed.contains(value)
-            && !(value.is_null() && schema.nullable)
-        {
-            let names: Vec<String> = allowed
-                .iter()
-                .map(|value| {
-                    value
-                        .as_str()
-                        .map_or_else(|| value.to_string(), str::to_owned)
-                })
-                .collect();
-            errors.push(Error::not_supported(&self.path, value, &names));
+            Step::Key(name) => {
+                text.push('.');
+                text.push_str(name);
+            }
+            Step::Index(index) => text.push_str(&format!("[{index}]")),
         }
     }
 
-    fn invalid(&self, value: impl Into<BadValue>, text: &str) -> Error {
-        Error::invalid(&self.path, value, format!("{} in body {text}", self.name))
+    fn name(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text);
+        text
     }
 
-    fn check_type(&self, value: &Value, schema: &Structural, errors: &mut ErrorList) {
-        let expected: &str = if schema.int_or_string {
+    /// A fault whose text is `NAME in body TEXT`.
+    fn fault(&self, kind: Kind, value: impl Into<BadValue>, text: &str) -> Fault {
+        let name = self.name();
+        Fault {
+            text: format!("{name} in body {text}"),
+            name,
+            value: value.into(),
+            kind,
+        }
+    }
+
+    /// A fault of the whole: the text names the place, the field is that where validation began.
+    fn whole(&self, text: &str) -> Fault {
+        Fault::of_start(format!("{} {text}", quote(&self.name())))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Check {
+    /// Formats count whatever the type; otherwise only those that fit the type.
+    all_formats: bool,
+}
+
+impl Check {
+    /// Checks a value and drops what is wrong where nothing changed.
+    fn value(
+        self,
+        value: &Value,
+        schema: &Structural,
+        at: &At<'_>,
+        pair: Option<Pair<'_>>,
+    ) -> Outcome {
+        let mut outcome = self.all(value, schema, at, pair);
+        if !outcome.faults.is_empty() && pair.is_some_and(Pair::unchanged) {
+            outcome.faults.clear();
+        }
+        outcome
+    }
+
+    fn all(
+        self,
+        value: &Value,
+        schema: &Structural,
+        at: &At<'_>,
+        pair: Option<Pair<'_>>,
+    ) -> Outcome {
+        let format = self.format(schema);
+        let mut found = Outcome::default();
+        if value.is_null() {
+            found.merge(check_null(self.types(schema), schema.nullable, at));
+            found.merge(check_enum(value, schema, at));
+            return found;
+        }
+        let types = self.types(schema);
+        if !types.is_empty() || !format.is_empty() {
+            found.step(check_type(value, types, format, at));
+        }
+        found.step(self.junctors(value, schema, at, pair));
+        match value {
+            Value::String(text) => {
+                found.step(check_string(text, schema, at));
+                if format::known(format) {
+                    found.step(check_format(text, format, at));
+                }
+            }
+            Value::Number(number) => {
+                found.step(number::check(value, number, schema, format, at));
+            }
+            Value::Array(items) => found.step(self.list(items, schema, at, pair)),
+            _ => {}
+        }
+        found.step(check_enum(value, schema, at));
+        if let Value::Object(map) = value {
+            found.step(self.object(map, schema, at, pair));
+        }
+        found.matches += 1;
+        found
+    }
+
+    /// The format that counts. Objects of a definition are held only to formats that go with the type and were known before.
+    fn format(self, schema: &Structural) -> &str {
+        let format = schema.checks.format.as_str();
+        let ty = if schema.int_or_string { "" } else { &schema.ty };
+        let counts = match ty {
+            _ if self.all_formats => true,
+            "" | "string" => format::known(format),
+            "integer" => matches!(format, "int32" | "int64"),
+            "number" => matches!(format, "float" | "double"),
+            _ => false,
+        };
+        if counts { format } else { "" }
+    }
+
+    /// The types that fit, with commas between them. Upstream does not look at the type of an int-or-string in a default.
+    fn types(self, schema: &Structural) -> &str {
+        if schema.int_or_string && !self.all_formats {
             "integer,string"
         } else {
             &schema.ty
-        };
-        if expected.is_empty() {
-            return;
-        }
-        let found = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "boolean",
-            Value::Number(number)
-                if number.is_f64() && number.as_f64().is_some_and(|f| f.fract() != 0.0) =>
-            {
-                "number"
-            }
-            Value::Number(_) => "integer",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        let fits = match found {
-            "null" => schema.nullable,
-            "integer" => expected == "number" || expected.split(',').any(|ty| ty == "integer"),
-            found => expected.split(',').any(|ty| ty == found),
-        };
-        if !fits {
-            let detail = format!(
-                "{} in body must be of type {expected}: {found:?}",
-                self.name
-            );
-            errors.push(Error::type_invalid(&self.path, found, detail));
         }
     }
 
-    fn check_string(&self, text: &str, schema: &Structural, errors: &mut ErrorList) {
-        let checks = &schema.checks;
-        let length = text.chars().count() as u64;
-        if let Some(max) = checks.max_length.filter(|max| length > *max) {
-            errors.push(Error::too_long(&self.path, max as usize));
-        } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
-            errors.push(self.invalid(text, &format!("should be at least {min} chars long")));
-        } else if !checks.pattern.is_empty() && !format::matches(&checks.pattern, text) {
-            errors.push(self.invalid(text, &format!("should match '{}'", checks.pattern)));
-        }
-        if !checks.format.is_empty() && !format::check(&checks.format, text) {
-            let detail = format!(
-                "{} in body must be of type {}: {text:?}",
-                self.name, checks.format
-            );
-            errors.push(Error::type_invalid(&self.path, text, detail));
-        }
-    }
-
-    fn check_number(
-        &self,
-        value: &Value,
-        number: f64,
+    fn list(
+        self,
+        items: &[Value],
         schema: &Structural,
-        errors: &mut ErrorList,
-    ) {
-        let checks = &schema.checks;
-        if let Some(factor) = checks
-            .multiple_of
-            .filter(|factor| *factor > 0.0 && (number / factor).fract().abs() > 1e-9)
-        {
-            errors.push(self.invalid(value, &format!("should be a multiple of {factor}")));
-        }
-        match checks.maximum {
-            Some((max, false)) if number > max => {
-                errors.push(self.invalid(value, &format!("should be less than or equal to {max}")));
-            }
-            Some((max, true)) if number >= max => {
-                errors.push(self.invalid(value, &format!("should be less than {max}")));
-            }
-            _ => {}
-        }
-        match checks.minimum {
-            Some((min, false)) if number < min => {
-                errors.push(
-                    self.invalid(value, &format!("should be greater than or equal to {min}")),
-                );
-            }
-            Some((min, true)) if number <= min => {
-                errors.push(self.invalid(value, &format!("should be greater than {min}")));
-            }
-            _ => {}
-        }
-        let whole = number.fract() == 0.0;
-        let out_of_range = match checks.format.as_str() {
-            "int32" => whole && !(f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number),
-            _ => false,
-        };
-        if out_of_range {
-            errors.push(self.invalid(
-                value,
-                &format!("must be of type {}: {value}", checks.format),
-            ));
-        }
-    }
-
-    fn check_list(&self, items: &[Value], schema: &Structural, errors: &mut ErrorList) {
+        at: &At<'_>,
+        pair: Option<Pair<'_>>,
+    ) -> Outcome {
+        let mut found = Outcome::default();
         if let Some(element) = &schema.items {
             for (index, item) in items.iter().enumerate() {
-                self.item(index, item, schema).run(item, element, errors);
+                let pair = pair.and_then(|pair| pair.index(index));
+                let at = at.below(Step::Index(index));
+                found.merge(self.value(item, element, &at, pair));
             }
         }
-        let count = items.len() as u64;
-        if let Some(min) = schema.checks.min_items.filter(|min| count < *min) {
-            errors.push(self.invalid(count, &format!("should have at least {min} items")));
+        let (checks, count) = (&schema.checks, items.len() as i64);
+        if let Some(min) = checks.min_items.filter(|min| count < *min) {
+            let text = format!("should have at least {min} items");
+            found.add(at.fault(Kind::Other, count, &text));
         }
-        if let Some(max) = schema.checks.max_items.filter(|max| count > *max) {
-            errors.push(Error::too_many(&self.path, items.len(), max as usize));
+        if let Some(max) = checks.max_items.filter(|max| count > *max) {
+            let text = format!("should have at most {max} items");
+            found.add(at.fault(Kind::TooMany { count, max }, count, &text));
         }
-        if schema.checks.unique_items && (1..items.len()).any(|n| items[..n].contains(&items[n])) {
-            errors.push(self.invalid("", "shouldn't contain duplicates"));
+        if checks.unique_items && (1..items.len()).any(|n| items[..n].contains(&items[n])) {
+            found.add(at.fault(Kind::Other, "", "shouldn't contain duplicates"));
         }
+        found.matches += 1;
+        found
     }
 
-    fn check_object(
-        &self,
-        map: &serde_json::Map<String, Value>,
+    fn object(
+        self,
+        map: &Map<String, Value>,
         schema: &Structural,
-        errors: &mut ErrorList,
-    ) {
-        let checks = &schema.checks;
-        let count = map.len() as u64;
+        at: &At<'_>,
+        pair: Option<Pair<'_>>,
+    ) -> Outcome {
+        let mut found = Outcome::default();
+        let (checks, count) = (&schema.checks, map.len() as i64);
         if let Some(min) = checks.min_properties.filter(|min| count < *min) {
-            errors.push(self.invalid(count, &format!("should have at least {min} properties")));
-        } else if let Some(max) = checks.max_properties.filter(|max| count > *max) {
-            errors.push(Error::too_many(&self.path, map.len(), max as usize));
+            let text = format!("should have at least {min} properties");
+            found.add(at.fault(Kind::Other, count, &text));
+        }
+        if let Some(max) = checks.max_properties.filter(|max| count > *max) {
+            let text = format!("should have at most {max} properties");
+            found.add(at.fault(Kind::TooMany { count, max }, count, &text));
+        }
+        let below = |name: &str| {
+            // What an object is says nothing about what it was.
+            let typed = at.is_start() && matches!(name, "apiVersion" | "kind");
+            pair.filter(|_| !typed).and_then(|pair| pair.key(name))
+        };
+        let unknown = map
+            .iter()
+            .filter(|(name, _)| !schema.properties.contains_key(*name));
+        match &schema.additional {
+            Additional::Allowed(false) => {
+                for (name, _) in unknown {
+                    let place = at.name();
+                    found.add(Fault {
+                        text: format!("{place}.{name} in body is a forbidden property"),
+                        name: place,
+                        value: name.into(),
+                        kind: Kind::Other,
+                    });
+                }
+            }
+            Additional::Schema(sub) => {
+                for (name, value) in unknown {
+                    let at = at.below(Step::Key(name));
+                    found.merge(self.value(value, sub, &at, below(name)));
+                }
+            }
+            _ => {}
+        }
+        for (name, property) in &schema.properties {
+            if let Some(value) = map.get(name) {
+                let at = at.below(Step::Property(name));
+                found.merge(self.value(value, property, &at, below(name)));
+            }
         }
         for name in &checks.required {
             if !map.contains_key(name) {
-                errors.push(Error::required(&self.path.child(name), ""));
+                let missing = at.below(Step::Key(name));
+                found.add(missing.fault(Kind::Required, "", "is required"));
             }
         }
-        for (key, value) in map {
-            if let Some(property) = schema.properties.get(key) {
-                self.child(key).run(value, property, errors);
-            } else if let Additional::Schema(sub) = &schema.additional {
-                self.child(key).run(value, sub, errors);
-            }
-        }
+        found
     }
 
-    fn check_junctors(&self, value: &Value, schema: &Structural, errors: &mut ErrorList) {
+    fn junctors(
+        self,
+        value: &Value,
+        schema: &Structural,
+        at: &At<'_>,
+        pair: Option<Pair<'_>>,
+    ) -> Outcome {
         let checks = &schema.checks;
-        let failures = |sub: &Structural| {
-            let mut errors = ErrorList::new();
-            self.run(value, sub, &mut errors);
-            errors
-        };
-        // Texts about junctors name the place; the field of the error is where validation began.
-        let whole = |text: String| Error::invalid(&self.base(), "", text);
+        let run = |sub: &Structural| self.all(value, sub, at, pair);
+        let mut found = Outcome::default();
         if !checks.any_of.is_empty() {
-            let all: Vec<ErrorList> = checks.any_of.iter().map(failures).collect();
-            if all.iter().all(|errors| !errors.is_empty()) {
-                errors.push(whole(format!(
-                    "{:?} must validate at least one schema (anyOf)",
-                    self.name
-                )));
-                errors.extend(best(all));
+            let mut closest: Option<Outcome> = None;
+            let mut fits = None;
+            for outcome in checks.any_of.iter().map(run) {
+                if outcome.faults.is_empty() {
+                    fits = Some(outcome);
+                    break;
+                }
+                closest = Some(closer(closest, outcome));
             }
+            if fits.is_none() {
+                found.add(at.whole("must validate at least one schema (anyOf)"));
+            }
+            found.merge(fits.or(closest).unwrap_or_default());
         }
         if !checks.one_of.is_empty() {
-            let all: Vec<ErrorList> = checks.one_of.iter().map(failures).collect();
-            let valid = all.iter().filter(|errors| errors.is_empty()).count();
-            if valid != 1 {
-                let why = if valid == 0 {
-                    "Found none valid".to_owned()
-                } else {
-                    format!("Found {valid} valid alternatives")
-                };
-                errors.push(whole(format!(
-                    "{:?} must validate one and only one schema (oneOf). {why}",
-                    self.name
-                )));
-                if valid == 0 {
-                    errors.extend(best(all));
+            let mut closest: Option<Outcome> = None;
+            let mut first = None;
+            let mut fitting = 0;
+            for outcome in checks.one_of.iter().map(run) {
+                if outcome.faults.is_empty() {
+                    fitting += 1;
+                    first.get_or_insert(outcome);
+                } else if fitting == 0 {
+                    closest = Some(closer(closest, outcome));
                 }
+            }
+            let text = "must validate one and only one schema (oneOf).";
+            match fitting {
+                1 => found.merge(first.unwrap_or_default()),
+                0 => {
+                    found.add(at.whole(&format!("{text} Found none valid")));
+                    found.merge(closest.unwrap_or_default());
+                }
+                many => found.add(at.whole(&format!("{text} Found {many} valid alternatives"))),
             }
         }
         if !checks.all_of.is_empty() {
-            let all: Vec<ErrorList> = checks.all_of.iter().map(failures).collect();
-            let valid = all.iter().filter(|errors| errors.is_empty()).count();
-            if valid != all.len() {
-                let why = if valid == 0 { ". None validated" } else { "" };
-                errors.extend(all.into_iter().flatten());
-                errors.push(whole(format!(
-                    "{:?} must validate all the schemas (allOf){why}",
-                    self.name
-                )));
+            let mut fitting = 0;
+            for outcome in checks.all_of.iter().map(run) {
+                fitting += usize::from(outcome.faults.is_empty());
+                found.merge(outcome);
+            }
+            if fitting != checks.all_of.len() {
+                let none = if fitting == 0 { ". None validated" } else { "" };
+                let text = format!("must validate all the schemas (allOf){none}");
+                found.add(at.whole(&text));
             }
         }
         if let Some(not) = &checks.not
-            && failures(not).is_empty()
+            && run(not).faults.is_empty()
         {
-            errors.push(whole(format!(
-                "{:?} must not validate the schema (not)",
-                self.name
-            )));
+            found.add(at.whole("must not validate the schema (not)"));
         }
-    }
-
-    /// The path at which validation began.
-    fn base(&self) -> Path {
-        let text = self.path.as_str();
-        let base = text
-            .strip_suffix(&self.name)
-            .unwrap_or(text)
-            .trim_end_matches('.');
-        if base.is_empty() {
-            Path::new("<nil>")
-        } else {
-            Path::new(base)
-        }
+        found.matches += 1;
+        found
     }
 }
 
-/// Of several ways to fail, the one that came furthest: with the fewest errors.
-fn best(all: Vec<ErrorList>) -> ErrorList {
-    all.into_iter().min_by_key(Vec::len).unwrap_or_default()
+/// Of two alternatives that failed, the one that came further; the first where both came as far.
+fn closer(best: Option<Outcome>, next: Outcome) -> Outcome {
+    match best {
+        Some(best) if best.matches >= next.matches => best,
+        _ => next,
+    }
+}
+
+fn wrong_type(expected: &str, found: &str, at: &At<'_>) -> Outcome {
+    let text = format!("must be of type {expected}: {}", quote(found));
+    Outcome::of(at.fault(Kind::Type, found, &text))
+}
+
+fn check_null(expected: &str, nullable: bool, at: &At<'_>) -> Outcome {
+    if expected.is_empty() || expected == "null" || nullable {
+        return Outcome::passed();
+    }
+    wrong_type(expected, "null", at)
+}
+
+fn check_type(value: &Value, expected: &str, format: &str, at: &At<'_>) -> Outcome {
+    let expects = |ty: &str| expected.split(',').any(|expected| expected == ty);
+    let (found, found_format) = match value {
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::Number(number) if number.is_i64() => ("integer", "int64"),
+        Value::Number(_) => ("number", "float64"),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
+    };
+    let fits = expects(found)
+        || match value {
+            Value::Number(number) if found == "number" => {
+                expects("integer") && number.as_f64().is_some_and(number::is_whole)
+            }
+            Value::Number(_) => expects("number"),
+            _ => false,
+        };
+    let textual = matches!(value, Value::String(_) | Value::Array(_));
+    if !textual && !format.is_empty() && !fits && found_format != format {
+        return wrong_type(format, found_format, at);
+    }
+    // Upstream leaves texts and lists with a format to the check of the format.
+    let left_to_format = textual && !format.is_empty() && !expects("number") && !expects("integer");
+    if fits || left_to_format {
+        return Outcome::passed();
+    }
+    wrong_type(expected, found, at)
+}
+
+fn check_enum(value: &Value, schema: &Structural, at: &At<'_>) -> Outcome {
+    let Some(allowed) = schema.checks.allowed.as_ref().filter(|all| !all.is_empty()) else {
+        return Outcome::default();
+    };
+    if !value.is_null() && allowed.iter().any(|allowed| number::same(value, allowed)) {
+        return Outcome::default();
+    }
+    let shown = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let names: Vec<String> = allowed.iter().map(shown).collect();
+    let text = format!("should be one of [{}]", names.join(" "));
+    Outcome::of(at.fault(Kind::Enum(names), value, &text))
+}
+
+fn check_string(text: &str, schema: &Structural, at: &At<'_>) -> Outcome {
+    let checks = &schema.checks;
+    let length = text.chars().count() as i64;
+    let fault = if let Some(max) = checks.max_length.filter(|max| length > *max) {
+        let words = format!("should be at most {max} chars long");
+        at.fault(Kind::TooLong(max), text, &words)
+    } else if let Some(min) = checks.min_length.filter(|min| length < *min) {
+        let words = format!("should be at least {min} chars long");
+        at.fault(Kind::Other, text, &words)
+    } else if !checks.pattern.is_empty() && !format::matches(&checks.pattern, text) {
+        let words = format!("should match '{}'", checks.pattern);
+        at.fault(Kind::Other, text, &words)
+    } else {
+        return Outcome::default();
+    };
+    Outcome::of(fault)
+}
+
+fn check_format(text: &str, format: &str, at: &At<'_>) -> Outcome {
+    if format::check(format, text) {
+        return Outcome::default();
+    }
+    let words = format!("must be of type {format}: {}", quote(text));
+    Outcome::of(at.fault(Kind::Type, text, &words))
 }

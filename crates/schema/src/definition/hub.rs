@@ -1,0 +1,108 @@
+//! A definition as upstream validates it: what all versions say alike is said once, above them, and errors name it there.
+
+use serde_json::Value;
+
+use super::list;
+
+/// What `spec` says, with the parts that all versions share taken out of them.
+pub(super) struct Hub<'a> {
+    pub(super) spec: &'a Value,
+    pub(super) versions: &'a [Value],
+    shared: [bool; 4],
+}
+
+/// The parts of a version that move.
+#[derive(Clone, Copy)]
+enum Part {
+    Subresources,
+    Schema,
+    Columns,
+    SelectableFields,
+}
+
+impl Part {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Subresources, "subresources"),
+        (Self::Schema, "schema"),
+        (Self::Columns, "additionalPrinterColumns"),
+        (Self::SelectableFields, "selectableFields"),
+    ];
+
+    fn key(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// What is said for one version, or for all of them.
+pub(super) struct Said<'a> {
+    pub(super) subresources: &'a Value,
+    /// The object around `openAPIV3Schema`.
+    pub(super) schema: &'a Value,
+    pub(super) columns: &'a [Value],
+    pub(super) selectable_fields: &'a [Value],
+}
+
+impl<'a> Hub<'a> {
+    pub(super) fn new(spec: &'a Value) -> Self {
+        let versions = list(spec, "versions");
+        let shared = Part::ALL.map(|(_, key)| {
+            let mut said = versions.iter().map(|version| said(version, key));
+            let first = said.next();
+            first.is_some_and(|first| said.all(|other| other == first))
+        });
+        Self {
+            spec,
+            versions,
+            shared,
+        }
+    }
+
+    fn said(&self, of: Option<&'a Value>) -> Said<'a> {
+        let part = |part: Part| {
+            // Above the versions stands what they share, in them the rest.
+            let shared = self.shared[part as usize];
+            match (of, shared) {
+                (Some(version), false) => said(version, part.key()),
+                (None, true) => said(&self.versions[0], part.key()),
+                _ => &Value::Null,
+            }
+        };
+        let entries = |value: &'a Value| value.as_array().map_or(&[][..], Vec::as_slice);
+        Said {
+            subresources: part(Part::Subresources),
+            schema: part(Part::Schema),
+            columns: entries(part(Part::Columns)),
+            selectable_fields: entries(part(Part::SelectableFields)),
+        }
+    }
+
+    /// What is said for all versions.
+    pub(super) fn common(&self) -> Said<'a> {
+        self.said(None)
+    }
+
+    /// What is said for this version alone.
+    pub(super) fn own(&self, version: &'a Value) -> Said<'a> {
+        self.said(Some(version))
+    }
+
+    /// The subresources of a version, wherever they are said.
+    pub(super) fn subresources(&self, version: &'a Value) -> &'a Value {
+        said(version, Part::Subresources.key())
+    }
+
+    /// The schemas of all versions, each once.
+    pub(super) fn schemas(&self) -> impl Iterator<Item = &'a Value> {
+        self.versions
+            .iter()
+            .map(|version| &version["schema"]["openAPIV3Schema"])
+    }
+}
+
+/// A part of a version; what is empty is not said.
+fn said<'a>(version: &'a Value, key: &str) -> &'a Value {
+    match &version[key] {
+        Value::Array(entries) if entries.is_empty() => &Value::Null,
+        part => part,
+    }
+}

@@ -1,0 +1,340 @@
+//! Running the rules on an object.
+
+use std::sync::Arc;
+
+use allot_apimachinery::{
+    field::{BadValue, Error, ErrorList, Path},
+    quote::{go_json, quote},
+};
+use allot_cel::{
+    program::{Limits, Program},
+    value::Value as Cel,
+};
+use serde_json::Value;
+
+use super::{Compiled, Node};
+use crate::structural::{Pair, Rule};
+
+/// What all rules of one object may cost together.
+const OBJECT_BUDGET: u64 = 10_000_000;
+/// The longest message that an expression may give, in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+pub(super) struct Run {
+    errors: ErrorList,
+    left: u64,
+    /// The budget is gone; nothing more is run.
+    ended: bool,
+}
+
+/// What the value at hand was before the update, for telling whether it changed: itself, or else the nearest part around it that was found again.
+#[derive(Clone, Copy, Default)]
+struct Before<'a> {
+    here: Option<Pair<'a>>,
+    around: Option<Pair<'a>>,
+}
+
+impl<'a> Before<'a> {
+    fn key(self, name: &str) -> Self {
+        match self.here {
+            None => self,
+            // What an object is says nothing about what it was.
+            Some(_) if self.around.is_none() && matches!(name, "apiVersion" | "kind") => {
+                Self::default()
+            }
+            Some(here) => Self {
+                here: here.key(name),
+                around: Some(here),
+            },
+        }
+    }
+
+    fn index(self, index: usize) -> Self {
+        match self.here {
+            None => self,
+            Some(here) => Self {
+                here: here.index(index),
+                around: Some(here),
+            },
+        }
+    }
+
+    fn unchanged(self) -> bool {
+        self.here.or(self.around).is_some_and(Pair::unchanged)
+    }
+}
+
+impl Run {
+    pub(super) fn over(
+        node: &Node,
+        object: &Value,
+        old: Option<&Value>,
+        before: Option<Pair<'_>>,
+        path: &Path,
+    ) -> ErrorList {
+        let mut run = Self {
+            errors: ErrorList::new(),
+            left: OBJECT_BUDGET,
+            ended: false,
+        };
+        let before = Before {
+            here: before,
+            around: None,
+        };
+        run.visit(node, object, old, before, path);
+        run.errors
+    }
+
+    fn visit(
+        &mut self,
+        node: &Node,
+        value: &Value,
+        old: Option<&Value>,
+        before: Before<'_>,
+        path: &Path,
+    ) {
+        // Rules on a nullable value see it only where it is not null.
+        if value.is_null() || self.ended || node.decl.is_none() {
+            return;
+        }
+        let old = old.filter(|old| !old.is_null());
+        self.rules(node, value, old, before, path);
+        for more in &node.all_of {
+            let before = Before {
+                here: None,
+                around: before.around,
+            };
+            self.visit(more, value, old, before, path);
+        }
+        match value {
+            Value::Array(items) => {
+                let Some(element) = &node.items else { return };
+                for (index, item) in items.iter().enumerate() {
+                    let was = old.and_then(|old| node.found_again(item, old));
+                    self.visit(element, item, was, before.index(index), &path.index(index));
+                }
+            }
+            Value::Object(map) => {
+                for (key, item) in map {
+                    let was = old.and_then(|old| old.get(key));
+                    if let Some(additional) = &node.additional {
+                        self.visit(additional, item, was, before.key(key), &path.key(key));
+                    } else if let Some(property) = node.properties.get(key) {
+                        self.visit(property, item, was, before.key(key), &path.child(key));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rules(
+        &mut self,
+        node: &Node,
+        value: &Value,
+        old: Option<&Value>,
+        before: Before<'_>,
+        path: &Path,
+    ) {
+        for compiled in &node.rules {
+            if self.ended {
+                return;
+            }
+            let optional = compiled.rule.optional_old_self == Some(true);
+            if compiled.uses_old && old.is_none() && !optional {
+                continue;
+            }
+            self.rule(node, compiled, value, old, before, path);
+        }
+    }
+
+    fn end(&mut self, error: Error) {
+        self.errors.push(error);
+        self.ended = true;
+    }
+
+    fn rule(
+        &mut self,
+        node: &Node,
+        compiled: &Compiled,
+        value: &Value,
+        old: Option<&Value>,
+        before: Before<'_>,
+        path: &Path,
+    ) {
+        let rule = &compiled.rule;
+        let fail = |text: String| Error::invalid(path, node.kind.as_str(), text);
+        let (program, decl) = match (&compiled.program, &node.decl) {
+            (Ok(program), Some(decl)) => (program, decl),
+            (Err(text), _) => {
+                let text = format!("rule compile error: {text}");
+                self.errors.push(fail(text));
+                return;
+            }
+            (_, None) => return,
+        };
+        let now = decl.value(value);
+        let was = old.map(|old| decl.value(old));
+        let was = match rule.optional_old_self {
+            Some(true) => Cel::Optional(was.map(Arc::new)),
+            _ => was.unwrap_or(Cel::Null),
+        };
+        let variables = [now, was];
+        let outcome = program.evaluate(&variables, &Limits::default());
+        if outcome.cost > self.left || self.left == 0 {
+            let text = "validation failed due to running out of cost budget, no further validation rules will be run";
+            self.end(fail(text.to_owned()));
+            return;
+        }
+        self.left -= outcome.cost;
+        let name = rule.name();
+        match outcome.result {
+            Ok(Cel::Bool(true)) => {}
+            Ok(_) => self.broken(node, compiled, value, &variables, before, path),
+            Err(error) => {
+                let text = error.to_string();
+                if text.starts_with("no such overload") {
+                    self.errors.push(fail(format!(
+                        "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
+                    )));
+                } else if text.starts_with("operation cancelled: actual cost limit exceeded") {
+                    self.end(fail(format!(
+                        "'{text}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
+                    )));
+                } else {
+                    let text = format!("{text} evaluating rule: {name}");
+                    self.errors.push(fail(text));
+                }
+            }
+        }
+    }
+
+    /// Reports a rule that is false; a part that did not change is held against nobody.
+    fn broken(
+        &mut self,
+        node: &Node,
+        compiled: &Compiled,
+        value: &Value,
+        variables: &[Cel<'_>],
+        before: Before<'_>,
+        path: &Path,
+    ) {
+        let path = match compiled.field.as_str() {
+            "" => path.clone(),
+            field => path.child(field),
+        };
+        let rule = &compiled.rule;
+        let forgiven = !compiled.uses_old && before.unchanged();
+        let detail = match self.message(compiled, variables) {
+            Ok(detail) => detail,
+            Err(text) => {
+                self.ended = true;
+                if !forgiven {
+                    self.errors
+                        .push(Error::invalid(&path, node.kind.as_str(), text));
+                }
+                return;
+            }
+        };
+        if forgiven {
+            return;
+        }
+        // Objects and lists are not repeated in the message.
+        let shown = match node.kind.as_str() {
+            "object" | "array" => BadValue::Omitted,
+            _ => BadValue::from(value),
+        };
+        self.errors.push(match rule.reason.as_str() {
+            "FieldValueForbidden" => Error::forbidden(&path, detail),
+            "FieldValueRequired" => Error::required(&path, detail),
+            "FieldValueDuplicate" => Error::duplicate(&path, shown),
+            _ => Error::invalid(&path, shown, detail),
+        });
+    }
+
+    /// The message of a broken rule: that of its expression, or its own, or the rule itself. The error says that no more rules are run.
+    fn message(&mut self, compiled: &Compiled, variables: &[Cel<'_>]) -> Result<String, String> {
+        if let Some(Ok(program)) = &compiled.message {
+            let source = &compiled.rule.message_expression;
+            if let Some(text) = self.evaluate_message(program, source, variables)? {
+                return Ok(text);
+            }
+        }
+        Ok(match compiled.rule.message.as_str() {
+            "" => format!("failed rule: {}", compiled.rule.name()),
+            message => message.trim().to_owned(),
+        })
+    }
+
+    fn evaluate_message(
+        &mut self,
+        program: &Program,
+        source: &str,
+        variables: &[Cel<'_>],
+    ) -> Result<Option<String>, String> {
+        let outcome = program.evaluate(variables, &Limits::default());
+        if outcome.cost > self.left {
+            return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
+        }
+        self.left -= outcome.cost;
+        match outcome.result {
+            Ok(Cel::String(text)) => {
+                let text = text.trim();
+                let good = !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
+                Ok(good.then(|| text.to_owned()))
+            }
+            Err(error)
+                if error
+                    .to_string()
+                    .starts_with("operation cancelled: actual cost limit exceeded") =>
+            {
+                Err(format!(
+                    "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+                    quote(source)
+                ))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Node {
+    /// What an element of a list was: the one with the same keys, in lists of type `map`.
+    fn found_again<'v>(&self, item: &Value, old: &'v Value) -> Option<&'v Value> {
+        let same = |other: &&Value| self.keys.iter().all(|key| other.get(key) == item.get(key));
+        old.as_array()
+            .filter(|_| !self.keys.is_empty())?
+            .iter()
+            .find(same)
+    }
+}
+
+impl Rule {
+    /// What errors call the rule.
+    fn name(&self) -> &str {
+        if self.message.is_empty() {
+            self.rule.trim()
+        } else {
+            self.message.trim()
+        }
+    }
+
+    /// The rule as upstream's struct prints.
+    pub(super) fn as_go(&self) -> String {
+        let text = |text: &str| go_json(&Value::from(text));
+        let reason = match self.reason.as_str() {
+            "" => "null".to_owned(),
+            reason => text(reason),
+        };
+        let optional = self
+            .optional_old_self
+            .map_or("null".to_owned(), |value| value.to_string());
+        format!(
+            "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{reason},\"FieldPath\":{},\"OptionalOldSelf\":{optional}}}",
+            text(&self.rule),
+            text(&self.message),
+            text(&self.message_expression),
+            text(&self.field_path)
+        )
+    }
+}

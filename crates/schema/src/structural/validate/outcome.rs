@@ -1,0 +1,116 @@
+//! What a check found.
+
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+
+/// The faults, and how much of the schema was gone through, by which alternatives are compared.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) faults: Vec<Fault>,
+    pub(super) matches: u32,
+}
+
+/// One thing that is wrong, at a place relative to where validation began.
+pub(super) struct Fault {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) value: BadValue,
+    /// The text; two faults with the same text are one.
+    pub(super) text: String,
+}
+
+pub(super) enum Kind {
+    /// Belongs to the place where validation began.
+    Start,
+    Type,
+    Required,
+    /// The values that are allowed.
+    Enum(Vec<String>),
+    TooLong(i64),
+    TooMany {
+        count: i64,
+        max: i64,
+    },
+    Other,
+}
+
+impl Fault {
+    pub(super) fn of_start(text: String) -> Self {
+        Self {
+            kind: Kind::Start,
+            name: String::new(),
+            value: BadValue::from(""),
+            text,
+        }
+    }
+
+    fn error(self, base: &Path) -> Error {
+        let name = self.name.strip_prefix('.').unwrap_or(&self.name);
+        let path = match self.kind {
+            Kind::Start => base.clone(),
+            _ if name.is_empty() => base.clone(),
+            _ => base.child(name),
+        };
+        let size = |size: i64| usize::try_from(size).unwrap_or_default();
+        match self.kind {
+            Kind::Start | Kind::Other => Error::invalid(&path, self.value, self.text),
+            Kind::Type => Error::type_invalid(&path, self.value, self.text),
+            Kind::Required => Error::required(&path, ""),
+            Kind::Enum(values) => Error::not_supported(&path, self.value, &values),
+            Kind::TooLong(max) => {
+                limited(Error::too_long(&path, size(max)), max, "value is too long")
+            }
+            Kind::TooMany { count, max } => {
+                let error = Error::too_many(&path, size(count), size(max));
+                limited(error, max, "has too many items")
+            }
+        }
+    }
+}
+
+/// A limit below zero is one that nothing can keep, and is not named.
+fn limited(mut error: Error, max: i64, otherwise: &str) -> Error {
+    if max < 0 {
+        error.detail = otherwise.to_owned();
+    }
+    error
+}
+
+impl Outcome {
+    pub(super) fn of(fault: Fault) -> Self {
+        Self {
+            faults: vec![fault],
+            matches: 0,
+        }
+    }
+
+    pub(super) fn passed() -> Self {
+        Self {
+            faults: Vec::new(),
+            matches: 1,
+        }
+    }
+
+    pub(super) fn add(&mut self, fault: Fault) {
+        if !self.faults.iter().any(|known| known.text == fault.text) {
+            self.faults.push(fault);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        other.faults.into_iter().for_each(|fault| self.add(fault));
+        self.matches += other.matches;
+    }
+
+    /// Takes over what one validator found; that it applied counts.
+    pub(super) fn step(&mut self, other: Self) {
+        self.merge(other);
+        self.matches += 1;
+    }
+
+    pub(super) fn errors(self, base: &Path) -> ErrorList {
+        self.faults
+            .into_iter()
+            .map(|fault| fault.error(base))
+            .collect()
+    }
+}
