@@ -228,6 +228,8 @@ fn no_conversion(value: &Value<'_>) -> String {
             Extension::Ip(_) => "'IP'",
             Extension::Cidr(..) => "'CIDR'",
             Extension::Format(_) => "'Format'",
+            // Selectors have no authorizer.
+            Extension::Access(_) => "'Access'",
         },
         Value::Bool(_) | Value::Optional(_) => "'bool'",
     };

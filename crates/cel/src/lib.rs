@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ast;
+pub mod authorization;
 mod checker;
 pub mod cost;
 pub mod device;

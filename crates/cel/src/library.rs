@@ -6,6 +6,7 @@ use crate::{
     value::{Fault, Value},
 };
 
+mod authorization;
 mod convert;
 mod format;
 mod lists;
@@ -45,30 +46,7 @@ pub(crate) fn function(name: &str) -> Option<Function> {
         .or_else(|| url::function(name))
         .or_else(|| named_format::function(name))
         .or_else(|| time::function(name))
-        .or_else(|| authorization(name))
-}
-
-/// Functions of the authorization library. Rules of objects and device selectors have no `authorizer`, so all that can
-/// be given to them is a `dyn` of another type.
-fn authorization(name: &str) -> Option<Function> {
-    let known = matches!(
-        name,
-        "path"
-            | "group"
-            | "serviceAccount"
-            | "resource"
-            | "subresource"
-            | "namespace"
-            | "name"
-            | "fieldSelector"
-            | "labelSelector"
-            | "check"
-            | "allowed"
-            | "reason"
-            | "error"
-            | "errored"
-    );
-    known.then_some(|_| Err(Fault::NoOverload))
+        .or_else(|| authorization::function(name))
 }
 
 /// Functions with one implementation for all overloads, chosen by a trait of the first argument.

@@ -110,6 +110,8 @@ pub enum Extension {
     Cidr(std::net::IpAddr, u8),
     /// A named format.
     Format(&'static crate::library::Format),
+    /// A question about what somebody may do, or its answer.
+    Access(crate::authorization::Access),
 }
 
 impl<'a> Value<'a> {
@@ -170,6 +172,7 @@ impl<'a> Value<'a> {
                 Extension::Ip(_) => "net.IP",
                 Extension::Cidr(..) => "net.CIDR",
                 Extension::Format(_) => "kubernetes.NamedFormat",
+                Extension::Access(ref access) => access.type_name(),
             }),
         }
     }
@@ -217,6 +220,7 @@ impl<'a> Value<'a> {
                 Extension::Ip(_) => "cel.IP",
                 Extension::Cidr(..) => "cel.CIDR",
                 Extension::Format(_) => "*cel.Format",
+                Extension::Access(ref access) => access.go_type(),
             },
         }
     }

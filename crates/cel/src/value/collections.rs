@@ -40,6 +40,11 @@ pub trait MapSource: Debug + Sync {
         self.find(part, key).is_some()
     }
 
+    /// Why there is no value for a key that should have one; asked when [`Self::find`] has found nothing.
+    fn fault(&self, _part: u32, _key: Key<'_>) -> Option<String> {
+        None
+    }
+
     /// The key at `index`, which is below [`Self::len`], in a fixed order.
     fn key(&self, part: u32, index: usize) -> &str;
 }
@@ -193,6 +198,14 @@ impl<'a> Map<'a> {
                 .flatten()
                 .find_map(|key| entries.get(&key).cloned()),
             (_, Value::String(text)) => self.find_key(Key::new(text)),
+            _ => None,
+        }
+    }
+
+    /// Why there is no value for a string key, where more can be said than that.
+    pub(crate) fn fault(&self, key: Key<'_>) -> Option<String> {
+        match self {
+            Self::Source(source, part) => source.fault(*part, key),
             _ => None,
         }
     }

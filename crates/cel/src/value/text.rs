@@ -44,6 +44,7 @@ pub(super) fn show(value: &Value<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result
             Extension::Ip(address) => write!(f, "{address}"),
             Extension::Cidr(address, prefix) => write!(f, "{address}/{prefix}"),
             Extension::Format(format) => f.write_str(format.name),
+            Extension::Access(access) => f.write_str(access.type_name()),
         },
     }
 }

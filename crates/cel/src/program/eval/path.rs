@@ -169,7 +169,9 @@ fn missing_key(key: impl std::fmt::Display) -> Fault {
 fn by_key<'a>(value: &Value<'a>, key: Key<'_>, test: bool) -> Result<Option<Value<'a>>, Fault> {
     match value {
         Value::Map(map) => match map.find_key(key) {
-            None if !test => Err(missing_key(key.text())),
+            None if !test => Err(map
+                .fault(key)
+                .map_or_else(|| missing_key(key.text()), Fault::new)),
             found => Ok(found),
         },
         Value::List(_) => Err(Fault::new("unsupported index type 'string' in list")),
@@ -185,7 +187,10 @@ fn by_value<'a>(
 ) -> Result<Option<Value<'a>>, Fault> {
     match value {
         Value::Map(map) => match map.find(index) {
-            None if !test => Err(missing_key(index)),
+            None if !test => Err(index
+                .as_str()
+                .and_then(|text| map.fault(Key::new(text)))
+                .map_or_else(|| missing_key(index), Fault::new)),
             found => Ok(found),
         },
         Value::List(list) => {

@@ -1,0 +1,192 @@
+//! Questions of expressions about what somebody may do.
+//!
+//! An evaluation cannot wait for an answer, and this crate does not know who could give one. So checks are looked up
+//! in [`Answers`]; the first time that one is not there the evaluation ends, and the caller finds the answer and
+//! evaluates again:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use allot_cel::authorization::{Answers, Check, Decision};
+//! use allot_cel::{env::{DeclType, Env}, program::{Limits, Program}, types::Type, value::Value};
+//!
+//! let authorizer = DeclType::scalar(Type::object("kubernetes.authorization.Authorizer"), 0);
+//! let env = Env::kubernetes().with_variable("authorizer", authorizer);
+//! let ast = env.compile("authorizer.group('').resource('pods').check('list').allowed()").map_err(|e| e.to_string())?;
+//! let program = Program::new(&ast).map_err(|e| e.to_string())?;
+//! let answers = Arc::new(Answers::default());
+//! let variables = [answers.authorizer()];
+//! let evaluate = || program.evaluate(&variables, &Limits::default()).result;
+//!
+//! assert!(evaluate().is_err());
+//! for check in answers.wanted() {
+//!     assert_eq!((check.resource.as_str(), check.verb.as_str()), ("pods", "list"));
+//!     answers.put(check, Decision { allowed: true, ..Decision::default() });
+//! }
+//! assert!(matches!(evaluate(), Ok(Value::Bool(true))));
+//! # Ok::<(), String>(())
+//! ```
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::value::{Extension, Value};
+
+/// What is asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// Namespace and name of a service account; who sent the request if absent.
+    pub account: Option<(String, String)>,
+    /// The path, where the question is not about a resource.
+    pub path: String,
+    /// API group.
+    pub group: String,
+    /// Plural name.
+    pub resource: String,
+    /// Subresource, or empty.
+    pub subresource: String,
+    /// Namespace, empty for cluster scope.
+    pub namespace: String,
+    /// Name, or empty.
+    pub name: String,
+    /// Field selector, or empty.
+    pub fields: String,
+    /// Label selector, or empty.
+    pub labels: String,
+    /// Verb.
+    pub verb: String,
+}
+
+/// An answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// It is allowed.
+    pub allowed: bool,
+    /// Why, or why not.
+    pub reason: String,
+    /// What went wrong with asking, or empty.
+    pub error: String,
+}
+
+/// Answers that are known, and checks that wait for one.
+#[derive(Debug, Default)]
+pub struct Answers(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    known: HashMap<Check, Decision>,
+    wanted: Vec<Check>,
+}
+
+impl Answers {
+    /// The variable `authorizer`.
+    pub fn authorizer(self: &Arc<Self>) -> Value<'static> {
+        self.value(Stage::Authorizer, Check::default())
+    }
+
+    /// The variable `authorizer.requestResource`: a check that lacks only its verb.
+    pub fn resource_check(self: &Arc<Self>, check: Check) -> Value<'static> {
+        self.value(Stage::Resource, check)
+    }
+
+    fn value(self: &Arc<Self>, stage: Stage, check: Check) -> Value<'static> {
+        Value::Extension(Arc::new(Extension::Access(Access {
+            stage,
+            check,
+            answers: self.clone(),
+        })))
+    }
+
+    /// The checks that have come up since this was asked last. Where there are some, evaluations have ended because of
+    /// them and have to be repeated.
+    pub fn wanted(&self) -> Vec<Check> {
+        std::mem::take(&mut self.inner().wanted)
+    }
+
+    /// Notes an answer.
+    pub fn put(&self, check: Check, decision: Decision) {
+        self.inner().known.insert(check, decision);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that runs under the lock can panic half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decide(&self, check: &Check) -> Option<Decision> {
+        let mut inner = self.inner();
+        let known = inner.known.get(check).cloned();
+        if known.is_none() {
+            inner.wanted.push(check.clone());
+        }
+        known
+    }
+}
+
+/// A check that is being put together, or its answer.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub(crate) stage: Stage,
+    pub(crate) check: Check,
+    answers: Arc<Answers>,
+}
+
+/// How far a check has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Authorizer,
+    Path,
+    Group,
+    Resource,
+    Decision(Decision),
+}
+
+impl Access {
+    /// The check with one more thing said.
+    pub(crate) fn then(&self, stage: Stage, say: impl FnOnce(&mut Check)) -> Value<'static> {
+        let mut check = self.check.clone();
+        say(&mut check);
+        self.answers.value(stage, check)
+    }
+
+    /// The answer, where it is known.
+    pub(crate) fn decide(&self, verb: &str) -> Option<Value<'static>> {
+        let mut check = self.check.clone();
+        verb.clone_into(&mut check.verb);
+        let decision = self.answers.decide(&check)?;
+        Some(self.answers.value(Stage::Decision(decision), check))
+    }
+
+    /// Name of the type in expressions.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self.stage {
+            Stage::Authorizer => "kubernetes.authorization.Authorizer",
+            Stage::Path => "kubernetes.authorization.PathCheck",
+            Stage::Group => "kubernetes.authorization.GroupCheck",
+            Stage::Resource => "kubernetes.authorization.ResourceCheck",
+            Stage::Decision(_) => "kubernetes.authorization.Decision",
+        }
+    }
+
+    /// Name of the type in Go.
+    pub(crate) fn go_type(&self) -> &'static str {
+        match self.stage {
+            Stage::Authorizer => "library.authorizerVal",
+            Stage::Path => "library.pathCheckVal",
+            Stage::Group => "library.groupCheckVal",
+            Stage::Resource => "library.resourceCheckVal",
+            Stage::Decision(_) => "library.decisionVal",
+        }
+    }
+}
+
+/// Upstream's values compare with nothing, not even with themselves.
+impl PartialEq for Access {
+    fn eq(&self, _: &Self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;
