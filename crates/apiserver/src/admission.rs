@@ -1,9 +1,11 @@
 //! Admission: what may change or refuse a write after authorization and before storage.
 //!
-//! One chain, in upstream's order. Every plugin is a function of the write; webhooks get their place here.
+//! One chain, in upstream's order. Every plugin is a function of the write. What users install has its place at the end,
+//! before the quotas.
 
 mod accounts;
 mod dra;
+pub(crate) mod dynamic;
 mod limits;
 mod node;
 mod pods;
@@ -19,6 +21,7 @@ use serde_json::Value;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::registry::Resource;
+use crate::rest::{Call, DeleteOptions};
 use crate::server::{Core, Warnings};
 
 /// What a write is about to do.
@@ -52,6 +55,30 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Value>,
     /// Nothing is stored.
     pub dry_run: bool,
+    /// What the client has asked for; absent for a step of another request, which has been admitted as a whole.
+    pub asked: Option<Asked<'a>>,
+}
+
+/// A request as its client has sent it, for those who are told of it.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// The request.
+    pub(crate) call: &'a Call<'a>,
+    /// In what form the objects are shown.
+    pub(crate) shown: Shown,
+    /// The options of a delete.
+    pub(crate) delete: Option<&'a DeleteOptions>,
+}
+
+/// In what form an object is shown to policies and webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// As the resource's kind.
+    Object,
+    /// Its replicas alone.
+    Scale,
+    /// As it was sent: it is no object of the resource.
+    Sent,
 }
 
 /// Lets every plugin change or refuse a write.
@@ -166,13 +193,39 @@ pub async fn validate(
         )
         .await?;
     }
+    dynamic::validate(core, attributes, object).await?;
     if enabled(core, "ResourceQuota") {
         quota::check(core, attributes, object).await?;
     }
     Ok(())
 }
 
-/// Field errors that depend on more than the object: administrative access and who may change a claim's status.
+/// Lets policies and webhooks judge what was sent to a subresource that is no part of its object: a binding, an
+/// eviction, the options of a stream.
+///
+/// # Errors
+/// The first refusal.
+pub(crate) async fn admit_sent(call: &Call<'_>, operation: Operation, sent: &Value) -> Result<()> {
+    let attributes = Attributes {
+        operation,
+        resource: &call.resource,
+        subresource: &call.request.info.subresource,
+        namespace: call.namespace(),
+        name: call.name(),
+        user: &call.request.user,
+        old: None,
+        dry_run: call.dry_run,
+        asked: Some(Asked {
+            call,
+            shown: Shown::Sent,
+            delete: None,
+        }),
+    };
+    dynamic::validate(call.core, &attributes, sent).await
+}
+
+/// Field errors that depend on more than the object: administrative access, who may change a claim's status, and whose
+/// policies may read what.
 ///
 /// # Errors
 /// Those of the store.
@@ -182,7 +235,9 @@ pub async fn field_errors(
     verb: &str,
     object: &Value,
 ) -> Result<ErrorList> {
-    dra::field_errors(core, attributes, verb, object).await
+    let mut errors = dra::field_errors(core, attributes, verb, object).await?;
+    errors.extend(dynamic::permission::field_errors(core, attributes, object).await?);
+    Ok(errors)
 }
 
 /// The plugin has not been switched off.

@@ -24,6 +24,7 @@ mod update;
 mod watch;
 
 pub use options::{DeleteOptions, Preconditions, Propagation};
+pub(crate) use sub::scale;
 
 /// A request on a resource that exists, with what every handler needs.
 pub struct Call<'a> {

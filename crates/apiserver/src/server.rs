@@ -38,6 +38,8 @@ pub struct Core {
     pub authorizer: Authorizer,
     /// Options.
     pub config: Config,
+    /// Policies and webhooks that users have installed.
+    pub dynamic: Arc<crate::admission::dynamic::Dynamic>,
     /// Counts and times of requests.
     pub metrics: crate::metrics::Metrics,
     /// Documents that have been made.
@@ -56,8 +58,10 @@ impl Server {
     /// A server over a backend. [`Server::bootstrap`] has to run before the first request.
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
         let registry = registry::builtin(&config.runtime_config, config.features.release());
+        let dynamic = Arc::default();
         Server(Arc::new(Core {
-            backend,
+            backend: crate::admission::dynamic::watched(backend, Arc::clone(&dynamic)),
+            dynamic,
             registry: ArcSwap::from_pointee(registry),
             authenticator: Authenticator::new(&config),
             authorizer: Authorizer::new(&config),

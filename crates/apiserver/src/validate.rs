@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::strategy::Part;
 
+mod admission;
 mod apps;
 mod batch;
 mod certificate;
@@ -111,6 +112,9 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         }
         ("certificates.k8s.io", _, Part::Status) => check(group, plural, object, &mut errors),
         ("", "nodes", Part::Status) => node::validate_addresses(object, &mut errors),
+        ("admissionregistration.k8s.io", _, Part::Main) => {
+            installed(plural, object, Some(old), &mut errors);
+        }
         (_, _, Part::Status) => {}
         _ => check(group, plural, object, &mut errors),
     }
@@ -147,6 +151,19 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("rbac.authorization.k8s.io", _) => config::access(plural, object, errors),
         ("storage.k8s.io", "storageclasses") => storage::class(object, errors),
         ("node.k8s.io", "runtimeclasses") => config::runtime_class(object, errors),
+        ("admissionregistration.k8s.io", _) => installed(plural, object, None, errors),
+        _ => {}
+    }
+}
+
+/// What users install to take part in admission.
+fn installed(plural: &str, object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+    match plural {
+        "validatingadmissionpolicies" => admission::policy(object, old, errors),
+        "validatingadmissionpolicybindings" => admission::binding(object, errors),
+        "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => {
+            admission::configuration(object, old, errors);
+        }
         _ => {}
     }
 }

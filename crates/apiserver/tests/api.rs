@@ -9,6 +9,7 @@ mod api {
     pub mod hostile;
     pub mod inside;
     pub mod media;
+    pub mod policies;
     pub mod remote;
     pub mod writes;
 }

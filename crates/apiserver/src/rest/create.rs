@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
 
-use super::Call;
-use crate::admission::{self, Attributes, Operation};
+use super::{Call, DeleteOptions};
+use crate::admission::{self, Asked, Attributes, Operation, Shown};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut};
@@ -53,6 +53,19 @@ pub(super) enum Stored {
 }
 
 impl Call<'_> {
+    /// The request as policies and webhooks are told of it.
+    pub(super) fn asked<'a>(&'a self, delete: Option<&'a DeleteOptions>) -> Asked<'a> {
+        let shown = match self.request.info.subresource.as_str() {
+            "scale" => Shown::Scale,
+            _ => Shown::Object,
+        };
+        Asked {
+            call: self,
+            shown,
+            delete,
+        }
+    }
+
     /// The namespace of the body must be that of the path; it is filled in if absent.
     pub(super) fn check_namespace(&self, object: &mut Value) -> Result<()> {
         let sent = meta(object, "namespace").to_owned();
@@ -115,6 +128,7 @@ impl Call<'_> {
             user: &self.request.user,
             old: None,
             dry_run: self.dry_run,
+            asked: Some(self.asked(None)),
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
         let service = self.resource.is("", "services");

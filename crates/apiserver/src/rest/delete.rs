@@ -97,7 +97,10 @@ impl Call<'_> {
                 name,
                 user: &self.request.user,
                 old: Some(&old),
-                dry_run: self.dry_run,
+                dry_run: options.dry_run,
+                // The end of a pod that is evicted has been admitted as an eviction.
+                asked: (self.request.info.subresource.is_empty())
+                    .then(|| self.asked(Some(options))),
             };
             admission::mutate(self.core, &attributes, &mut Value::Null).await?;
             admission::validate(self.core, &attributes, &Value::Null, &self.request.warnings)

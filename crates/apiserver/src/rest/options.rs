@@ -3,7 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::FieldValidation;
 use crate::error::{ApiError, Result};
@@ -129,6 +129,34 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// As an object, without kind and version.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut value = json!({});
+        if let Some(seconds) = self.grace_period_seconds {
+            value["gracePeriodSeconds"] = seconds.into();
+        }
+        for (key, wanted) in [
+            ("uid", &self.preconditions.uid),
+            ("resourceVersion", &self.preconditions.resource_version),
+        ] {
+            if let Some(wanted) = wanted {
+                value["preconditions"][key] = wanted.as_str().into();
+            }
+        }
+        if let Some(propagation) = self.propagation {
+            value["propagationPolicy"] = match propagation {
+                Propagation::Orphan => "Orphan",
+                Propagation::Background => "Background",
+                Propagation::Foreground => "Foreground",
+            }
+            .into();
+        }
+        if self.dry_run {
+            value["dryRun"] = json!(["All"]);
+        }
+        value
+    }
+
     /// Reads body (preferred, if there is one) and query.
     ///
     /// # Errors

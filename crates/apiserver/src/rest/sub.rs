@@ -15,7 +15,7 @@ use crate::strategy::Part;
 pub(super) mod binding;
 mod connect;
 mod eviction;
-mod scale;
+pub(crate) mod scale;
 mod token;
 
 /// Answers a request on a subresource that exists.

@@ -294,6 +294,8 @@ impl Call<'_> {
             user: &self.request.user,
             old: Some(old),
             dry_run: self.dry_run,
+            // A binding or an eviction has been admitted as what it is.
+            asked: (part != Part::Sub).then(|| self.asked(None)),
         };
         let patched = self.request.info.verb == "patch";
         if let Some(warning) = crate::warnings::repeated_owners(&mut new, patched) {

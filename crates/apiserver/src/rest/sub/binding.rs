@@ -7,6 +7,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::success;
+use crate::admission::{self, Operation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{child_mut, meta, metadata_mut, now, text};
@@ -15,6 +16,7 @@ use crate::strategy::Part;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let binding = call.object_of(&body, "v1", "Binding")?;
+    admission::admit_sent(&call, Operation::Create, &binding).await?;
     bind(&call, &binding).await?;
     Ok(success(&call))
 }
@@ -24,6 +26,7 @@ pub(in crate::rest) async fn create_top_level(
     call: Call<'_>,
     binding: &Value,
 ) -> Result<Response<Body>> {
+    admission::admit_sent(&call, Operation::Create, binding).await?;
     let Some(pods) = call.core.registry.load().get("", "pods").cloned() else {
         return Err(ApiError::no_such_path());
     };

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::Response;
+use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
@@ -24,7 +25,12 @@ pub(super) async fn answer(
         user: &call.request.user,
         old: None,
         dry_run: false,
+        asked: None,
     };
+    if !call.core.dynamic.is_empty() {
+        let options = options(&call, subresource);
+        admission::admit_sent(&call, Operation::Connect, &options).await?;
+    }
     admission::validate(
         call.core,
         &attributes,
@@ -41,5 +47,48 @@ pub(super) async fn answer(
         ("services", "proxy") => proxy::service(&call, body).await,
         ("nodes", "proxy") => kubelet::proxy(&call, body).await,
         _ => Err(ApiError::no_such_path()),
+    }
+}
+
+/// What the client asks of the stream, as an object.
+fn options(call: &Call<'_>, subresource: &Subresource) -> Value {
+    let mut options =
+        json!({"kind": subresource.kind, "apiVersion": call.resource.api_version(&call.version)});
+    for (key, value) in call.request.query.pairs() {
+        match key.as_str() {
+            "command" => push(&mut options[key], value.as_str().into()),
+            "ports" => {
+                let ports = value.split(',').filter_map(|port| port.parse::<i64>().ok());
+                ports.for_each(|port| push(&mut options[key], port.into()));
+            }
+            "stdin"
+            | "stdout"
+            | "stderr"
+            | "tty"
+            | "follow"
+            | "previous"
+            | "timestamps"
+            | "insecureSkipTLSVerifyBackend" => {
+                // Go leaves what is false out.
+                if call.request.query.flag(key) {
+                    options[key] = true.into();
+                }
+            }
+            "tailLines" | "limitBytes" | "sinceSeconds" => {
+                if let Ok(number) = value.parse::<i64>() {
+                    options[key] = number.into();
+                }
+            }
+            "container" | "path" | "sinceTime" | "stream" => options[key] = value.as_str().into(),
+            _ => {}
+        }
+    }
+    options
+}
+
+fn push(list: &mut Value, item: Value) {
+    match list {
+        Value::Array(items) => items.push(item),
+        other => *other = Value::Array(vec![item]),
     }
 }

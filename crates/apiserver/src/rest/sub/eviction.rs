@@ -9,6 +9,7 @@ use http::Response;
 use serde_json::{Value, json};
 
 use super::success;
+use crate::admission::{self, Operation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{self, child_mut, meta, string_map, text};
@@ -26,6 +27,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
             "name in URL does not match name in Eviction object",
         ));
     }
+    admission::admit_sent(&call, Operation::Create, &eviction).await?;
     let entry = call
         .core
         .backend

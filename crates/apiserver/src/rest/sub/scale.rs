@@ -146,6 +146,14 @@ fn scaled(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Result<V
     Ok(object)
 }
 
+/// An object's replicas, as the request's endpoint shows them.
+///
+/// # Errors
+/// 404 for an endpoint that is not there, 500 for an object without replicas.
+pub(crate) fn of_object(call: &Call<'_>, object: &Value) -> Result<Value> {
+    scale_of(call, object, declared(call)?)
+}
+
 fn scale_of(call: &Call<'_>, object: &Value, declared: Option<&Scale>) -> Result<Value> {
     if let Some(scale) = declared {
         let missing = || ApiError::from(Status::internal("the spec replicas field does not exist"));

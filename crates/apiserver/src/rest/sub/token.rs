@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
+use crate::admission::{self, Operation};
 use crate::auth::Bound;
 use crate::body::Body;
 use crate::encode::value_response;
@@ -29,6 +30,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
             call.name()
         )));
     }
+    admission::admit_sent(&call, Operation::Create, &request).await?;
     let entry = call
         .core
         .backend

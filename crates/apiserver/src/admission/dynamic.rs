@@ -1,0 +1,115 @@
+//! What users install to take part in admission: policies and webhooks.
+//!
+//! The whole of it is compiled when it changes, not when it is used, and counts from the next request on. Where nothing
+//! is installed a write pays one atomic read.
+
+mod backend;
+mod evaluate;
+pub(crate) mod expression;
+mod matching;
+mod params;
+pub(super) mod permission;
+mod policy;
+mod request;
+mod set;
+mod validating;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use serde_json::Value;
+
+pub(crate) use backend::watched;
+use request::Request;
+use set::Set;
+
+use super::{Attributes, enabled};
+use crate::error::Result;
+use crate::server::Core;
+
+/// What the lowest bits of [`Dynamic::state`] say; the others count changes.
+const EMPTY: u64 = 0;
+const LOADED: u64 = 1;
+const STALE: u64 = 2;
+const BITS: u64 = 3;
+
+/// What is installed.
+pub struct Dynamic {
+    state: AtomicU64,
+    set: ArcSwap<Set>,
+    loading: tokio::sync::Mutex<()>,
+}
+
+impl Default for Dynamic {
+    fn default() -> Self {
+        Dynamic {
+            // A restarted server finds in its store what was installed before.
+            state: AtomicU64::new(STALE),
+            set: ArcSwap::default(),
+            loading: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+impl Dynamic {
+    /// Nothing is installed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.load(Ordering::Acquire) & BITS == EMPTY
+    }
+
+    /// Something has been written that may change the set.
+    fn changed(&self) {
+        let next = |state: u64| Some((state | BITS).wrapping_add(1) | STALE);
+        // The update never refuses.
+        let _ = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+    }
+
+    /// The set as it is now.
+    async fn set(&self, core: &Core) -> Result<Arc<Set>> {
+        if self.state.load(Ordering::Acquire) & BITS != STALE {
+            return Ok(self.set.load_full());
+        }
+        let _alone = self.loading.lock().await;
+        loop {
+            let seen = self.state.load(Ordering::Acquire);
+            if seen & BITS != STALE {
+                return Ok(self.set.load_full());
+            }
+            let set = Arc::new(Set::load(core, &self.set.load()).await?);
+            let bits = if set.is_empty() { EMPTY } else { LOADED };
+            self.set.store(set.clone());
+            // Unless something was written meanwhile.
+            let loaded = (seen & !BITS) | bits;
+            if self
+                .state
+                .compare_exchange(seen, loaded, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+            {
+                return Ok(set);
+            }
+        }
+    }
+}
+
+/// Lets policies and webhooks refuse the final object.
+///
+/// # Errors
+/// The first refusal.
+pub(super) async fn validate(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    object: &Value,
+) -> Result<()> {
+    let Some(asked) = attributes.asked.filter(|_| !core.dynamic.is_empty()) else {
+        return Ok(());
+    };
+    let set = core.dynamic.set(core).await?;
+    let request = Request::new(core, attributes, asked, object);
+    if enabled(core, "ValidatingAdmissionPolicy") && !request.is_exempt() {
+        validating::dispatch(&set, &request, object).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! Evaluating expressions on a request, within what they may cost together.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use allot_apimachinery::fields::FieldSelector;
+use allot_cel::authorization::{Answers, Check, Decision};
+use allot_cel::program::Limits;
+use allot_cel::value::{Key, Map, MapSource, Value as Cel};
+use serde_json::Value;
+
+use super::expression::{DYNAMIC, Expression};
+use crate::auth::Ask;
+use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
+use crate::server::Core;
+
+/// What the expressions of a policy may cost together for one binding.
+pub(super) const BUDGET: u64 = 10_000_000;
+/// The same for match conditions.
+pub(super) const CONDITIONS_BUDGET: u64 = 2_500_000;
+/// Why nothing more is evaluated.
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// What came out of an expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Given {
+    /// There is no expression.
+    Nothing,
+    /// A bool.
+    Bool(bool),
+    /// A string.
+    Text(String),
+    /// Something else.
+    Other,
+    /// It went wrong.
+    Failed(String),
+}
+
+/// What expressions are evaluated on.
+pub(super) struct Scene<'a> {
+    /// The new object, or null.
+    pub object: &'a Value,
+    /// The present object, or null.
+    pub old: &'a Value,
+    /// The namespace, or null.
+    pub namespace: &'a Value,
+    /// The request.
+    pub request: &'a Value,
+    /// What a binding refers to; absent where the policy knows no parameters.
+    pub params: Option<&'a Value>,
+    /// The policy's variables.
+    pub variables: &'a [(String, Expression)],
+    /// The request as a question about its resource.
+    pub check: &'a Check,
+    /// What is known about who may do what.
+    pub answers: &'a Arc<Answers>,
+}
+
+impl Scene<'_> {
+    /// Evaluates expressions one after the other; also says what is left of the budget.
+    ///
+    /// # Errors
+    /// Upstream's text when they cost too much together.
+    pub fn run<'e>(
+        &self,
+        expressions: impl Iterator<Item = Option<&'e Expression>>,
+        authorizer: bool,
+        budget: u64,
+    ) -> Result<(Vec<Given>, u64), String> {
+        let lazy = Lazy {
+            variables: self.variables,
+            cells: self.variables.iter().map(|_| Cell::default()).collect(),
+            values: OnceLock::new(),
+            cost: AtomicU64::new(0),
+        };
+        let values = self.values(&lazy);
+        // Just made, so nobody has set it.
+        let _ = lazy.values.set(&values);
+        // The authorizer is last: expressions that have none see the rest.
+        let seen = if authorizer {
+            &values[..]
+        } else {
+            &values[..values.len() - 2]
+        };
+        let mut left = budget;
+        let mut all = Vec::new();
+        for expression in expressions {
+            let Some(expression) = expression else {
+                all.push(Given::Nothing);
+                continue;
+            };
+            let program = match &expression.program {
+                Ok(program) => program,
+                Err(error) => {
+                    all.push(Given::Failed(format!("compilation error: {error}")));
+                    continue;
+                }
+            };
+            let outcome = program.evaluate(seen, &Limits::default());
+            let cost = outcome
+                .cost
+                .saturating_add(lazy.cost.swap(0, Ordering::Relaxed));
+            left = left.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;
+            all.push(match outcome.result {
+                Ok(Cel::Bool(value)) => Given::Bool(value),
+                Ok(Cel::String(text)) => Given::Text(text.to_string()),
+                Ok(_) => Given::Other,
+                Err(error) => Given::Failed(format!(
+                    "expression '{}' resulted in error: {error}",
+                    expression.text
+                )),
+            });
+        }
+        Ok((all, left))
+    }
+
+    /// The values of the variables in the order in which the environment declares them.
+    fn values<'v>(&'v self, lazy: &'v Lazy<'v>) -> Vec<Cel<'v>> {
+        let mut values = vec![
+            DYNAMIC.value(self.object),
+            DYNAMIC.value(self.old),
+            DYNAMIC.value(self.namespace),
+            DYNAMIC.value(self.request),
+        ];
+        values.extend(self.params.map(|params| DYNAMIC.value(params)));
+        if !self.variables.is_empty() {
+            values.push(Cel::Map(Map::Source(lazy, 0)));
+        }
+        values.push(self.answers.authorizer());
+        values.push(self.answers.resource_check(self.check.clone()));
+        values
+    }
+}
+
+/// Variables that are evaluated when they are read, once for all expressions.
+#[derive(Debug)]
+struct Lazy<'a> {
+    variables: &'a [(String, Expression)],
+    cells: Vec<Cell<'a>>,
+    values: OnceLock<&'a [Cel<'a>]>,
+    cost: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Cell<'a> {
+    value: OnceLock<Result<Cel<'a>, String>>,
+    /// Being evaluated: a variable that replaces another of its name may refer to itself.
+    busy: AtomicBool,
+}
+
+impl<'a> Lazy<'a> {
+    fn read(&self, name: &str) -> Option<&Result<Cel<'a>, String>> {
+        // Of two with one name the last counts.
+        let index = self
+            .variables
+            .iter()
+            .rposition(|(known, _)| known == name)?;
+        let (cell, expression) = (&self.cells[index], &self.variables[index].1);
+        if cell.value.get().is_none() && cell.busy.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        Some(cell.value.get_or_init(|| self.evaluate(name, expression)))
+    }
+
+    fn evaluate(&self, name: &str, expression: &'a Expression) -> Result<Cel<'a>, String> {
+        let fails = |what: &str, error: &dyn std::fmt::Display| {
+            format!("composited variable {name:?} fails to {what}: {error}")
+        };
+        let program = match &expression.program {
+            Ok(program) => program,
+            Err(error) => return Err(fails("compile", error)),
+        };
+        let values = self.values.get().copied().unwrap_or_default();
+        let outcome = program.evaluate(values, &Limits::default());
+        self.cost.fetch_add(outcome.cost, Ordering::Relaxed);
+        outcome.result.map_err(|error| fails("evaluate", &error))
+    }
+}
+
+impl MapSource for Lazy<'_> {
+    fn len(&self, _: u32) -> usize {
+        self.variables.len()
+    }
+
+    fn find(&self, _: u32, key: Key<'_>) -> Option<Cel<'_>> {
+        self.read(key.text())?.as_ref().ok().cloned()
+    }
+
+    fn contains(&self, _: u32, key: Key<'_>) -> bool {
+        self.variables.iter().any(|(name, _)| name == key.text())
+    }
+
+    fn fault(&self, _: u32, key: Key<'_>) -> Option<String> {
+        self.read(key.text())?.as_ref().err().cloned()
+    }
+
+    fn key(&self, _: u32, index: usize) -> &str {
+        &self.variables[index].0
+    }
+}
+
+/// Evaluates again and again until no expression waits for an answer.
+pub(super) async fn settle<T>(
+    core: &Core,
+    user: &User,
+    answers: &Answers,
+    evaluate: impl Fn() -> T,
+) -> T {
+    loop {
+        let found = evaluate();
+        let wanted = answers.wanted();
+        if wanted.is_empty() {
+            return found;
+        }
+        drop(found);
+        for check in wanted {
+            let decision = decide(core, user, &check).await;
+            answers.put(check, decision);
+        }
+    }
+}
+
+async fn decide(core: &Core, user: &User, check: &Check) -> Decision {
+    let account = check.account.as_ref().map(|(namespace, name)| User {
+        name: format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"),
+        groups: vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+        ],
+        ..User::default()
+    });
+    // A selector that can not be read selects nothing special.
+    let fields = Some(&check.fields)
+        .filter(|text| !text.is_empty())
+        .and_then(|text| FieldSelector::parse(text).ok());
+    let ask = Ask {
+        user: account.as_ref().unwrap_or(user),
+        verb: &check.verb,
+        group: &check.group,
+        resource: &check.resource,
+        subresource: &check.subresource,
+        namespace: &check.namespace,
+        name: &check.name,
+        path: &check.path,
+        fields: fields.as_ref(),
+    };
+    match core.authorizer.decide(core, &ask).await {
+        Ok(decision) => Decision {
+            allowed: decision.allowed(),
+            reason: decision.reason().to_owned(),
+            error: String::new(),
+        },
+        Err(error) => Decision {
+            error: error.to_string(),
+            ..Decision::default()
+        },
+    }
+}

@@ -1,0 +1,277 @@
+//! The expressions of policies and webhooks: what they may refer to, and what they have to give.
+
+use std::sync::LazyLock;
+
+use allot_cel::env::{DeclType, Env};
+use allot_cel::program::Program;
+use allot_cel::types::Type;
+
+/// Sizes that nobody limits: nothing is estimated here, only counted.
+const UNLIMITED: u64 = i64::MAX as u64;
+
+/// What an expression may refer to beyond the request and its objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// `params`.
+    pub params: bool,
+    /// `variables`.
+    pub variables: bool,
+    /// `authorizer` and `authorizer.requestResource`.
+    pub authorizer: bool,
+}
+
+/// What an expression has to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A bool.
+    Bool,
+    /// A string.
+    Text,
+    /// A string or null.
+    TextOrNull,
+    /// Whatever it likes.
+    Anything,
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    /// As it was written.
+    pub text: String,
+    /// What is evaluated, or why it does not compile.
+    pub program: Result<Program, String>,
+}
+
+/// Compiles the expressions of one policy or webhook; the variables that it declares come one after the other.
+pub(crate) struct Compiler {
+    variables: Option<Vec<(String, DeclType)>>,
+    params: bool,
+}
+
+impl Compiler {
+    /// For expressions with or without `params` and `variables`.
+    pub fn new(params: bool, variables: bool) -> Self {
+        Compiler {
+            variables: variables.then(Vec::new),
+            params,
+        }
+    }
+
+    /// Compiles an expression.
+    pub fn compile(&self, text: &str, wanted: Wanted, authorizer: bool) -> Expression {
+        self.checked(text, wanted, authorizer).0
+    }
+
+    /// Compiles a variable; the expressions that follow may refer to it, also if it is wrong.
+    pub fn variable(&mut self, name: &str, text: &str) -> Expression {
+        let (expression, ty) = self.checked(text, Wanted::Anything, true);
+        if let Some(variables) = &mut self.variables {
+            let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(&ty));
+            variables.retain(|(known, _)| known != name);
+            variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
+        }
+        expression
+    }
+
+    fn checked(&self, text: &str, wanted: Wanted, authorizer: bool) -> (Expression, Option<Type>) {
+        let extras = Extras {
+            params: self.params,
+            variables: self.variables.is_some(),
+            authorizer,
+        };
+        let env = environment(extras, self.variables.as_deref().unwrap_or_default());
+        let (program, ty) = match env.compile(text) {
+            Err(error) => (Err(format!("compilation failed: {error}")), None),
+            Ok(checked) => match unsuitable(checked.output(), wanted) {
+                Some(why) => (Err(why), None),
+                None => {
+                    let ty = checked.output().clone();
+                    let program = Program::new(&checked)
+                        .map_err(|error| format!("program instantiation failed: {error}"));
+                    (program, Some(ty))
+                }
+            },
+        };
+        let text = text.to_owned();
+        (Expression { text, program }, ty)
+    }
+}
+
+/// Why an expression of this type is not what was wanted.
+fn unsuitable(found: &Type, wanted: Wanted) -> Option<String> {
+    let (suits, expected) = match wanted {
+        Wanted::Anything => (true, ""),
+        Wanted::Bool => (*found == Type::Bool, "bool"),
+        Wanted::Text => (*found == Type::String, "string"),
+        Wanted::TextOrNull => (
+            matches!(found, Type::String | Type::Null),
+            "one of [string null_type]",
+        ),
+    };
+    let found = found.runtime_name();
+    (!suits).then(|| format!("must evaluate to {expected} but got {found}"))
+}
+
+/// The type that expressions see of a variable: upstream loses those that are not plain data.
+fn seen_through_variable(ty: &Type) -> Type {
+    match ty {
+        Type::List(element) => Type::list(seen_through_variable(element)),
+        Type::Map(key, value) => {
+            Type::map(seen_through_variable(key), seen_through_variable(value))
+        }
+        Type::Any
+        | Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => ty.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+/// Anything, of which nothing is known before it is there.
+pub(super) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
+
+/// What all of them may refer to: `object`, `oldObject`, `namespaceObject`, `request`.
+static BASE: LazyLock<Env> = LazyLock::new(|| {
+    let (namespace, request) = (namespace(), request());
+    Env::kubernetes()
+        .with_object(&namespace)
+        .with_object(&request)
+        .with_variable("object", DYNAMIC.clone())
+        .with_variable("oldObject", DYNAMIC.clone())
+        .with_variable("namespaceObject", namespace)
+        .with_variable("request", request)
+});
+
+/// The environment; values are given in the order of [`super::evaluate::Scene::values`].
+fn environment(extras: Extras, variables: &[(String, DeclType)]) -> Env {
+    let mut env = BASE.clone();
+    if extras.params {
+        env = env.with_variable("params", DYNAMIC.clone());
+    }
+    if extras.variables {
+        let fields = variables
+            .iter()
+            .map(|(name, ty)| (name.as_str(), ty.clone()));
+        let variables = DeclType::object("kubernetes.variables", fields);
+        env = env
+            .with_object(&variables)
+            .with_variable("variables", variables);
+    }
+    if extras.authorizer {
+        let object = |name| DeclType::scalar(Type::object(name), 0);
+        env = env
+            .with_variable("authorizer", object("kubernetes.authorization.Authorizer"))
+            .with_variable(
+                "authorizer.requestResource",
+                object("kubernetes.authorization.ResourceCheck"),
+            );
+    }
+    env
+}
+
+fn text() -> DeclType {
+    DeclType::string(UNLIMITED)
+}
+
+fn texts() -> DeclType {
+    DeclType::list(text(), UNLIMITED)
+}
+
+fn time() -> DeclType {
+    DeclType::scalar(Type::Timestamp, UNLIMITED)
+}
+
+fn object<const N: usize>(name: &str, fields: [(&'static str, DeclType); N]) -> DeclType {
+    DeclType::object(name, fields)
+}
+
+/// The request, without what has variables of its own.
+fn request() -> DeclType {
+    let kind = object(
+        "kubernetes.GroupVersionKind",
+        ["group", "version", "kind"].map(|name| (name, text())),
+    );
+    let resource = object(
+        "kubernetes.GroupVersionResource",
+        ["group", "version", "resource"].map(|name| (name, text())),
+    );
+    let user = object(
+        "kubernetes.UserInfo",
+        [
+            ("username", text()),
+            ("uid", text()),
+            ("groups", texts()),
+            ("extra", DeclType::map(text(), texts(), UNLIMITED)),
+        ],
+    );
+    object(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", text()),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", text()),
+            ("name", text()),
+            ("namespace", text()),
+            ("operation", text()),
+            ("userInfo", user),
+            ("dryRun", DeclType::bool()),
+            ("options", DYNAMIC.clone()),
+        ],
+    )
+}
+
+/// A namespace, with the fields that upstream has chosen and their names in its spelling.
+fn namespace() -> DeclType {
+    let map = || DeclType::map(text(), text(), UNLIMITED);
+    let condition = object(
+        "kubernetes.NamespaceCondition",
+        [
+            ("status", text()),
+            ("type", text()),
+            ("lastTransitionTime", time()),
+            ("message", text()),
+            ("reason", text()),
+        ],
+    );
+    let metadata = object(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", text()),
+            ("generateName", text()),
+            ("namespace", text()),
+            ("labels", map()),
+            ("annotations", map()),
+            ("UID", text()),
+            ("creationTimestamp", time()),
+            ("deletionGracePeriodSeconds", DeclType::int()),
+            ("deletionTimestamp", time()),
+            ("generation", DeclType::int()),
+            ("resourceVersion", text()),
+            ("finalizers", texts()),
+        ],
+    );
+    let status = [
+        ("conditions", DeclType::list(condition, UNLIMITED)),
+        ("phase", text()),
+    ];
+    object(
+        "kubernetes.Namespace",
+        [
+            ("metadata", metadata),
+            (
+                "spec",
+                object("kubernetes.NamespaceSpec", [("finalizers", texts())]),
+            ),
+            ("status", object("kubernetes.NamespaceStatus", status)),
+        ],
+    )
+}

@@ -1,0 +1,327 @@
+//! A request as policies and webhooks are told of it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use allot_apimachinery::Status;
+use allot_apimachinery::gvk::GroupResource;
+use allot_cel::authorization::Check;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::super::{Asked, Attributes, Operation, Shown, stored};
+use crate::error::{ApiError, Result};
+use crate::identity::User;
+use crate::object::meta;
+use crate::registry::Resource;
+use crate::rest::scale;
+use crate::server::Core;
+use crate::versions;
+
+/// Kinds that answer and are not stored: a policy about them could lock everybody out.
+const REVIEWS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// A resource in a version, and the kind that it speaks there.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// Its version.
+    pub version: String,
+    /// Group of the kind.
+    pub kind_group: String,
+    /// Version of the kind.
+    pub kind_version: String,
+    /// The kind.
+    pub kind: String,
+}
+
+impl Target {
+    /// The resource in a version, or a subresource of it; none where the resource has no such subresource.
+    fn new(resource: &Arc<Resource>, version: &str, subresource: &str) -> Option<Self> {
+        let own = |version: &str| Target {
+            resource: resource.clone(),
+            version: version.to_owned(),
+            kind_group: resource.group.clone(),
+            kind_version: version.to_owned(),
+            kind: resource.kind.clone(),
+        };
+        let mut target = own(version);
+        if subresource.is_empty() {
+            return Some(target);
+        }
+        let spoken = resource.subresource(subresource)?;
+        for (place, value) in [
+            (&mut target.kind_group, &spoken.group),
+            (&mut target.kind_version, &spoken.version),
+            (&mut target.kind, &spoken.kind),
+        ] {
+            if !value.is_empty() {
+                value.clone_into(place);
+            }
+        }
+        Some(target)
+    }
+}
+
+/// A request, and what its parts need to be asked for.
+pub(super) struct Request<'a> {
+    /// What all requests share.
+    pub core: &'a Core,
+    /// What is done.
+    pub attributes: &'a Attributes<'a>,
+    /// The request itself.
+    pub asked: Asked<'a>,
+    /// What the client has named.
+    pub target: Target,
+    /// The namespace; of a namespace, itself.
+    pub namespace: &'a str,
+    /// The name, empty where it is still to be made or many are meant.
+    pub name: String,
+    namespace_object: OnceCell<Option<Value>>,
+}
+
+impl<'a> Request<'a> {
+    /// The request that leads to `object`.
+    pub fn new(
+        core: &'a Core,
+        attributes: &'a Attributes<'a>,
+        asked: Asked<'a>,
+        object: &Value,
+    ) -> Self {
+        let call = asked.call;
+        let target = Target::new(&call.resource, &call.version, attributes.subresource);
+        let many = call.request.info.verb == "deletecollection";
+        let name = match attributes.name {
+            _ if many => "",
+            "" => meta(object, "name"),
+            named => named,
+        };
+        let namespace = if call.resource.is("", "namespaces") && !many {
+            attributes.name
+        } else {
+            attributes.namespace
+        };
+        Request {
+            core,
+            attributes,
+            asked,
+            // The subresource of a request that has come this far is there.
+            target: target.unwrap_or_else(|| Target {
+                resource: call.resource.clone(),
+                version: call.version.clone(),
+                kind_group: call.resource.group.clone(),
+                kind_version: call.version.clone(),
+                kind: call.resource.kind.clone(),
+            }),
+            namespace,
+            name: name.to_owned(),
+            namespace_object: OnceCell::new(),
+        }
+    }
+
+    /// Who asks.
+    pub fn user(&self) -> &'a User {
+        self.attributes.user
+    }
+
+    /// What happens, in the API's words.
+    pub fn operation(&self) -> &'static str {
+        match self.attributes.operation {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+
+    /// Policies have nothing to say about these: what they would need to work is asked through them, and they
+    /// themselves must stay changeable.
+    pub fn is_exempt(&self) -> bool {
+        let resource = &self.target.resource;
+        resource.group == super::backend::GROUP
+            || REVIEWS.contains(&(resource.group.as_str(), resource.plural.as_str()))
+    }
+
+    /// Other versions of what is named.
+    pub fn equivalents(&self) -> Vec<Target> {
+        let requested = &self.target.resource;
+        let registry = self.core.registry.load();
+        let mut resources = vec![requested.clone()];
+        // The one resource of two groups.
+        if requested.plural == "events" {
+            let other = ["", "events.k8s.io"].map(|group| registry.get(group, "events"));
+            let other = other
+                .into_iter()
+                .flatten()
+                .filter(|it| it.group != requested.group);
+            if matches!(requested.group.as_str(), "" | "events.k8s.io") {
+                resources.extend(other.cloned());
+            }
+        }
+        let mut all = Vec::new();
+        for resource in &resources {
+            for version in resource.versions.iter().filter(|version| version.served) {
+                let same = resource.group == requested.group && version.name == self.target.version;
+                let target = Target::new(resource, &version.name, self.attributes.subresource);
+                all.extend(target.filter(|_| !same));
+            }
+        }
+        all
+    }
+
+    /// An object as the target's kind.
+    ///
+    /// # Errors
+    /// 400 if it has no such form.
+    pub fn versioned<'v>(&self, object: &'v Value, target: &Target) -> Result<Cow<'v, Value>> {
+        if object.is_null() || self.asked.shown == Shown::Sent {
+            return Ok(Cow::Borrowed(object));
+        }
+        let object = as_resource(&target.resource, object, &target.version)?;
+        match self.asked.shown {
+            Shown::Scale => scale::of_object(self.asked.call, &object).map(Cow::Owned),
+            _ => Ok(object),
+        }
+    }
+
+    /// The namespace of the request, as it is stored; none for what lives in none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn namespace_object(&self) -> Result<Option<&Value>> {
+        let found = self.namespace_object.get_or_try_init(|| async {
+            let found = stored(self.core, "namespaces", self.namespace).await?;
+            Ok::<_, ApiError>(found.map(|mut namespace| {
+                namespace["kind"] = "Namespace".into();
+                namespace["apiVersion"] = "v1".into();
+                namespace
+            }))
+        });
+        Ok(found.await?.as_ref())
+    }
+
+    /// 404 for the namespace of the request.
+    pub fn no_namespace(&self) -> ApiError {
+        Status::not_found(&GroupResource::new("", "namespaces"), self.namespace).into()
+    }
+
+    /// The request as a question about its resource, without a verb.
+    pub fn check(&self) -> Check {
+        Check {
+            group: self.target.resource.group.clone(),
+            resource: self.target.resource.plural.clone(),
+            subresource: self.attributes.subresource.to_owned(),
+            namespace: self.namespace.to_owned(),
+            name: self.name.clone(),
+            ..Check::default()
+        }
+    }
+
+    /// `AdmissionRequest` without the objects, for a policy or webhook that has chosen `target`.
+    pub fn to_json(&self, target: &Target) -> Value {
+        let kind = |target: &Target| json!({"group": target.kind_group, "version": target.kind_version, "kind": target.kind});
+        let resource = |target: &Target| {
+            let resource = &target.resource;
+            json!({"group": resource.group, "version": target.version, "resource": resource.plural})
+        };
+        let mut user = json!({});
+        let who = self.user();
+        let known = [
+            ("username", !who.name.is_empty(), json!(who.name)),
+            ("uid", !who.uid.is_empty(), json!(who.uid)),
+            ("groups", !who.groups.is_empty(), json!(who.groups)),
+            ("extra", !who.extra.is_empty(), json!(who.extra)),
+        ];
+        for (key, _, value) in known.into_iter().filter(|(_, known, _)| *known) {
+            user[key] = value;
+        }
+        let mut request = json!({
+            "uid": "", "kind": kind(target), "resource": resource(target),
+            "requestKind": kind(&self.target), "requestResource": resource(&self.target),
+            "operation": self.operation(), "userInfo": user, "object": null, "oldObject": null,
+            "dryRun": self.attributes.dry_run, "options": self.options(),
+        });
+        for (key, value) in [
+            ("subResource", self.attributes.subresource),
+            ("requestSubResource", self.attributes.subresource),
+            ("name", &self.name),
+            ("namespace", self.namespace),
+        ] {
+            if !value.is_empty() {
+                request[key] = value.into();
+            }
+        }
+        request
+    }
+
+    /// The options of the request as an object.
+    fn options(&self) -> Value {
+        let kind = match self.attributes.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
+            Operation::Connect => return Value::Null,
+        };
+        let mut options = match self.asked.delete {
+            Some(delete) => delete.to_json(),
+            None => {
+                let query = &self.asked.call.request.query;
+                let mut options = json!({});
+                for key in ["fieldManager", "fieldValidation"] {
+                    if let Some(value) = query.text(key) {
+                        options[key] = value.into();
+                    }
+                }
+                let dry_run: Vec<&str> = query.all("dryRun").collect();
+                if !dry_run.is_empty() {
+                    options["dryRun"] = dry_run.into();
+                }
+                options
+            }
+        };
+        options["kind"] = kind.into();
+        options["apiVersion"] = "meta.k8s.io/v1".into();
+        options
+    }
+
+    /// 403 as admission words it; the name may still be unknown.
+    pub fn forbidden(&self, object: &Value, why: &str) -> Status {
+        let candidates = [
+            self.name.as_str(),
+            meta(object, "name"),
+            meta(object, "generateName"),
+        ];
+        let name = candidates.into_iter().find(|name| !name.is_empty());
+        let resource = self.target.resource.group_resource();
+        Status::forbidden(&resource, name.unwrap_or("Unknown"), why)
+    }
+}
+
+/// An object in the form in which admission holds it, in a version of a resource.
+fn as_resource<'v>(
+    resource: &Resource,
+    object: &'v Value,
+    version: &str,
+) -> Result<Cow<'v, Value>> {
+    const EVENTS: &str = "events.k8s.io";
+    if resource.plural != "events" || !matches!(resource.group.as_str(), "" | EVENTS) {
+        return versions::seen(resource, object, version);
+    }
+    let mut event = object.clone();
+    let old_style = event["regarding"].is_null();
+    if resource.group == EVENTS && old_style {
+        versions::events::from_core(&mut event);
+    } else if resource.group.is_empty() && !old_style {
+        versions::events::to_core(&mut event);
+    }
+    versions::set_type(&mut event, resource, version);
+    Ok(Cow::Owned(event))
+}

@@ -1,0 +1,268 @@
+//! Configurations of admission webhooks.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::{Value, json};
+
+use super::super::{label_selector, list, one_of, rule, text};
+use super::{FAILURE_POLICIES, match_conditions, rules};
+
+/// Versions of the review that a server can send.
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
+const URL_FORM: &str = "; desired format: https://host[/path]";
+
+/// What an update need not mend, because it was so before.
+struct Lenient {
+    conditions: bool,
+    side_effects: bool,
+    versions: bool,
+    names: bool,
+    selectors: bool,
+}
+
+impl Lenient {
+    fn of(new: &[Value], old: Option<&Value>) -> Self {
+        let Some(old) = old else {
+            return Lenient {
+                conditions: false,
+                side_effects: false,
+                versions: false,
+                names: false,
+                selectors: false,
+            };
+        };
+        let old = list(old, "webhooks");
+        let same = |(a, b): (&Value, &Value)| a["matchConditions"] == b["matchConditions"];
+        let unknown = |hook: &Value| {
+            let versions = list(hook, "admissionReviewVersions");
+            !versions.is_empty() && !versions.iter().any(is_known)
+        };
+        let mut seen = Vec::new();
+        let mut repeated = |hook: &Value| {
+            let name = hook["name"].clone();
+            let repeated = seen.contains(&name);
+            seen.push(name);
+            repeated
+        };
+        let bad_selector = |hook: &Value| {
+            let mut errors = ErrorList::new();
+            for key in ["namespaceSelector", "objectSelector"] {
+                label_selector(&hook[key], &Path::root(), &mut errors);
+            }
+            !errors.is_empty()
+        };
+        Lenient {
+            conditions: new.len() == old.len() && new.iter().zip(old).all(same),
+            side_effects: old
+                .iter()
+                .any(|hook| !NO_SIDE_EFFECTS.contains(&text(hook, "sideEffects"))),
+            versions: old.iter().any(unknown),
+            names: old.iter().any(&mut repeated),
+            selectors: old.iter().any(bad_selector),
+        }
+    }
+}
+
+fn is_known(version: &Value) -> bool {
+    version
+        .as_str()
+        .is_some_and(|it| REVIEW_VERSIONS.contains(&it))
+}
+
+/// Checks a configuration; `old` is what it was before an update.
+pub(in crate::validate) fn configuration(
+    object: &Value,
+    old: Option<&Value>,
+    errors: &mut ErrorList,
+) {
+    let hooks = list(object, "webhooks");
+    let lenient = Lenient::of(hooks, old);
+    for (index, hook) in hooks.iter().enumerate() {
+        let path = Path::new("webhooks").index(index);
+        webhook(hook, &lenient, &path, errors);
+        let at = path.child("admissionReviewVersions");
+        review_versions(hook, &lenient, &at, errors);
+        let name = text(hook, "name");
+        let repeated = hooks[..index]
+            .iter()
+            .any(|other| text(other, "name") == name);
+        if !lenient.names && !name.is_empty() && repeated {
+            errors.push(Error::duplicate(&path.child("name"), name));
+        }
+    }
+}
+
+fn webhook(hook: &Value, lenient: &Lenient, path: &Path, errors: &mut ErrorList) {
+    qualified(text(hook, "name"), &path.child("name"), errors);
+    for (index, it) in list(hook, "rules").iter().enumerate() {
+        rules::with_operations(it, &path.child("rules").index(index), errors);
+    }
+    for (key, supported) in [
+        ("failurePolicy", FAILURE_POLICIES),
+        ("matchPolicy", rules::MATCH_POLICIES),
+    ] {
+        one_of(text(hook, key), &supported, false, &path.child(key), errors);
+    }
+    let allowed = if lenient.side_effects {
+        &SIDE_EFFECTS[..]
+    } else {
+        &NO_SIDE_EFFECTS[..]
+    };
+    let (effects, at) = (text(hook, "sideEffects"), path.child("sideEffects"));
+    if effects.is_empty() {
+        let detail = format!("must specify one of {}", allowed.join(", "));
+        errors.push(Error::required(&at, detail));
+    } else {
+        one_of(effects, allowed, false, &at, errors);
+    }
+    let timeout = hook["timeoutSeconds"].as_i64();
+    if let Some(seconds) = timeout.filter(|seconds| !(1..=30).contains(seconds)) {
+        let detail = "the timeout value must be between 1 and 30 seconds";
+        errors.push(Error::invalid(
+            &path.child("timeoutSeconds"),
+            seconds,
+            detail,
+        ));
+    }
+    if !lenient.selectors {
+        for key in ["namespaceSelector", "objectSelector"] {
+            label_selector(&hook[key], &path.child(key), errors);
+        }
+    }
+    let at = path.child("reinvocationPolicy");
+    one_of(
+        text(hook, "reinvocationPolicy"),
+        &["IfNeeded", "Never"],
+        false,
+        &at,
+        errors,
+    );
+    client(&hook["clientConfig"], &path.child("clientConfig"), errors);
+    if !lenient.conditions {
+        let at = path.child("matchConditions");
+        match_conditions(list(hook, "matchConditions"), false, &at, errors);
+    }
+}
+
+fn qualified(name: &str, path: &Path, errors: &mut ErrorList) {
+    let texts = names::dns1123_subdomain(name);
+    if name.is_empty() {
+        errors.push(Error::required(path, ""));
+    } else if !texts.is_empty() {
+        errors.push(Error::invalid(path, name, texts.join(",")));
+    } else if name.split('.').count() < 3 {
+        let detail = "should be a domain with at least three segments separated by dots";
+        errors.push(Error::invalid(path, name, detail));
+    }
+}
+
+fn review_versions(hook: &Value, lenient: &Lenient, path: &Path, errors: &mut ErrorList) {
+    let versions = list(hook, "admissionReviewVersions");
+    let known = REVIEW_VERSIONS.join(", ");
+    if versions.is_empty() {
+        let detail = format!("must specify one of {known}");
+        errors.push(Error::required(path, detail));
+        return;
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let (name, at) = (version.as_str().unwrap_or_default(), path.index(index));
+        if versions[..index].contains(version) {
+            errors.push(Error::invalid(&at, name, "duplicate version"));
+        } else {
+            rule(names::dns1035_label(name), name, &at, errors);
+        }
+    }
+    if !lenient.versions && !versions.iter().any(is_known) {
+        let detail = format!("must include at least one of {known}");
+        errors.push(Error::invalid(path, &json!(versions), detail));
+    }
+}
+
+/// Where the webhook is.
+fn client(config: &Value, path: &Path, errors: &mut ErrorList) {
+    let (address, to_service) = (config["url"].as_str(), config["service"].is_object());
+    match address {
+        None if to_service => service(&config["service"], &path.child("service"), errors),
+        Some(address) if !to_service => url(address, &path.child("url"), errors),
+        _ => {
+            let detail = "exactly one of url or service is required";
+            errors.push(Error::required(path, detail));
+        }
+    }
+}
+
+fn url(address: &str, path: &Path, errors: &mut ErrorList) {
+    let (rest, fragment) = address.split_once('#').unwrap_or((address, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (scheme, rest) = rest.split_once(':').unwrap_or(("", rest));
+    let authority = rest.strip_prefix("//").map(|rest| rest.split('/').next());
+    let authority = authority.flatten().unwrap_or_default();
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority),
+    };
+    if !scheme.eq_ignore_ascii_case("https") {
+        let detail = format!("'https' is the only allowed URL scheme{URL_FORM}");
+        errors.push(Error::invalid(path, scheme, detail));
+    }
+    if host.is_empty() {
+        let detail = format!("host must be specified{URL_FORM}");
+        errors.push(Error::invalid(path, host, detail));
+    }
+    if let Some(user) = user {
+        let detail = "user information is not permitted in the URL";
+        errors.push(Error::invalid(path, user, detail));
+    }
+    for (part, detail) in [
+        (fragment, "fragments are not permitted in the URL"),
+        (query, "query parameters are not permitted in the URL"),
+    ] {
+        if !part.is_empty() {
+            errors.push(Error::invalid(path, part, detail));
+        }
+    }
+}
+
+fn service(value: &Value, path: &Path, errors: &mut ErrorList) {
+    // Upstream takes the one for the other.
+    for (key, place) in [("namespace", "name"), ("name", "namespace")] {
+        if text(value, key).is_empty() {
+            errors.push(Error::required(&path.child(place), ""));
+        }
+    }
+    let port = value["port"].as_i64().unwrap_or_default();
+    let texts = names::port_number(port);
+    if !texts.is_empty() {
+        let detail = format!("port is not valid: {}", texts.join(", "));
+        errors.push(Error::invalid(&path.child("port"), port, detail));
+    }
+    let (target, at) = (text(value, "path"), path.child("path"));
+    if matches!(target, "" | "/") {
+        return;
+    }
+    if target == "//" {
+        errors.push(Error::invalid(&at, target, "segment[0] may not be empty"));
+        return;
+    }
+    if !target.starts_with('/') {
+        errors.push(Error::invalid(&at, target, "must start with a '/'"));
+    }
+    // As upstream, whatever the first character is.
+    let mut characters = target.chars();
+    characters.next();
+    let steps = characters.as_str();
+    let steps = steps.strip_suffix('/').unwrap_or(steps);
+    for (index, step) in steps.split('/').enumerate() {
+        if step.is_empty() {
+            let detail = format!("segment[{index}] may not be empty");
+            errors.push(Error::invalid(&at, target, detail));
+            continue;
+        }
+        for text in names::dns1123_subdomain(step) {
+            let detail = format!("segment[{index}]: {text}");
+            errors.push(Error::invalid(&at, target, detail));
+        }
+    }
+}

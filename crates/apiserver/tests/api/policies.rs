@@ -1,0 +1,197 @@
+//! Admission policies for users other than the administrator, and over restarts.
+
+use std::sync::Arc;
+
+use allot_apiserver::Server;
+use allot_apiserver::config::Config;
+use allot_apiserver::identity::User;
+use allot_store::{Embedded, Options};
+use serde_json::{Value, json};
+
+use crate::{admin, send};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+
+async fn install(server: &Server, name: &str, spec: Value) {
+    let policy = json!({"metadata": {"name": name}, "spec": spec});
+    let (code, answer) = admin(server, "POST", POLICIES, policy).await;
+    assert_eq!(code, 201, "{answer}");
+    let spec = json!({"policyName": name, "validationActions": ["Deny"]});
+    let binding = json!({"metadata": {"name": name}, "spec": spec});
+    let (code, answer) = admin(server, "POST", BINDINGS, binding).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+/// Lets everybody who is authenticated do this.
+async fn allow(server: &Server, name: &str, rule: Value) {
+    let role = json!({"metadata": {"name": name}, "rules": [rule]});
+    assert_eq!(admin(server, "POST", ROLES, role).await.0, 201);
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": name}, "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "Group", "apiGroup": group, "name": "system:authenticated"}],
+    });
+    assert_eq!(admin(server, "POST", ROLE_BINDINGS, binding).await.0, 201);
+}
+
+async fn post(server: &Server, user: &User, path: &str, body: Value) -> (u16, String) {
+    let body = body.to_string();
+    let kind = "application/json";
+    let (code, answer) = send(server, user.clone(), "POST", path, kind, body.as_bytes()).await;
+    (
+        code,
+        answer["message"].as_str().unwrap_or_default().to_owned(),
+    )
+}
+
+/// What charts of drivers install: the account of the driver writes the slices of its own node and no others.
+#[tokio::test]
+async fn a_driver_is_kept_to_its_node() {
+    const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+    let server = Server::in_memory().await.unwrap();
+    let account = "system:serviceaccount:gpu:driver";
+    let rule = json!({
+        "apiGroups": ["resource.k8s.io"], "resources": ["resourceslices"], "verbs": ["create", "delete"],
+    });
+    allow(&server, "slices", rule).await;
+    let policy = json!({
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": ["resource.k8s.io"], "apiVersions": ["v1", "v1beta1"],
+            "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["resourceslices"],
+        }]},
+        "matchConditions": [
+            {"name": "restricted", "expression": format!("request.userInfo.username == '{account}'")},
+        ],
+        "variables": [
+            {"name": "userNode",
+             "expression": "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')"},
+            {"name": "objectNode",
+             "expression": "(request.operation == 'DELETE' ? oldObject : object).spec.?nodeName.orValue('')"},
+        ],
+        "validations": [
+            {"expression": "variables.userNode != ''", "message": "no node association found for user"},
+            {"expression": "variables.userNode == variables.objectNode",
+             "messageExpression": "'this user running on node ' + variables.userNode + ' may not modify ' + \
+                 (variables.objectNode == '' ? 'cluster resourceslices' : 'resourceslices on node ' + variables.objectNode)"},
+        ],
+    });
+    install(&server, "slices", policy).await;
+    let slice = |node: &str| {
+        json!({"metadata": {"name": node}, "spec": {
+            "driver": "gpu.example.com", "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": [],
+        }})
+    };
+    let groups = ["system:serviceaccounts"];
+    let mut nowhere = User::new(account, groups);
+    // Every token of an account has one.
+    let id = "authentication.kubernetes.io/credential-id".to_owned();
+    nowhere.extra.insert(id, vec!["JTI=1".to_owned()]);
+    let mut here = nowhere.clone();
+    let node = "authentication.kubernetes.io/node-name".to_owned();
+    here.extra.insert(node, vec!["a".to_owned()]);
+    let by = "ValidatingAdmissionPolicy 'slices' with binding 'slices' denied request";
+    let refused = |node: &str, why: &str| {
+        let text = format!("resourceslices.resource.k8s.io {node:?} is forbidden: {by}: {why}");
+        (422, text)
+    };
+    let (code, _) = post(&server, &here, SLICES, slice("a")).await;
+    assert_eq!(code, 201);
+    let why = "this user running on node a may not modify resourceslices on node b";
+    assert_eq!(
+        post(&server, &here, SLICES, slice("b")).await,
+        refused("b", why)
+    );
+    let why = "no node association found for user";
+    assert_eq!(
+        post(&server, &nowhere, SLICES, slice("b")).await,
+        refused("b", why)
+    );
+    // It is not about anybody else.
+    let (code, _) = admin(&server, "POST", SLICES, slice("b")).await;
+    assert_eq!(code, 201);
+    let (code, _) = send(&server, here, "DELETE", &format!("{SLICES}/b"), "", b"").await;
+    assert_eq!(code, 422);
+}
+
+#[tokio::test]
+async fn policies_are_there_after_a_restart() {
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let backend = Arc::new(Embedded::in_memory(Options::default()));
+    let start = async || {
+        let server = Server::new(backend.clone(), Config::default());
+        server.bootstrap().await.unwrap();
+        server
+    };
+    let policy = json!({
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
+        ]},
+        "validations": [{"expression": "object.metadata.name != 'no'"}],
+    });
+    let map = json!({"metadata": {"name": "no"}});
+    let server = start().await;
+    assert_eq!(
+        admin(&server, "POST", &format!("{MAPS}?dryRun=All"), map.clone())
+            .await
+            .0,
+        201
+    );
+    install(&server, "maps", policy).await;
+    assert_eq!(admin(&server, "POST", MAPS, map.clone()).await.0, 422);
+    server.shutdown();
+    let server = start().await;
+    assert_eq!(admin(&server, "POST", MAPS, map.clone()).await.0, 422);
+    let gone = admin(&server, "DELETE", &format!("{BINDINGS}/maps"), Value::Null).await;
+    assert_eq!(gone.0, 200);
+    assert_eq!(admin(&server, "POST", MAPS, map).await.0, 201);
+}
+
+#[tokio::test]
+async fn parameters_are_for_those_who_may_read_them() {
+    let server = Server::in_memory().await.unwrap();
+    let rule = json!({
+        "apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["create"],
+    });
+    allow(&server, "policies", rule).await;
+    let user = User::new("alice", ["team"]);
+    let policy = json!({"metadata": {"name": "secrets"}, "spec": {
+        "paramKind": {"apiVersion": "v1", "kind": "Secret"},
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]},
+        ]},
+        "validations": [{"expression": "true"}],
+    }});
+    let binding = json!({"metadata": {"name": "secrets"}, "spec": {
+        "policyName": "secrets", "validationActions": ["Deny"],
+        "paramRef": {"name": "a", "namespace": "default", "parameterNotFoundAction": "Allow"},
+    }});
+    let who = "user &{alice  [team system:authenticated] map[]}";
+    assert_eq!(
+        post(&server, &user, POLICIES, policy.clone()).await,
+        (
+            422,
+            format!(
+                "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"secrets\" is invalid: spec.paramKind: Forbidden: \
+             {who} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)"
+            )
+        )
+    );
+    assert_eq!(admin(&server, "POST", POLICIES, policy).await.0, 201);
+    assert_eq!(
+        post(&server, &user, BINDINGS, binding.clone()).await,
+        (
+            422,
+            format!(
+                "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io \"secrets\" is invalid: spec.paramRef: \
+             Forbidden: {who} does not have \"get\" permission on the object referenced by paramRef"
+            )
+        )
+    );
+    let rule = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]});
+    allow(&server, "secrets", rule).await;
+    assert_eq!(post(&server, &user, BINDINGS, binding).await.0, 201);
+}
