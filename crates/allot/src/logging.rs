@@ -42,7 +42,9 @@ pub fn init(args: &Args, default: &str) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // It would be told on standard error, where nobody reads any more, and that is a panic.
+        .log_internal_errors(false);
     // A second call in one process changes nothing.
     let _ = match args.log_format {
         Format::Text => builder.try_init(),

@@ -118,7 +118,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);
         // Before any driver can publish: what it publishes now stays.
-        plugins::clean_at_start(&client, &config.node_name).await;
+        tokio::select! {
+            () = plugins::clean_at_start(&client, &config.node_name) => {}
+            () = shutdown.cancelled() => return Ok(()),
+        }
         let (name, grace) = (config.node_name.clone(), config.slice_grace);
         tasks.spawn(plugins::watch(
             config.registry_dir(),

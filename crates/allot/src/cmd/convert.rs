@@ -1,5 +1,6 @@
 //! `allot convert`: manifests of older releases in a newer version.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -14,7 +15,8 @@ use super::manifests;
 #[command(after_help = "\
 The new manifests go to standard output. What has no counterpart is told on
 standard error, one line each with the place and the reason; the exit status is
-then 1.
+then 1. Definitions and custom objects of theirs in one stream want to be applied
+twice, which is told there as well.
 
   allot convert -f old/ > new.yaml
   kubectl get resourceslices -o yaml | allot convert -f old/ --slices -")]
@@ -50,6 +52,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     out.flush()?;
+    let definitions = used_definitions(&migration.objects);
+    if !definitions.is_empty() {
+        // kubectl looks for the kinds of all objects before it creates the first one.
+        eprintln!(
+            "note: run `kubectl apply` twice: it does not know the objects of {} before the first time",
+            Vec::from_iter(definitions).join(", ")
+        );
+    }
     for note in &migration.notes {
         let document = &documents[note.document];
         let (file, line) = (document.file.display(), document.line(&note.path));
@@ -65,6 +75,26 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         1 => anyhow::bail!("one thing could not be carried over"),
         count => anyhow::bail!("{count} things could not be carried over"),
     }
+}
+
+/// Names of the definitions that come together with custom objects of theirs.
+fn used_definitions(objects: &[Value]) -> BTreeSet<&str> {
+    let group = |object: &Value| {
+        let version = object["apiVersion"].as_str().unwrap_or_default();
+        let group = version.split_once('/').map(|(group, _)| group.to_owned());
+        group.unwrap_or_default()
+    };
+    let definitions = objects
+        .iter()
+        .filter(|object| object["kind"] == "CustomResourceDefinition");
+    let used = definitions.filter(|definition| {
+        let spec = &definition["spec"];
+        objects
+            .iter()
+            .any(|object| spec["group"] == group(object) && spec["names"]["kind"] == object["kind"])
+    });
+    used.filter_map(|definition| definition["metadata"]["name"].as_str())
+        .collect()
 }
 
 fn target(text: &str) -> anyhow::Result<Version> {
@@ -95,4 +125,24 @@ fn read_slices(paths: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
             )?)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition() -> Value {
+        serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "cats.example.com"}, "spec": {"group": "example.com", "names": {"kind": "Cat"}}})
+    }
+
+    #[test]
+    fn regression_definitions_with_objects_of_theirs_are_told() {
+        let cat = serde_json::json!({"apiVersion": "example.com/v1", "kind": "Cat"});
+        let other = serde_json::json!({"apiVersion": "v1", "kind": "Cat"});
+        let objects = [definition(), cat, definition()];
+        let told = used_definitions(&objects);
+        assert_eq!(Vec::from_iter(told), ["cats.example.com"]);
+        assert!(used_definitions(&[definition(), other]).is_empty());
+    }
 }

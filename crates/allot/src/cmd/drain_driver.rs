@@ -5,11 +5,17 @@ use std::path::PathBuf;
 
 use allot_controllers::drain::{Drain, Progress, drain};
 use allot_controllers::kit::clock::Clock;
+use anyhow::Context as _;
 
 use super::component;
 
 /// Flags of `allot drain-driver`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A driver that runs publishes its slices again, without the taints: stop it when
+the command has ended.
+
+  allot drain-driver gpu.example.com --node node-0 --evict --timeout 60")]
 pub struct Args {
     /// Name of the driver, as in the slices
     driver: String,
@@ -31,6 +37,11 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
         let client = component::client(args.kubeconfig.as_deref(), "allot-drain-driver").await?;
+        // Watches would wait for it without a word.
+        client
+            .apiserver_version()
+            .await
+            .context("the API server does not answer")?;
         let what = Drain {
             driver: args.driver.clone(),
             node: args.node,
@@ -38,19 +49,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             clock: Clock::System,
         };
         let stop = shutdown.child_token();
-        let mut removed = None;
+        let (mut tainted, mut removed) = (false, None);
         // Whether somebody still reads the lines must not decide how far a driver is drained.
         let tell = |line: String| drop(writeln!(stdout(), "{line}"));
         let work = drain(client, what, stop.clone(), |progress| match progress {
             Progress::Tainted { slices, devices } => {
-                tell(format!("{devices} devices in {slices} slices are tainted"));
+                tainted = slices > 0;
+                let (devices, slices) = (count(devices, "device"), count(slices, "slice"));
+                tell(format!("tainted: {devices} in {slices}"));
             }
             Progress::InUse(claims) => {
-                tell(format!(
-                    "in use by {} claims: {}",
-                    claims.len(),
-                    claims.join(", ")
-                ));
+                let number = count(claims.len(), "claim");
+                tell(format!("in use by {number}: {}", claims.join(", ")));
             }
             Progress::Removed(slices) => removed = Some(slices),
         });
@@ -68,9 +78,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         match removed {
             Some(0) => anyhow::bail!("driver {} has no slices here", args.driver),
-            Some(slices) => tell(format!("{slices} slices removed")),
-            None => tell("stopped; the devices stay tainted".to_owned()),
+            Some(slices) => tell(format!(
+                "removed: {}; stop the driver now, it would publish again",
+                count(slices, "slice")
+            )),
+            None if tainted => tell("stopped; the devices stay tainted".to_owned()),
+            None => tell("stopped; nothing is tainted".to_owned()),
         }
         Ok(())
     })
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
 }

@@ -1,12 +1,14 @@
 //! Wrong input gets one clear line and a failure, never a panic.
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::Api;
 use kube::api::ListParams;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::harness::{ALLOT, Up, directory};
+use super::harness::{ALLOT, PATIENCE, Up, directory};
 
 fn allot(arguments: &[&str]) -> Output {
     Command::new(ALLOT)
@@ -69,32 +71,75 @@ fn a_directory_that_cannot_be_is_named() {
     );
 }
 
+/// A kubeconfig of a server that does not answer.
+fn unreachable(directory: &Path) -> String {
+    let text = "{apiVersion: v1, kind: Config, current-context: a, users: [{name: a}],
+        contexts: [{name: a, context: {cluster: a, user: a}}], clusters: [{name: a, cluster: {server: http://127.0.0.1:1}}]}";
+    let file = directory.join("kubeconfig");
+    std::fs::write(&file, text).expect("written");
+    file.to_str().expect("UTF-8").to_owned()
+}
+
 /// The error named a socket and said "No such file or directory".
 #[test]
 fn a_driver_without_a_kubelet_says_what_is_missing() {
     let directory = directory();
-    let kubeconfig = directory.path().join("kubeconfig");
-    let text = "{apiVersion: v1, kind: Config, current-context: a, users: [{name: a}],
-        contexts: [{name: a, context: {cluster: a, user: a}}], clusters: [{name: a, cluster: {server: http://127.0.0.1:1}}]}";
-    std::fs::write(&kubeconfig, text).expect("written");
-    let (root, kubeconfig) = (
-        directory.path().join("kubelet"),
-        kubeconfig.to_str().expect("UTF-8"),
-    );
-    let arguments = [
-        "driver",
-        "gpu",
-        "--node-name",
-        "a",
-        "--kubeconfig",
-        kubeconfig,
-        "--kubelet-dir",
-    ];
-    let root = root.to_str().expect("UTF-8");
+    let kubeconfig = format!("--kubeconfig={}", unreachable(directory.path()));
+    let root = directory.path().join("kubelet").display().to_string();
+    let flags = ["--node-name=a", &format!("--kubelet-dir={root}")];
     refused(
-        &[&arguments[..], &[root]].concat(),
+        &["driver", "gpu", &kubeconfig, flags[0], flags[1]],
         &format!("{root}/plugins_registry: no such directory. In it a kubelet"),
     );
+}
+
+/// It waited without a word, and said when interrupted that devices stay tainted.
+#[test]
+fn regression_a_driver_is_not_drained_where_nobody_answers() {
+    let directory = directory();
+    refused(
+        &[
+            "drain-driver",
+            "a",
+            "--kubeconfig",
+            &unreachable(directory.path()),
+        ],
+        "the API server does not answer",
+    );
+}
+
+/// It went on trying to delete the slices of an earlier run.
+#[tokio::test]
+async fn regression_a_node_ends_before_its_api_server_answers() {
+    let directory = directory();
+    let mut node = tokio::process::Command::new(ALLOT)
+        .args(["node", "--node-name=a", "--runtime=simulated", "--root-dir"])
+        .arg(directory.path().join("node"))
+        .args(["--kubeconfig", &unreachable(directory.path())])
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary starts");
+    let mut log = BufReader::new(node.stderr.take().expect("piped")).lines();
+    let line = log.next_line().await.expect("a line").expect("a line");
+    assert!(line.contains("slices were not deleted"), "{line}");
+    let pid = node.id().expect("running").to_string();
+    let told = Command::new("kill").args(["-TERM", &pid]).status();
+    assert!(told.expect("kill").success());
+    let ended = tokio::time::timeout(PATIENCE, node.wait()).await;
+    assert!(ended.expect("in time").expect("waited").success());
+}
+
+/// What could not be logged was told on standard error, which was closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_log_that_nobody_reads_is_no_panic() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(ALLOT);
+    command.stderr(writer);
+    // It warns that the GPU driver is not started.
+    let up = Up::launch_by(command, &["--in-memory", "--emulated-version=1.30"]).await;
+    assert!(up.stop());
 }
 
 #[test]

@@ -102,6 +102,9 @@ pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>
     }
 }
 
+/// A node is not registered before its old slices are gone: it must not lie idle for long when the API server is back.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
 async fn delete(client: &Client, selector: String) {
     let api: Api<ResourceSlice> = Api::all(client.clone());
     let mut delay = Duration::from_secs(1);
@@ -120,6 +123,6 @@ async fn delete(client: &Client, selector: String) {
             }
         }
         tokio::time::sleep(delay).await;
-        delay = (delay * 2).min(Duration::from_secs(300));
+        delay = (delay * 2).min(LONGEST_DELAY);
     }
 }
