@@ -86,6 +86,19 @@ pub(crate) enum Shown {
 /// # Errors
 /// The first refusal.
 pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
+    run_plugins(core, attributes, object).await?;
+    let mut webhooks = dynamic::Mutation::default();
+    if webhooks.run(core, attributes, object).await? {
+        // What a webhook has put in may need what plugins add, and other webhooks may want to see it.
+        run_plugins(core, attributes, object).await?;
+        webhooks.repeat(object);
+        webhooks.run(core, attributes, object).await?;
+    }
+    Ok(())
+}
+
+/// The plugins that are part of the server.
+async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
     if enabled(core, "NodeRestriction") {
         node::restrict(core, attributes, object).await?;
     }
@@ -200,12 +213,16 @@ pub async fn validate(
     Ok(())
 }
 
-/// Lets policies and webhooks judge what was sent to a subresource that is no part of its object: a binding, an
+/// Lets policies and webhooks judge and change what was sent to a subresource that is no part of its object: a binding, an
 /// eviction, the options of a stream.
 ///
 /// # Errors
 /// The first refusal.
-pub(crate) async fn admit_sent(call: &Call<'_>, operation: Operation, sent: &Value) -> Result<()> {
+pub(crate) async fn admit_sent(
+    call: &Call<'_>,
+    operation: Operation,
+    sent: &mut Value,
+) -> Result<()> {
     let attributes = Attributes {
         operation,
         resource: &call.resource,
@@ -221,6 +238,11 @@ pub(crate) async fn admit_sent(call: &Call<'_>, operation: Operation, sent: &Val
             delete: None,
         }),
     };
+    let mut webhooks = dynamic::Mutation::default();
+    if webhooks.run(call.core, &attributes, sent).await? {
+        webhooks.repeat(sent);
+        webhooks.run(call.core, &attributes, sent).await?;
+    }
     dynamic::validate(call.core, &attributes, sent).await
 }
 

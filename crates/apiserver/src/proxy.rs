@@ -16,6 +16,7 @@ use crate::error::{ApiError, Result};
 use crate::kubelet::{copy_headers, internal, stream_body, target};
 use crate::object::text;
 use crate::rest::Call;
+use crate::server::Core;
 
 /// How long a workload may take to accept a connection.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -64,7 +65,7 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         let why = format!("no service port {asked:?} found for service {name:?}");
         return Err(unavailable(why));
     }
-    let found = endpoints(call, name, wanted).await?;
+    let found = endpoints(call.core, call.namespace(), name, wanted).await?;
     let Some((address, port)) = found.first() else {
         let why = format!("no endpoints available for service {name:?}");
         return Err(unavailable(why));
@@ -92,14 +93,19 @@ async fn stored(call: &Call<'_>, collection: &str, name: &str) -> Result<Value> 
 }
 
 /// Addresses and ports that are ready behind a port of a service.
-async fn endpoints(call: &Call<'_>, service: &str, port: &str) -> Result<BTreeSet<(String, u64)>> {
-    let prefix = format!("{}/", call.namespace());
+pub(crate) async fn endpoints(
+    core: &Core,
+    namespace: &str,
+    service: &str,
+    port: &str,
+) -> Result<BTreeSet<(String, u64)>> {
+    let prefix = format!("{namespace}/");
     let options = ListOptions {
         prefix: &prefix,
         ..ListOptions::default()
     };
     let slices = "discovery.k8s.io/endpointslices";
-    let page = call.core.backend.list(slices, options).await?;
+    let page = core.backend.list(slices, options).await?;
     let mut found = BTreeSet::new();
     for entry in &page.entries {
         let slice: Value = serde_json::from_slice(&entry.value).unwrap_or_default();

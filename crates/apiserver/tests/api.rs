@@ -11,6 +11,7 @@ mod api {
     pub mod media;
     pub mod policies;
     pub mod remote;
+    pub mod webhooks;
     pub mod writes;
 }
 

@@ -3,7 +3,9 @@
 //! The whole of it is compiled when it changes, not when it is used, and counts from the next request on. Where nothing
 //! is installed a write pays one atomic read.
 
+mod asking;
 mod backend;
+mod call;
 mod evaluate;
 pub(crate) mod expression;
 mod matching;
@@ -11,8 +13,10 @@ mod params;
 pub(super) mod permission;
 mod policy;
 mod request;
+mod review;
 mod set;
 mod validating;
+mod webhook;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,5 +115,43 @@ pub(super) async fn validate(
     if enabled(core, "ValidatingAdmissionPolicy") && !request.is_exempt() {
         validating::dispatch(&set, &request, object).await?;
     }
+    if enabled(core, "ValidatingAdmissionWebhook") && !request.is_configuration() {
+        asking::validate(&set, &request, object).await?;
+    }
     Ok(())
+}
+
+/// How far webhooks have come with an object.
+#[derive(Default)]
+pub(super) struct Mutation(asking::Rounds);
+
+impl Mutation {
+    /// Lets webhooks change the object; says whether the whole chain has to see it once more.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub async fn run(
+        &mut self,
+        core: &Core,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
+    ) -> Result<bool> {
+        let Some(asked) = attributes.asked.filter(|_| !core.dynamic.is_empty()) else {
+            return Ok(false);
+        };
+        if !enabled(core, "MutatingAdmissionWebhook") {
+            return Ok(false);
+        }
+        let set = core.dynamic.set(core).await?;
+        let request = Request::new(core, attributes, asked, &Value::Null);
+        if set.mutating.is_empty() || request.is_configuration() {
+            return Ok(false);
+        }
+        asking::mutate(&set, &request, object, &mut self.0).await
+    }
+
+    /// Begins the second round, after the rest of the chain has seen what the webhooks did.
+    pub fn repeat(&mut self, object: &Value) {
+        self.0.repeat(object);
+    }
 }

@@ -27,7 +27,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         return Ok(response);
     }
     if call.resource.is("", "bindings") {
-        return super::sub::binding::create_top_level(call, &object).await;
+        return super::sub::binding::create_top_level(call, object).await;
     }
     let created = call.store_new(object, None).await?;
     match created {

@@ -41,6 +41,11 @@ impl Criteria {
         Self::new(resources, "resourceRules")
     }
 
+    /// Of a webhook, which is about nothing where it has no rules.
+    pub fn of_webhook(webhook: &Value) -> Self {
+        Self::new(webhook, "rules")
+    }
+
     fn new(value: &Value, rules: &str) -> Self {
         let chosen = |key: &str| {
             LabelSelector::from_json(&value[key])

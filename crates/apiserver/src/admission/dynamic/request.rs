@@ -142,11 +142,16 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// It is about what is installed itself, of which nobody may make a trap.
+    pub fn is_configuration(&self) -> bool {
+        self.target.resource.group == super::backend::GROUP
+    }
+
     /// Policies have nothing to say about these: what they would need to work is asked through them, and they
     /// themselves must stay changeable.
     pub fn is_exempt(&self) -> bool {
         let resource = &self.target.resource;
-        resource.group == super::backend::GROUP
+        self.is_configuration()
             || REVIEWS.contains(&(resource.group.as_str(), resource.plural.as_str()))
     }
 
@@ -190,6 +195,32 @@ impl<'a> Request<'a> {
             Shown::Scale => scale::of_object(self.asked.call, &object).map(Cow::Owned),
             _ => Ok(object),
         }
+    }
+
+    /// The object that one in the target's form stands for; `object` is what it was before.
+    ///
+    /// # Errors
+    /// 400 for what is no such object.
+    pub fn restored(&self, object: &Value, changed: Value, target: &Target) -> Result<Value> {
+        let resource = &target.resource;
+        if self.asked.shown == Shown::Sent {
+            return Ok(changed);
+        }
+        let mut changed = match (self.asked.shown, resource.schema(&target.version)) {
+            (Shown::Scale, _) => {
+                let object = as_resource(resource, object, &target.version)?;
+                scale::with_replicas(self.asked.call, &object, &changed)?
+            }
+            (_, Some(schema)) => {
+                let decoded = allot_schema::decode::decode_value(changed, schema);
+                decoded
+                    .map_err(|error| ApiError::bad_request(error.to_string()))?
+                    .value
+            }
+            (_, None) => changed,
+        };
+        crate::strategy::default(resource, &target.version, &mut changed);
+        versions::to_storage(&self.target.resource, changed)
     }
 
     /// The namespace of the request, as it is stored; none for what lives in none.

@@ -8,14 +8,22 @@ use serde_json::Value;
 
 use super::backend::GROUP;
 use super::policy::{Binding, Policy};
+use super::webhook::{Configuration, Webhook};
 use crate::error::Result;
 use crate::server::Core;
+
+const VALIDATING: &str = "validatingwebhookconfigurations";
+const MUTATING: &str = "mutatingwebhookconfigurations";
 
 /// What is installed.
 #[derive(Default)]
 pub(super) struct Set {
     /// Policies that are bound, by name, with their bindings.
     pub policies: Vec<(Arc<Policy>, Vec<Binding>)>,
+    /// Webhooks that may refuse.
+    pub validating: Vec<Arc<Configuration>>,
+    /// Webhooks that may change the object, too.
+    pub mutating: Vec<Arc<Configuration>>,
 }
 
 impl Set {
@@ -43,13 +51,49 @@ impl Set {
                 .unwrap_or_else(|| Arc::new(Policy::compile(&object, entry.revision)));
             policies.push((policy, bindings));
         }
-        Ok(Set { policies })
+        Ok(Set {
+            policies,
+            validating: configurations(core, VALIDATING, &before.validating).await?,
+            mutating: configurations(core, MUTATING, &before.mutating).await?,
+        })
+    }
+
+    /// The webhooks in the order in which they are asked, with what tells them apart.
+    pub fn webhooks(
+        configurations: &[Arc<Configuration>],
+    ) -> impl Iterator<Item = (String, &Webhook)> {
+        configurations.iter().flat_map(|configuration| {
+            let webhooks = configuration.webhooks.iter().enumerate();
+            webhooks.map(|(index, webhook)| {
+                let uid = format!("{}/{}/{index}", configuration.name, webhook.name);
+                (uid, webhook)
+            })
+        })
     }
 
     /// Nothing is installed that could have a say.
     pub fn is_empty(&self) -> bool {
-        self.policies.is_empty()
+        self.policies.is_empty() && self.validating.is_empty() && self.mutating.is_empty()
     }
+}
+
+/// The configurations of a resource; what has not changed keeps its connections.
+async fn configurations(
+    core: &Core,
+    plural: &str,
+    before: &[Arc<Configuration>],
+) -> Result<Vec<Arc<Configuration>>> {
+    let all = read(core, plural)
+        .await?
+        .into_iter()
+        .map(|(entry, object)| {
+            let mut known = before.iter();
+            let known = known.find(|it| it.name == *entry.key && it.revision == entry.revision);
+            known
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Configuration::of(&object, entry.revision)))
+        });
+    Ok(all.filter(|it| !it.webhooks.is_empty()).collect())
 }
 
 /// All objects of a resource by name.

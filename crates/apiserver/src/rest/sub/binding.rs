@@ -15,8 +15,8 @@ use crate::rest::Call;
 use crate::strategy::Part;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
-    let binding = call.object_of(&body, "v1", "Binding")?;
-    admission::admit_sent(&call, Operation::Create, &binding).await?;
+    let mut binding = call.object_of(&body, "v1", "Binding")?;
+    admission::admit_sent(&call, Operation::Create, &mut binding).await?;
     bind(&call, &binding).await?;
     Ok(success(&call))
 }
@@ -24,18 +24,18 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
 /// `POST` on `bindings`: the pod is named by the object.
 pub(in crate::rest) async fn create_top_level(
     call: Call<'_>,
-    binding: &Value,
+    mut binding: Value,
 ) -> Result<Response<Body>> {
-    admission::admit_sent(&call, Operation::Create, binding).await?;
+    admission::admit_sent(&call, Operation::Create, &mut binding).await?;
     let Some(pods) = call.core.registry.load().get("", "pods").cloned() else {
         return Err(ApiError::no_such_path());
     };
     let call = Call {
         resource: pods,
-        object_name: Some(meta(binding, "name").to_owned()),
+        object_name: Some(meta(&binding, "name").to_owned()),
         ..call
     };
-    bind(&call, binding).await?;
+    bind(&call, &binding).await?;
     Ok(success(&call))
 }
 

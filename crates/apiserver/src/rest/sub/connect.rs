@@ -28,8 +28,9 @@ pub(super) async fn answer(
         asked: None,
     };
     if !call.core.dynamic.is_empty() {
-        let options = options(&call, subresource);
-        admission::admit_sent(&call, Operation::Connect, &options).await?;
+        // What webhooks make of the options is of no consequence: the node gets what the client has sent.
+        let mut options = options(&call, subresource);
+        admission::admit_sent(&call, Operation::Connect, &mut options).await?;
     }
     admission::validate(
         call.core,

@@ -21,13 +21,13 @@ const BUDGETS: &str = "policy/poddisruptionbudgets";
 const RETRY_SECONDS: i32 = 10;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
-    let eviction = call.object_of(&body, "policy/v1", "Eviction")?;
+    let mut eviction = call.object_of(&body, "policy/v1", "Eviction")?;
     if meta(&eviction, "name") != call.name() {
         return Err(ApiError::bad_request(
             "name in URL does not match name in Eviction object",
         ));
     }
-    admission::admit_sent(&call, Operation::Create, &eviction).await?;
+    admission::admit_sent(&call, Operation::Create, &mut eviction).await?;
     let entry = call
         .core
         .backend

@@ -154,6 +154,17 @@ pub(crate) fn of_object(call: &Call<'_>, object: &Value) -> Result<Value> {
     scale_of(call, object, declared(call)?)
 }
 
+/// An object with the replicas of a scale.
+///
+/// # Errors
+/// 404 for an endpoint that is not there, 422 for replicas that there can not be.
+pub(crate) fn with_replicas(call: &Call<'_>, object: &Value, scale: &Value) -> Result<Value> {
+    let mut changed = scaled(object, scale, declared(call)?)?;
+    // The request has said which version it is about.
+    changed["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+    Ok(changed)
+}
+
 fn scale_of(call: &Call<'_>, object: &Value, declared: Option<&Scale>) -> Result<Value> {
     if let Some(scale) = declared {
         let missing = || ApiError::from(Status::internal("the spec replicas field does not exist"));

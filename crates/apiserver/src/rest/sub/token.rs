@@ -30,7 +30,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
             call.name()
         )));
     }
-    admission::admit_sent(&call, Operation::Create, &request).await?;
+    admission::admit_sent(&call, Operation::Create, &mut request).await?;
     let entry = call
         .core
         .backend

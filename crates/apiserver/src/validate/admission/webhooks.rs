@@ -1,7 +1,7 @@
 //! Configurations of admission webhooks.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_apimachinery::names;
+use allot_apimachinery::{names, webhook as places};
 use serde_json::{Value, json};
 
 use super::super::{label_selector, list, one_of, rule, text};
@@ -11,7 +11,6 @@ use super::{FAILURE_POLICIES, match_conditions, rules};
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const NO_SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const SIDE_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
-const URL_FORM: &str = "; desired format: https://host[/path]";
 
 /// What an update need not mend, because it was so before.
 struct Lenient {
@@ -182,87 +181,26 @@ fn review_versions(hook: &Value, lenient: &Lenient, path: &Path, errors: &mut Er
 
 /// Where the webhook is.
 fn client(config: &Value, path: &Path, errors: &mut ErrorList) {
-    let (address, to_service) = (config["url"].as_str(), config["service"].is_object());
+    let (address, service) = (config["url"].as_str(), &config["service"]);
     match address {
-        None if to_service => service(&config["service"], &path.child("service"), errors),
-        Some(address) if !to_service => url(address, &path.child("url"), errors),
+        None if service.is_object() => {
+            let (name, namespace) = (text(service, "name"), text(service, "namespace"));
+            let (at, port) = (path.child("service"), service["port"].as_i64());
+            // Upstream takes the one for the other.
+            errors.extend(places::service(
+                &at,
+                name,
+                namespace,
+                service["path"].as_str(),
+                port.unwrap_or_default(),
+            ));
+        }
+        Some(address) if !service.is_object() => {
+            errors.extend(places::url(&path.child("url"), address, true));
+        }
         _ => {
             let detail = "exactly one of url or service is required";
             errors.push(Error::required(path, detail));
-        }
-    }
-}
-
-fn url(address: &str, path: &Path, errors: &mut ErrorList) {
-    let (rest, fragment) = address.split_once('#').unwrap_or((address, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (scheme, rest) = rest.split_once(':').unwrap_or(("", rest));
-    let authority = rest.strip_prefix("//").map(|rest| rest.split('/').next());
-    let authority = authority.flatten().unwrap_or_default();
-    let (user, host) = match authority.rsplit_once('@') {
-        Some((user, host)) => (Some(user), host),
-        None => (None, authority),
-    };
-    if !scheme.eq_ignore_ascii_case("https") {
-        let detail = format!("'https' is the only allowed URL scheme{URL_FORM}");
-        errors.push(Error::invalid(path, scheme, detail));
-    }
-    if host.is_empty() {
-        let detail = format!("host must be specified{URL_FORM}");
-        errors.push(Error::invalid(path, host, detail));
-    }
-    if let Some(user) = user {
-        let detail = "user information is not permitted in the URL";
-        errors.push(Error::invalid(path, user, detail));
-    }
-    for (part, detail) in [
-        (fragment, "fragments are not permitted in the URL"),
-        (query, "query parameters are not permitted in the URL"),
-    ] {
-        if !part.is_empty() {
-            errors.push(Error::invalid(path, part, detail));
-        }
-    }
-}
-
-fn service(value: &Value, path: &Path, errors: &mut ErrorList) {
-    // Upstream takes the one for the other.
-    for (key, place) in [("namespace", "name"), ("name", "namespace")] {
-        if text(value, key).is_empty() {
-            errors.push(Error::required(&path.child(place), ""));
-        }
-    }
-    let port = value["port"].as_i64().unwrap_or_default();
-    let texts = names::port_number(port);
-    if !texts.is_empty() {
-        let detail = format!("port is not valid: {}", texts.join(", "));
-        errors.push(Error::invalid(&path.child("port"), port, detail));
-    }
-    let (target, at) = (text(value, "path"), path.child("path"));
-    if matches!(target, "" | "/") {
-        return;
-    }
-    if target == "//" {
-        errors.push(Error::invalid(&at, target, "segment[0] may not be empty"));
-        return;
-    }
-    if !target.starts_with('/') {
-        errors.push(Error::invalid(&at, target, "must start with a '/'"));
-    }
-    // As upstream, whatever the first character is.
-    let mut characters = target.chars();
-    characters.next();
-    let steps = characters.as_str();
-    let steps = steps.strip_suffix('/').unwrap_or(steps);
-    for (index, step) in steps.split('/').enumerate() {
-        if step.is_empty() {
-            let detail = format!("segment[{index}] may not be empty");
-            errors.push(Error::invalid(&at, target, detail));
-            continue;
-        }
-        for text in names::dns1123_subdomain(step) {
-            let detail = format!("segment[{index}]: {text}");
-            errors.push(Error::invalid(&at, target, detail));
         }
     }
 }

@@ -1,0 +1,209 @@
+//! Asking the webhooks about a request: those that may change it one after the other, the others at once.
+
+use std::collections::HashSet;
+
+use allot_apimachinery::Status;
+use allot_apimachinery::quote::quote;
+use serde_json::Value;
+
+use super::request::{Request, Target};
+use super::review::{self, Answer};
+use super::set::Set;
+use super::webhook::Webhook;
+use crate::error::{ApiError, Result};
+
+/// Why a webhook was not content.
+enum Trouble {
+    /// It could not be asked, or did not answer so that it could be understood.
+    Call(String),
+    /// It refuses the request, or the request can not be put to it.
+    Refused(ApiError),
+}
+
+/// Lets the webhooks that only look at the object refuse it.
+///
+/// # Errors
+/// The refusal of the first that has one.
+pub(super) async fn validate(set: &Set, request: &Request<'_>, object: &Value) -> Result<()> {
+    let mut chosen = Vec::new();
+    for (_, webhook) in Set::webhooks(&set.validating) {
+        if let Some(target) = webhook.target(request, object).await? {
+            chosen.push((webhook, target));
+        }
+    }
+    let asked = chosen
+        .iter()
+        .map(|(webhook, target)| ask(webhook, target, request, object, false));
+    let answers = futures::future::join_all(asked).await;
+    for ((webhook, _), answer) in chosen.iter().zip(answers) {
+        if let Err(trouble) = answer {
+            held(webhook, trouble)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the webhooks have done to an object so far.
+#[derive(Default)]
+pub(super) struct Rounds {
+    /// The second round has begun.
+    again: bool,
+    /// The object after the first.
+    last: Value,
+    /// Webhooks that want to see what changes after them, and have been asked since the last change.
+    invoked: HashSet<String>,
+    /// Those that are to be asked once more.
+    wanted: HashSet<String>,
+}
+
+impl Rounds {
+    /// Begins the second round with an object that others may have changed since.
+    pub fn repeat(&mut self, object: &Value) {
+        self.again = true;
+        if *object != self.last {
+            self.changed();
+        }
+    }
+
+    fn changed(&mut self) {
+        self.wanted.extend(self.invoked.drain());
+    }
+}
+
+/// Lets webhooks change the object; says whether one has.
+///
+/// # Errors
+/// The first refusal.
+pub(super) async fn mutate(
+    set: &Set,
+    request: &Request<'_>,
+    object: &mut Value,
+    rounds: &mut Rounds,
+) -> Result<bool> {
+    let mut changed = false;
+    for (uid, webhook) in Set::webhooks(&set.mutating) {
+        let Some(target) = webhook.target(request, object).await? else {
+            continue;
+        };
+        if rounds.again && !rounds.wanted.contains(&uid) {
+            continue;
+        }
+        let outcome = match ask(webhook, &target, request, object, true).await {
+            Ok(answer) => apply(webhook, &target, request, object, answer),
+            Err(trouble) => Err(trouble),
+        };
+        let (patched, trouble) = match outcome {
+            Ok(patched) => (patched, None),
+            Err(trouble) => (None, Some(trouble)),
+        };
+        if let Some(patched) = patched {
+            *object = patched;
+            changed = true;
+            rounds.changed();
+        }
+        if webhook.reinvoked {
+            rounds.invoked.insert(uid);
+        }
+        if let Some(trouble) = trouble {
+            held(webhook, trouble)?;
+        }
+    }
+    if changed {
+        rounds.last = object.clone();
+    }
+    Ok(changed)
+}
+
+/// The error that trouble with a webhook is, unless it may fail.
+fn held(webhook: &Webhook, trouble: Trouble) -> Result<()> {
+    match trouble {
+        Trouble::Refused(error) => Err(error),
+        Trouble::Call(why) => {
+            let why = format!("failed calling webhook {}: {why}", quote(&webhook.name));
+            if webhook.fails {
+                return Err(Status::internal(&why).into());
+            }
+            tracing::warn!("{why}");
+            Ok(())
+        }
+    }
+}
+
+async fn ask(
+    webhook: &Webhook,
+    target: &Target,
+    request: &Request<'_>,
+    object: &Value,
+    mutating: bool,
+) -> Result<Answer, Trouble> {
+    let internal = |error: ApiError| Trouble::Refused(Status::internal(&error.0.message).into());
+    if request.attributes.dry_run && !webhook.without_effects {
+        let why = format!(
+            "admission webhook {} does not support dry run",
+            quote(&webhook.name)
+        );
+        return Err(Trouble::Refused(ApiError::bad_request(why)));
+    }
+    let Some(version) = webhook.version else {
+        let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, \
+                   v1beta1)";
+        return Err(Trouble::Call(why.to_owned()));
+    };
+    let old = request.attributes.old.unwrap_or(&Value::Null);
+    let uid = uuid::Uuid::new_v4().to_string();
+    let mut asked = request.to_json(target);
+    asked["uid"] = uid.as_str().into();
+    asked["object"] = request
+        .versioned(object, target)
+        .map_err(internal)?
+        .into_owned();
+    asked["oldObject"] = request
+        .versioned(old, target)
+        .map_err(internal)?
+        .into_owned();
+    let answer = webhook
+        .client
+        .post(request.core, &version.review(&asked), webhook.timeout)
+        .await
+        .map_err(|why| Trouble::Call(format!("failed to call webhook: {why}")))?;
+    let answer = review::read(version, &uid, mutating, &answer).map_err(Trouble::Call)?;
+    for warning in &answer.warnings {
+        request.asked.call.request.warnings.add(warning);
+    }
+    if answer.allowed {
+        return Ok(answer);
+    }
+    let refusal = review::refusal(&webhook.name, &answer.result);
+    Err(Trouble::Refused(refusal.into()))
+}
+
+/// The object as a webhook wants it, if that is another.
+fn apply(
+    webhook: &Webhook,
+    target: &Target,
+    request: &Request<'_>,
+    object: &Value,
+    answer: Answer,
+) -> Result<Option<Value>, Trouble> {
+    let Some(patch) = answer.patch else {
+        return Ok(None);
+    };
+    let internal = |why: &str| Trouble::Refused(Status::internal(why).into());
+    if object.is_null() {
+        return Err(internal(&format!(
+            "admission webhook {} attempted to modify the object, which is not supported for this operation",
+            quote(&webhook.name)
+        )));
+    }
+    let failed = |error: ApiError| internal(&error.0.message);
+    let before = request.versioned(object, target).map_err(failed)?;
+    let mut after = before.clone().into_owned();
+    json_patch::patch(&mut after, &patch.0).map_err(|error| internal(&error.to_string()))?;
+    if after == *before {
+        return Ok(None);
+    }
+    request
+        .restored(object, after, target)
+        .map(Some)
+        .map_err(failed)
+}

@@ -1,0 +1,329 @@
+//! Reaching a webhook: over HTTPS, by URL or through a service.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use bytes::Bytes;
+use http::{HeaderValue, Request, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::object::text;
+use crate::proxy;
+use crate::server::{Core, MAX_BODY};
+
+/// The port of a webhook that names none.
+const PORT: u16 = 443;
+/// How many connections wait for the next request.
+const MAX_IDLE: usize = 8;
+/// Where systems keep the certificates that they trust.
+const TRUSTED: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+type Connection = SendRequest<Full<Bytes>>;
+
+/// Where a webhook is, and the connections that are open to it.
+pub(super) struct Client {
+    host: String,
+    port: u16,
+    path: String,
+    /// Namespace and name of the service behind the host.
+    service: Option<(String, String)>,
+    tls: Result<Arc<ClientConfig>, String>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Client").field(&self.address()).finish()
+    }
+}
+
+impl Client {
+    /// Of `clientConfig`, which has been validated.
+    pub fn new(config: &Value) -> Self {
+        let service = &config["service"];
+        let (host, port, path, service) = if service.is_object() {
+            let name = text(service, &["name"]).to_owned();
+            let namespace = text(service, &["namespace"]).to_owned();
+            let port = service["port"].as_u64().and_then(|it| it.try_into().ok());
+            let host = format!("{name}.{namespace}.svc");
+            let path = text(service, &["path"]).to_owned();
+            (host, port, path, Some((namespace, name)))
+        } else {
+            // What can not be read leads nowhere, and is told when it is called.
+            let uri: Uri = text(config, &["url"]).parse().unwrap_or_default();
+            let host = uri.host().unwrap_or_default().to_owned();
+            (host, uri.port_u16(), uri.path().to_owned(), None)
+        };
+        let bundle = base64::engine::general_purpose::STANDARD
+            .decode(text(config, &["caBundle"]))
+            .unwrap_or_default();
+        Client {
+            host,
+            port: port.unwrap_or(PORT),
+            path: if path.starts_with('/') {
+                path
+            } else {
+                format!("/{path}")
+            },
+            service,
+            tls: tls(&bundle),
+            idle: Mutex::default(),
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// Sends a review and reads the answer.
+    ///
+    /// # Errors
+    /// What went wrong, in Go's words where it has some.
+    pub async fn post(
+        &self,
+        core: &Core,
+        review: &Value,
+        timeout: std::time::Duration,
+    ) -> Result<Value, String> {
+        let target = format!("{}?timeout={}s", self.path, timeout.as_secs());
+        let shown = match (&self.service, self.port) {
+            (None, PORT) => format!("https://{}{target}", self.host),
+            _ => format!("https://{}{target}", self.address()),
+        };
+        let failed = |why: &dyn std::fmt::Display| format!("Post \"{shown}\": {why}");
+        let body = Bytes::from(review.to_string());
+        let exchange = async {
+            let (code, body) = self
+                .exchange(core, &target, body)
+                .await
+                .map_err(|it| failed(&it))?;
+            answer(code, &body)
+        };
+        tokio::time::timeout(timeout, exchange)
+            .await
+            .unwrap_or_else(|_| Err(failed(&"context deadline exceeded")))
+    }
+
+    async fn exchange(
+        &self,
+        core: &Core,
+        target: &str,
+        body: Bytes,
+    ) -> Result<(u16, Bytes), String> {
+        // One that waits may have been closed meanwhile: then the webhook has not seen the request.
+        loop {
+            let waiting = self.idle.lock().pop();
+            let Some(mut connection) = waiting else { break };
+            if connection.ready().await.is_err() {
+                continue;
+            }
+            match self.send(connection, target, body.clone()).await {
+                Err(error) if error.is_canceled() || error.is_closed() => {}
+                outcome => return outcome.map_err(|error| error.to_string()),
+            }
+        }
+        let connection = self.connect(core).await?;
+        let outcome = self.send(connection, target, body).await;
+        outcome.map_err(|error| error.to_string())
+    }
+
+    async fn send(
+        &self,
+        mut connection: Connection,
+        target: &str,
+        body: Bytes,
+    ) -> Result<(u16, Bytes), hyper::Error> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = http::Method::POST;
+        // The parts were read out of a URI, or are a path that has been validated.
+        *request.uri_mut() = target.parse().unwrap_or_default();
+        let headers = request.headers_mut();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        let accepted = HeaderValue::from_static("application/json, */*");
+        headers.insert(header::ACCEPT, accepted);
+        let agent = HeaderValue::from_static("kube-apiserver-admission");
+        headers.insert(header::USER_AGENT, agent);
+        if let Ok(host) = HeaderValue::from_str(&self.address()) {
+            headers.insert(header::HOST, host);
+        }
+        let response = connection.send_request(request).await?;
+        let code = response.status().as_u16();
+        let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
+        let Ok(body) = body else {
+            // Larger than any object could be, or broken off: nothing that could be read.
+            return Ok((code, Bytes::new()));
+        };
+        let mut idle = self.idle.lock();
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+        Ok((code, body.to_bytes()))
+    }
+
+    async fn connect(&self, core: &Core) -> Result<Connection, String> {
+        let tls = self.tls.clone()?;
+        let (host, port) = match &self.service {
+            Some((namespace, name)) => endpoint(core, namespace, name, self.port).await?,
+            None => {
+                let host = self.host.trim_matches(['[', ']']).to_owned();
+                (host, self.port)
+            }
+        };
+        let stream = TcpStream::connect((host.as_str(), port))
+            .await
+            .map_err(|error| format!("dial tcp {host}:{port}: connect: {}", in_go(&error)))?;
+        // Only a matter of speed.
+        let _ = stream.set_nodelay(true);
+        let name = self.host.trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(tls)
+            .connect(name, stream)
+            .await
+            .map_err(|error| in_go(&error))?;
+        let (sender, connection) = handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection to a webhook ended");
+            }
+        });
+        Ok(sender)
+    }
+}
+
+/// An error of a connection as Go words it.
+fn in_go(error: &io::Error) -> String {
+    use rustls::{CertificateError as Bad, Error as Tls};
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => return "connection refused".to_owned(),
+        io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
+        _ => {}
+    }
+    let Some(tls) = error.get_ref().and_then(|it| it.downcast_ref::<Tls>()) else {
+        return error.to_string();
+    };
+    let why = match tls {
+        // The latter where an authority has the name of the right one.
+        Tls::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature) => {
+            "certificate signed by unknown authority"
+        }
+        Tls::InvalidCertificate(Bad::Expired | Bad::ExpiredContext { .. }) => {
+            "certificate has expired or is not yet valid"
+        }
+        Tls::InvalidCertificate(Bad::NotValidForName | Bad::NotValidForNameContext { .. }) => {
+            "certificate is not valid for any names, but wanted to match the webhook's"
+        }
+        other => return format!("tls: {other}"),
+    };
+    format!("tls: failed to verify certificate: x509: {why}")
+}
+
+/// What is in a response, or what its code says.
+fn answer(code: u16, body: &[u8]) -> Result<Value, String> {
+    if !(200..=206).contains(&code) {
+        let status = serde_json::from_slice::<Value>(body).unwrap_or_default();
+        if status["kind"] == "Status" {
+            return Err(text(&status, &["message"]).to_owned());
+        }
+        let said = String::from_utf8_lossy(body).trim().to_owned();
+        let said = if said.is_empty() {
+            "unknown".to_owned()
+        } else {
+            said
+        };
+        return Err(match code {
+            400 => "the server rejected our request for an unknown reason".to_owned(),
+            401 => "the server has asked for the client to provide credentials".to_owned(),
+            403 => said,
+            404 => "the server could not find the requested resource".to_owned(),
+            405 => "the server does not allow this method on the requested resource".to_owned(),
+            503 => "the server is currently unable to handle the request".to_owned(),
+            504 => "the server was unable to return a response in the time allotted, but may still be processing the \
+                    request"
+                .to_owned(),
+            500.. => format!("an error on the server ({said:?}) has prevented the request from succeeding"),
+            _ => format!("the server responded with the status code {code} but did not return more information"),
+        });
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))
+}
+
+/// Who vouches for webhooks: the given certificates, or those that the system trusts.
+fn tls(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
+    static SYSTEM: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let chosen = std::env::var("SSL_CERT_FILE").ok();
+        let places = chosen.iter().map(String::as_str).chain(TRUSTED);
+        places
+            .filter_map(|place| std::fs::read(place).ok())
+            .next()
+            .unwrap_or_default()
+    });
+    let mut roots = RootCertStore::empty();
+    let trusted = if bundle.is_empty() { &SYSTEM } else { bundle };
+    for certificate in CertificateDer::pem_slice_iter(trusted) {
+        // As Go: what is no certificate is passed over.
+        let _ = certificate.map(|it| roots.add(it));
+    }
+    if roots.is_empty() && !bundle.is_empty() {
+        return Err(
+            "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
+        );
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// A ready endpoint of a service: nobody here may be there to forward what is sent to the service's own address.
+async fn endpoint(
+    core: &Core,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Result<(String, u16), String> {
+    let key = format!("{namespace}/{name}");
+    let found = core.backend.get("services", &key).await;
+    let Some(entry) = found.map_err(|error| error.to_string())? else {
+        return Err(format!("service {name:?} not found"));
+    };
+    // What the store holds was written by this server as JSON.
+    let service: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+    if service["spec"]["type"] == "ExternalName" {
+        return Ok((text(&service, &["spec", "externalName"]).to_owned(), port));
+    }
+    let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let Some(wanted) = ports.find(|it| it["port"].as_u64() == Some(port.into())) else {
+        return Err(format!("no service port {port} found for service {name:?}"));
+    };
+    let endpoints: BTreeSet<(String, u64)> =
+        proxy::endpoints(core, namespace, name, text(wanted, &["name"]))
+            .await
+            .map_err(|error| error.to_string())?;
+    let chosen = rand::random_range(0..endpoints.len().max(1));
+    let address = endpoints.into_iter().nth(chosen);
+    let address = address.and_then(|(host, port)| Some((host, u16::try_from(port).ok()?)));
+    address.ok_or_else(|| format!("no endpoints available for service {name:?}"))
+}

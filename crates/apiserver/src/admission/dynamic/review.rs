@@ -1,0 +1,151 @@
+//! `AdmissionReview`: what a webhook is asked, and what it may answer.
+
+use allot_apimachinery::Status;
+use allot_apimachinery::quote::quote;
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use crate::object::{strings, text};
+
+const GROUP: &str = "admission.k8s.io";
+const KIND: &str = "AdmissionReview";
+
+/// A version of the review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    /// `v1`.
+    V1,
+    /// `v1beta1`, which checks less.
+    V1beta1,
+}
+
+impl Version {
+    /// The version of this name, if the server knows it.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "v1" => Some(Version::V1),
+            "v1beta1" => Some(Version::V1beta1),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Version::V1 => "v1",
+            Version::V1beta1 => "v1beta1",
+        }
+    }
+
+    /// A review of a request, which has its uid and objects.
+    pub fn review(self, request: &Value) -> Value {
+        json!({"kind": KIND, "apiVersion": format!("{GROUP}/{}", self.name()), "request": request})
+    }
+}
+
+/// What a webhook has answered.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// The request may go on.
+    pub allowed: bool,
+    /// A JSON patch of the object.
+    pub patch: Option<json_patch::Patch>,
+    /// Why not.
+    pub result: Value,
+    /// For the client.
+    pub warnings: Vec<String>,
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// Upstream's text about what is wrong with it.
+pub(super) fn read(
+    version: Version,
+    uid: &str,
+    mutating: bool,
+    review: &Value,
+) -> Result<Answer, String> {
+    let invalid = |why: &str| Err(format!("received invalid webhook response: {why}"));
+    let response = &review["response"];
+    if !response.is_object() {
+        return invalid("webhook response was absent");
+    }
+    let (patch, patch_type) = (text(response, &["patch"]), &response["patchType"]);
+    if version == Version::V1 {
+        let found = text(response, &["uid"]);
+        if found != uid {
+            let why = format!("expected response.uid={}, got {}", quote(uid), quote(found));
+            return invalid(&why);
+        }
+        let (api_version, kind) = (text(review, &["apiVersion"]), text(review, &["kind"]));
+        if api_version != "admission.k8s.io/v1" || kind != KIND {
+            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            let why = format!(
+                "expected webhook response of {GROUP}/v1, Kind={KIND}, got {group}/{version}, Kind={kind}"
+            );
+            return invalid(&why);
+        }
+        match (mutating, patch.is_empty(), patch_type.as_str()) {
+            (true, false, None) => {
+                return invalid("webhook returned response.patch but not response.patchType");
+            }
+            (true, true, Some(_)) => {
+                return invalid("webhook returned response.patchType but not response.patch");
+            }
+            (true, _, Some("")) => {
+                return invalid("webhook returned invalid response.patchType of \"\"");
+            }
+            (false, false, _) => {
+                return invalid("validating webhook may not return response.patch");
+            }
+            (false, _, Some(_)) => {
+                return invalid("validating webhook may not return response.patchType");
+            }
+            _ => {}
+        }
+    }
+    let mut answer = Answer {
+        allowed: response["allowed"] == true,
+        patch: None,
+        result: response["status"].clone(),
+        warnings: strings(&response["warnings"]),
+    };
+    // A patch of what is refused is of no use to anybody.
+    if mutating && answer.allowed && !patch.is_empty() {
+        let undecodable = |error: &dyn std::fmt::Display| {
+            format!("received undecodable patch in webhook response: {error}")
+        };
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(patch)
+            .map_err(|error| undecodable(&error))?;
+        let decoded: json_patch::Patch =
+            serde_json::from_slice(&bytes).map_err(|error| undecodable(&error))?;
+        if let Some(other) = patch_type.as_str().filter(|kind| *kind != "JSONPatch") {
+            return Err(format!("unsupported patch type {}", quote(other)));
+        }
+        answer.patch = Some(decoded).filter(|patch| !patch.0.is_empty());
+    }
+    Ok(answer)
+}
+
+/// The refusal of a webhook, as it worded it.
+pub(super) fn refusal(webhook: &str, result: &Value) -> Status {
+    let by = format!("admission webhook {} denied the request", quote(webhook));
+    // What is no Status says nothing.
+    let mut status = serde_json::from_value::<Status>(result.clone())
+        .unwrap_or_else(|_| Status::failure(0, "", ""));
+    if status.code < 400 {
+        status.code = 400;
+    }
+    if matches!(status.status.as_str(), "" | "Success") {
+        "Failure".clone_into(&mut status.status);
+    }
+    status.message = if !status.message.is_empty() {
+        format!("{by}: {}", status.message)
+    } else if !status.reason.is_empty() {
+        format!("{by}: {}", status.reason)
+    } else {
+        format!("{by} without explanation")
+    };
+    status
+}

@@ -1,0 +1,126 @@
+//! Admission webhooks: which requests they are asked about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_apimachinery::Status;
+use allot_cel::authorization::Answers;
+use serde_json::Value;
+
+use super::call::Client;
+use super::evaluate::{Scene, settle};
+use super::expression::{Compiler, Expression, Wanted};
+use super::matching::Criteria;
+use super::policy::met;
+use super::request::{Request, Target};
+use super::review::Version;
+use crate::error::Result;
+use crate::object::{meta, strings, text};
+
+/// How long a webhook gets that says nothing about it.
+const TIMEOUT_SECONDS: u64 = 10;
+
+/// The webhooks of one object.
+#[derive(Debug)]
+pub(super) struct Configuration {
+    /// Its name.
+    pub name: String,
+    /// The revision that this was made from.
+    pub revision: u64,
+    /// The webhooks in their order.
+    pub webhooks: Vec<Webhook>,
+}
+
+/// One webhook.
+#[derive(Debug)]
+pub(super) struct Webhook {
+    /// Its name.
+    pub name: String,
+    /// That it can not be asked is held against the request.
+    pub fails: bool,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// It can be asked about a dry run.
+    pub without_effects: bool,
+    /// It is asked again when another has changed the object since.
+    pub reinvoked: bool,
+    /// In which version it is asked; absent if it knows none that the server does.
+    pub version: Option<Version>,
+    /// Where it is.
+    pub client: Client,
+    criteria: Criteria,
+    conditions: Vec<Expression>,
+}
+
+impl Configuration {
+    /// The webhooks of a stored object.
+    pub fn of(object: &Value, revision: u64) -> Self {
+        let webhooks = object["webhooks"].as_array().into_iter().flatten();
+        Configuration {
+            name: meta(object, "name").to_owned(),
+            revision,
+            webhooks: webhooks.map(Webhook::of).collect(),
+        }
+    }
+}
+
+impl Webhook {
+    fn of(value: &Value) -> Self {
+        let compiler = Compiler::new(false, false);
+        let conditions = value["matchConditions"].as_array().into_iter().flatten();
+        let conditions = conditions
+            .map(|it| compiler.compile(text(it, &["expression"]), Wanted::Bool, true))
+            .collect();
+        let versions = strings(&value["admissionReviewVersions"]);
+        let seconds = value["timeoutSeconds"].as_u64().unwrap_or(TIMEOUT_SECONDS);
+        Webhook {
+            name: text(value, &["name"]).to_owned(),
+            fails: text(value, &["failurePolicy"]) != "Ignore",
+            timeout: Duration::from_secs(seconds),
+            without_effects: matches!(text(value, &["sideEffects"]), "None" | "NoneOnDryRun"),
+            reinvoked: text(value, &["reinvocationPolicy"]) == "IfNeeded",
+            version: versions.iter().find_map(|name| Version::named(name)),
+            client: Client::new(&value["clientConfig"]),
+            criteria: Criteria::of_webhook(value),
+            conditions,
+        }
+    }
+
+    /// The form in which the webhook wants to see the request, if it is about it.
+    ///
+    /// # Errors
+    /// 403 where its conditions can not be told, and it counts that.
+    pub async fn target(&self, request: &Request<'_>, object: &Value) -> Result<Option<Target>> {
+        let Some(target) = self.criteria.matches_rules(request, object).await? else {
+            return Ok(None);
+        };
+        if self.conditions.is_empty() {
+            return Ok(Some(target));
+        }
+        let internal = |error: crate::ApiError| Status::internal(&error.0.message);
+        let old = request.attributes.old.unwrap_or(&Value::Null);
+        let object = request.versioned(object, &target).map_err(internal)?;
+        let old = request.versioned(old, &target).map_err(internal)?;
+        let (described, check) = (request.to_json(&target), request.check());
+        let answers = Arc::new(Answers::default());
+        let scene = Scene {
+            object: &object,
+            old: &old,
+            namespace: &Value::Null,
+            request: &described,
+            params: None,
+            variables: &[],
+            check: &check,
+            answers: &answers,
+        };
+        let evaluate = || met(&self.conditions, &scene);
+        match settle(request.core, request.user(), &answers, evaluate).await {
+            Ok(met) => Ok(met.then_some(target)),
+            Err(_) if !self.fails => Ok(None),
+            Err(error) => {
+                let resource = request.target.resource.group_resource();
+                Err(Status::forbidden(&resource, &request.name, &error).into())
+            }
+        }
+    }
+}

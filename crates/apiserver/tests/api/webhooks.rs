@@ -1,0 +1,568 @@
+//! Admission webhooks: real servers behind TLS.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use allot_apiserver::config::Config;
+use allot_apiserver::pki::Authority;
+use allot_apiserver::registry::RuntimeConfig;
+use allot_apiserver::{Server, serve};
+use allot_store::{Backend, Draft, Embedded, Expect, Options, Write};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::admin;
+
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// What a server makes of a path and a review: code and answer. Without an answer it never comes.
+type Reply = fn(&str, &Value) -> Option<(u16, Value)>;
+
+struct Hooks {
+    port: u16,
+    bundle: String,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Hooks {
+    /// A server on a free port, with a certificate of its own authority.
+    async fn start(reply: Reply) -> Self {
+        let authority = Authority::generate("webhooks").unwrap();
+        let names = ["hook.default.svc".to_owned()];
+        let identity = authority
+            .server("hook", &names, &[[127, 0, 0, 1].into()])
+            .unwrap();
+        let mut tls = Arc::unwrap_or_clone(serve::tls(&identity, None).unwrap());
+        tls.alpn_protocols.clear();
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hooks = Hooks {
+            port: listener.local_addr().unwrap().port(),
+            bundle: STANDARD.encode(authority.certificate()),
+            asked: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (asked, connections) = (hooks.asked.clone(), hooks.connections.clone());
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                connections.fetch_add(1, Ordering::Relaxed);
+                let (acceptor, asked) = (acceptor.clone(), asked.clone());
+                tokio::spawn(async move {
+                    // A client that does not trust the certificate goes away.
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
+                        let asked = asked.clone();
+                        async move {
+                            let path = request.uri().to_string();
+                            let body = request.into_body().collect().await?.to_bytes();
+                            let review: Value = serde_json::from_slice(&body).unwrap();
+                            asked.lock().push((path.clone(), review.clone()));
+                            let Some((code, answer)) = reply(&path, &review) else {
+                                return std::future::pending().await;
+                            };
+                            let body = Full::new(Bytes::from(answer.to_string()));
+                            let mut response = http::Response::new(body);
+                            *response.status_mut() = code.try_into().unwrap();
+                            Ok::<_, hyper::Error>(response)
+                        }
+                    });
+                    let http = hyper::server::conn::http1::Builder::new();
+                    // Ends with the client's connection.
+                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        hooks
+    }
+
+    fn url(&self, path: &str) -> Value {
+        let url = format!("https://127.0.0.1:{}{path}", self.port);
+        json!({"url": url, "caBundle": self.bundle})
+    }
+
+    /// The requests so far, which are forgotten.
+    fn asked(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+}
+
+/// A webhook about config maps that are created, with what makes it another.
+fn webhook(name: &str, client: Value, more: Value) -> Value {
+    let mut webhook = json!({
+        "name": format!("{name}.example.com"), "clientConfig": client, "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+    });
+    webhook
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    webhook
+}
+
+async fn install(server: &Server, kind: &str, name: &str, webhooks: &[Value]) {
+    let configuration = json!({"metadata": {"name": name}, "webhooks": webhooks});
+    let (code, answer) = admin(server, "POST", kind, configuration).await;
+    assert_eq!(code, 201, "{answer}");
+}
+
+/// Creates a config map for as long as it takes to see what is said to that.
+async fn map(server: &Server, name: &str) -> (u16, String) {
+    let map = json!({"metadata": {"name": name}});
+    let (code, answer) = admin(server, "POST", MAPS, map).await;
+    if code == 201 {
+        admin(server, "DELETE", &format!("{MAPS}/{name}"), Value::Null).await;
+    }
+    (
+        code,
+        answer["message"].as_str().unwrap_or_default().to_owned(),
+    )
+}
+
+fn response(review: &Value, mut response: Value) -> Value {
+    response["uid"] = review["request"]["uid"].clone();
+    json!({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response})
+}
+
+fn judge(path: &str, review: &Value) -> Option<(u16, Value)> {
+    let name = review["request"]["name"].as_str().unwrap_or_default();
+    let answer = match (path.split('?').next().unwrap(), name) {
+        ("/slow", _) => return None,
+        ("/broken", _) => return Some((500, json!("no"))),
+        ("/missing", _) => return Some((404, json!("no"))),
+        ("/silent", _) => {
+            return Some((
+                200,
+                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}),
+            ));
+        }
+        ("/other", _) => {
+            let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "response": {"uid": "x", "allowed": true}});
+            return Some((200, answer));
+        }
+        (_, "plain") => json!({"allowed": false}),
+        (_, "why") => {
+            json!({"allowed": false, "status": {"message": "not today", "code": 409, "reason": "Conflict"}})
+        }
+        (_, "reason") => json!({"allowed": false, "status": {"reason": "Gone", "code": 200}}),
+        _ => json!({"allowed": true, "warnings": ["mind the gap"]}),
+    };
+    Some((200, response(review, answer)))
+}
+
+#[tokio::test]
+async fn a_webhook_refuses_in_its_own_words() {
+    let hooks = Hooks::start(judge).await;
+    let server = Server::in_memory().await.unwrap();
+    let all = json!({"rules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]},
+    ]});
+    let checks = webhook("check", hooks.url("/check"), all);
+    install(&server, VALIDATING, "checks", &[checks]).await;
+    let by = "admission webhook \"check.example.com\" denied the request";
+    for (name, code, text) in [
+        ("plain", 400, format!("{by} without explanation")),
+        ("why", 409, format!("{by}: not today")),
+        ("reason", 400, format!("{by}: Gone")),
+    ] {
+        assert_eq!(map(&server, name).await, (code, text));
+    }
+    hooks.asked();
+    // What it is told of a change that is not meant.
+    let made = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
+    assert_eq!(admin(&server, "POST", MAPS, made).await.0, 201);
+    let path = format!("{MAPS}/a?dryRun=All&fieldManager=me");
+    let patch = json!({"data": {"k": "2"}});
+    assert_eq!(admin(&server, "PATCH", &path, patch).await.0, 200);
+    assert_eq!(
+        admin(&server, "DELETE", &format!("{MAPS}/a"), Value::Null)
+            .await
+            .0,
+        200
+    );
+    let asked = hooks.asked();
+    let [(_, created), (path, updated), (_, deleted)] = &asked[..] else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(path, "/check?timeout=10s");
+    assert_eq!(created["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(created["request"]["oldObject"], Value::Null);
+    let request = &updated["request"];
+    let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
+    let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
+    for (key, value) in [
+        ("kind", &kind),
+        ("requestKind", &kind),
+        ("resource", &resource),
+        ("requestResource", &resource),
+        ("name", &json!("a")),
+        ("namespace", &json!("default")),
+        ("operation", &json!("UPDATE")),
+        ("dryRun", &json!(true)),
+        (
+            "userInfo",
+            &json!({"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}),
+        ),
+        (
+            "options",
+            &json!({
+                "kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"], "fieldManager": "me",
+            }),
+        ),
+    ] {
+        assert_eq!(&request[key], value, "{key}");
+    }
+    assert_eq!(request["object"]["kind"], "ConfigMap");
+    assert_eq!(request["object"]["data"]["k"], "2");
+    assert_eq!(request["oldObject"]["data"]["k"], "1");
+    let request = &deleted["request"];
+    assert_eq!(
+        (&request["operation"], &request["object"]),
+        (&json!("DELETE"), &Value::Null)
+    );
+    assert_eq!(request["oldObject"]["metadata"]["name"], "a");
+    // One connection serves all of it.
+    assert_eq!(hooks.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn warnings_of_a_webhook_reach_the_client() {
+    let hooks = Hooks::start(judge).await;
+    let server = Server::in_memory().await.unwrap();
+    let checks = webhook(
+        "check",
+        hooks.url("/"),
+        json!({"admissionReviewVersions": ["v9", "v1beta1"]}),
+    );
+    install(&server, VALIDATING, "checks", &[checks]).await;
+    let request = http::Request::post(MAPS)
+        .body(Full::new(Bytes::from_static(
+            br#"{"metadata":{"name":"a"}}"#,
+        )))
+        .unwrap();
+    let user = allot_apiserver::identity::User::admin();
+    let response = server.handle(request, Some(user)).await;
+    assert_eq!(response.status(), 201);
+    assert_eq!(response.headers()["warning"], "299 - \"mind the gap\"");
+    assert_eq!(hooks.asked()[0].1["apiVersion"], "admission.k8s.io/v1beta1");
+}
+
+#[tokio::test]
+async fn what_a_webhook_does_not_answer_counts_as_it_wants() {
+    let hooks = Hooks::start(judge).await;
+    let stranger = Hooks::start(judge).await;
+    let server = Server::in_memory().await.unwrap();
+    // Nobody listens on the first port.
+    let closed = 1;
+    let port = hooks.port;
+    let mut distrusted = hooks.url("/x");
+    distrusted["caBundle"] = stranger.bundle.as_str().into();
+    let seconds = |path: &str| if path == "/slow" { 1 } else { 10 };
+    let post = |port: u16, path: &str, why: &str| {
+        format!(
+            "failed to call webhook: Post \"https://127.0.0.1:{port}{path}?timeout={}s\": {why}",
+            seconds(path)
+        )
+    };
+    for (client, why) in [
+        (hooks.url("/broken"), "failed to call webhook: an error on the server (\"\\\"no\\\"\") has prevented the request from succeeding".to_owned()),
+        (hooks.url("/missing"), "failed to call webhook: the server could not find the requested resource".to_owned()),
+        (hooks.url("/silent"), "received invalid webhook response: webhook response was absent".to_owned()),
+        (hooks.url("/slow"), post(port, "/slow", "context deadline exceeded")),
+        (distrusted, post(port, "/x", "tls: failed to verify certificate: x509: certificate signed by unknown authority")),
+        (
+            json!({"url": format!("https://127.0.0.1:{closed}/"), "caBundle": hooks.bundle}),
+            post(closed, "/", &format!("dial tcp 127.0.0.1:{closed}: connect: connection refused")),
+        ),
+        (
+            json!({"service": {"namespace": "default", "name": "none"}, "caBundle": hooks.bundle}),
+            "failed to call webhook: Post \"https://none.default.svc:443/?timeout=10s\": service \"none\" not found".to_owned(),
+        ),
+    ] {
+        let path = if why.contains("/slow") { "/slow" } else { "" };
+        for kind in [VALIDATING, MUTATING] {
+            let asked = |policy: &str| {
+                webhook("w", client.clone(), json!({"timeoutSeconds": seconds(path), "failurePolicy": policy}))
+            };
+            install(&server, kind, "w", &[asked("Fail")]).await;
+            let text = format!("Internal error occurred: failed calling webhook \"w.example.com\": {why}");
+            assert_eq!(map(&server, "a").await, (500, text));
+            let installed = format!("{kind}/w");
+            assert_eq!(admin(&server, "DELETE", &installed, Value::Null).await.0, 200);
+            install(&server, kind, "w", &[asked("Ignore")]).await;
+            assert_eq!(map(&server, "a").await.0, 201);
+            assert_eq!(admin(&server, "DELETE", &installed, Value::Null).await.0, 200);
+        }
+    }
+    let strange = webhook("w", hooks.url("/other"), json!({}));
+    install(&server, VALIDATING, "w", &[strange]).await;
+    let (code, text) = map(&server, "a").await;
+    assert_eq!(code, 500);
+    assert!(
+        text.contains("received invalid webhook response: expected response.uid=\""),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn conditions_and_selectors_spare_the_way() {
+    let hooks = Hooks::start(judge).await;
+    let server = Server::in_memory().await.unwrap();
+    let wanted = webhook(
+        "w",
+        hooks.url("/"),
+        json!({
+            "matchConditions": [
+                {"name": "mine", "expression": "object.metadata.name.startsWith('w')"},
+                {"name": "data", "expression": "object.data.go == 'yes'"},
+            ],
+            "namespaceSelector": {"matchExpressions": [{"key": "quiet", "operator": "DoesNotExist"}]},
+        }),
+    );
+    install(&server, VALIDATING, "w", &[wanted]).await;
+    assert_eq!(map(&server, "plain").await.0, 201);
+    let (code, text) = map(&server, "why").await;
+    assert_eq!(
+        (code, text.as_str()),
+        (
+            403,
+            "configmaps \"why\" is forbidden: expression 'object.data.go == 'yes'' resulted in error: no such key: data"
+        )
+    );
+    assert_eq!(hooks.asked(), []);
+    let why = json!({"metadata": {"name": "why"}, "data": {"go": "yes"}});
+    assert_eq!(admin(&server, "POST", MAPS, why.clone()).await.0, 409);
+    assert_eq!(hooks.asked().len(), 1);
+    let quiet = json!({"metadata": {"name": "quiet", "labels": {"quiet": ""}}});
+    assert_eq!(
+        admin(&server, "POST", "/api/v1/namespaces", quiet).await.0,
+        201
+    );
+    let path = "/api/v1/namespaces/quiet/configmaps";
+    assert_eq!(admin(&server, "POST", path, why).await.0, 201);
+    // A webhook can not keep its own configuration from being changed.
+    let everything = json!({"rules": [
+        {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]},
+    ]});
+    let trap = webhook("trap", hooks.url("/broken"), everything);
+    install(&server, VALIDATING, "trap", &[trap]).await;
+    assert_eq!(map(&server, "x").await.0, 500);
+    let (code, _) = admin(
+        &server,
+        "DELETE",
+        &format!("{VALIDATING}/trap"),
+        Value::Null,
+    )
+    .await;
+    assert_eq!(code, 200);
+}
+
+/// Adds a label with the number of labels that it sees, or what the path says.
+fn change(path: &str, review: &Value) -> Option<(u16, Value)> {
+    let request = &review["request"];
+    let labels = request["object"]["metadata"]["labels"].as_object();
+    let path = path.split('?').next().unwrap();
+    let patch = match path {
+        "/empty" => json!([]),
+        "/bad" => json!([{"op": "replace", "path": "/data/none/x", "value": ""}]),
+        "/replicas" => json!([{"op": "replace", "path": "/spec/replicas", "value": 2}]),
+        "/device" => {
+            json!([{"op": "add", "path": "/spec/selectors", "value": [{"cel": {"expression": "true"}}]}])
+        }
+        _ => {
+            let count = labels.map_or(0, serde_json::Map::len);
+            let mut patch = Vec::new();
+            if labels.is_none() {
+                patch.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
+            }
+            let key = path.trim_start_matches('/');
+            if labels.is_none_or(|labels| !labels.contains_key(key)) {
+                patch.push(json!({"op": "add", "path": format!("/metadata/labels/{key}"), "value": count.to_string()}));
+            }
+            Value::from(patch)
+        }
+    };
+    let answer = json!({
+        "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()),
+    });
+    Some((200, response(review, answer)))
+}
+
+#[tokio::test]
+async fn webhooks_change_objects_one_after_the_other() {
+    let hooks = Hooks::start(change).await;
+    let server = Server::in_memory().await.unwrap();
+    let again = json!({"reinvocationPolicy": "IfNeeded"});
+    install(
+        &server,
+        MUTATING,
+        "w",
+        &[
+            webhook("a", hooks.url("/a"), again),
+            webhook("b", hooks.url("/b"), json!({})),
+            webhook("c", hooks.url("/empty"), json!({})),
+        ],
+    )
+    .await;
+    let made = json!({"metadata": {"name": "x"}});
+    let (code, map) = admin(&server, "POST", MAPS, made).await;
+    assert_eq!(code, 201, "{map}");
+    assert_eq!(map["metadata"]["labels"], json!({"a": "0", "b": "1"}));
+    // The first is asked again, because the second has changed the object since; it has nothing to add.
+    let paths = hooks.asked().into_iter().map(|(path, _)| path);
+    let expected = ["/a", "/b", "/empty", "/a"].map(|path| format!("{path}?timeout=10s"));
+    assert_eq!(paths.collect::<Vec<_>>(), expected);
+    let (_, stored) = admin(&server, "GET", &format!("{MAPS}/x"), Value::Null).await;
+    assert_eq!(stored["metadata"]["labels"], map["metadata"]["labels"]);
+}
+
+#[tokio::test]
+async fn changes_that_can_not_be_made_are_refused() {
+    let hooks = Hooks::start(change).await;
+    let server = Server::in_memory().await.unwrap();
+    let deletes = json!({"rules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]},
+    ]});
+    install(
+        &server,
+        MUTATING,
+        "d",
+        &[webhook("d", hooks.url("/d"), deletes)],
+    )
+    .await;
+    assert_eq!(
+        admin(&server, "POST", MAPS, json!({"metadata": {"name": "x"}}))
+            .await
+            .0,
+        201
+    );
+    let (code, answer) = admin(&server, "DELETE", &format!("{MAPS}/x"), Value::Null).await;
+    let text = "Internal error occurred: admission webhook \"d.example.com\" attempted to modify the object, which is \
+                not supported for this operation";
+    assert_eq!((code, &answer["message"]), (500, &json!(text)));
+    install(
+        &server,
+        MUTATING,
+        "e",
+        &[webhook("e", hooks.url("/bad"), json!({}))],
+    )
+    .await;
+    assert_eq!(map(&server, "y").await.0, 500);
+}
+
+#[tokio::test]
+async fn webhooks_see_the_version_and_part_that_they_name() {
+    let hooks = Hooks::start(change).await;
+    let config = Config {
+        runtime_config: RuntimeConfig::parse("resource.k8s.io/v1beta1=true").unwrap(),
+        ..Config::default()
+    };
+    let server = Server::new(Arc::new(Embedded::in_memory(Options::default())), config);
+    server.bootstrap().await.unwrap();
+    let rule = |group: &str, version: &str, operation: &str, resource: &str| {
+        json!({"rules": [
+            {"apiGroups": [group], "apiVersions": [version], "operations": [operation], "resources": [resource]},
+        ]})
+    };
+    let scale = rule("apps", "v1", "UPDATE", "deployments/scale");
+    let class = rule("resource.k8s.io", "v1beta1", "CREATE", "deviceclasses");
+    install(
+        &server,
+        MUTATING,
+        "w",
+        &[
+            webhook("scale", hooks.url("/replicas"), scale),
+            webhook("class", hooks.url("/device"), class),
+        ],
+    )
+    .await;
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }});
+    assert_eq!(admin(&server, "POST", deployments, deployment).await.0, 201);
+    let path = format!("{deployments}/d/scale");
+    let (code, scale) = admin(&server, "PATCH", &path, json!({"spec": {"replicas": 9}})).await;
+    assert_eq!(
+        (code, &scale["spec"]["replicas"]),
+        (200, &json!(2)),
+        "{scale}"
+    );
+    let class = json!({"metadata": {"name": "c"}});
+    let path = "/apis/resource.k8s.io/v1/deviceclasses";
+    let (code, class) = admin(&server, "POST", path, class).await;
+    assert_eq!(code, 201, "{class}");
+    assert_eq!(
+        class["spec"]["selectors"],
+        json!([{"cel": {"expression": "true"}}])
+    );
+    let asked = hooks.asked();
+    let [(_, scale), (_, class)] = &asked[..] else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(scale["request"]["object"]["kind"], "Scale");
+    assert_eq!(scale["request"]["oldObject"]["spec"]["replicas"], 1);
+    assert_eq!(
+        class["request"]["object"]["apiVersion"],
+        "resource.k8s.io/v1beta1"
+    );
+    assert_eq!(class["request"]["requestResource"]["version"], "v1");
+}
+
+#[tokio::test]
+async fn a_service_leads_to_a_ready_endpoint() {
+    let hooks = Hooks::start(judge).await;
+    let backend = Arc::new(Embedded::in_memory(Options::default()));
+    let server = Server::new(backend.clone(), Config::default());
+    server.bootstrap().await.unwrap();
+    let service =
+        json!({"metadata": {"name": "hook"}, "spec": {"ports": [{"name": "https", "port": 443}]}});
+    let path = "/api/v1/namespaces/default/services";
+    assert_eq!(admin(&server, "POST", path, service).await.0, 201);
+    let client = json!({
+        "service": {"namespace": "default", "name": "hook", "path": "/check"}, "caBundle": hooks.bundle,
+    });
+    install(&server, VALIDATING, "w", &[webhook("w", client, json!({}))]).await;
+    let (code, text) = map(&server, "why").await;
+    assert_eq!(code, 500);
+    assert!(
+        text.ends_with("no endpoints available for service \"hook\""),
+        "{text}"
+    );
+    let slice = json!({
+        "metadata": {
+            "name": "hook", "labels": {"kubernetes.io/service-name": "hook"}, "resourceVersion": "@",
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "https", "port": hooks.port, "protocol": "TCP"}],
+        "endpoints": [
+            {"addresses": ["192.0.2.1"], "conditions": {"ready": false}},
+            {"addresses": ["127.0.0.1"], "conditions": {"ready": true}},
+        ],
+    });
+    // Through the API nobody could store an endpoint on the loopback interface.
+    let text = slice.to_string();
+    let revision_at = text.find("@").unwrap();
+    let draft = Draft::at(text.replace('@', "").into_bytes(), revision_at);
+    let (collection, key) = ("discovery.k8s.io/endpointslices", "default/hook");
+    let write = Write::put(collection, key, Expect::Absent, draft);
+    backend.commit(write).await.unwrap();
+    assert_eq!(map(&server, "why").await.0, 409);
+    assert_eq!(hooks.asked()[0].0, "/check?timeout=10s");
+}
