@@ -1,6 +1,7 @@
 //! The revision log in a redb file.
 
 use std::cell::Cell;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
@@ -56,7 +57,15 @@ fn create(path: &Path) -> Result<(), Error> {
     let fresh = path.with_extension("new");
     let _ = std::fs::remove_file(&fresh);
     {
-        let database = Database::create(&fresh).map_err(|error| failed(error.to_string()))?;
+        // Secrets are in it.
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options
+            .open(&fresh)
+            .map_err(|error| failed(error.to_string()))?;
+        let database = Database::builder()
+            .create_file(file)
+            .map_err(|error| failed(error.to_string()))?;
         prepare(&database).map_err(|error| failed(error.to_string()))?;
     }
     std::fs::rename(&fresh, path).map_err(|error| failed(error.to_string()))?;

@@ -29,6 +29,18 @@ fn a_restart_keeps_state_revisions_and_history() {
     assert_eq!(create(&store, "c", "x"), last + 1);
 }
 
+/// Everybody on the machine could read the secrets in it.
+#[test]
+fn regression_the_file_is_its_owner_s_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("tempdir");
+    let store = Embedded::open(directory.path(), Options::default()).expect("opens");
+    drop(store);
+    let file = directory.path().join(FILE_NAME);
+    let mode = file.metadata().expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 #[test]
 fn a_second_process_is_refused() {
     let directory = tempfile::tempdir().unwrap();
