@@ -37,6 +37,35 @@ pub struct SpecialTask {
     pub mappings: Vec<ContainerExtendedResourceRequest>,
 }
 
+/// What has to be written about a pod's volumes before it can be bound.
+#[derive(Debug, Clone, Default)]
+pub struct VolumeTasks {
+    /// Volumes to bind to claims.
+    pub volumes: Vec<VolumeTask>,
+    /// Claims for which a volume is to be provisioned: which, its identity and its version.
+    pub claims: Vec<(Key, Uid, String)>,
+}
+
+impl VolumeTasks {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.claims.is_empty()
+    }
+}
+
+/// A volume to bind to a claim.
+#[derive(Debug, Clone)]
+pub struct VolumeTask {
+    /// Name of the volume.
+    pub volume: String,
+    /// Its version; `None` when it is for the claim already.
+    pub version: Option<String>,
+    /// The claim, its identity and its version.
+    pub claim: (Key, Uid, String),
+    /// Nobody said before that the volume is for this claim.
+    pub by_controller: bool,
+}
+
 /// A pod to bind.
 #[derive(Debug, Clone)]
 pub struct BindJob {
@@ -50,9 +79,12 @@ pub struct BindJob {
     pub classic: Vec<crate::classic::ClaimTask>,
     /// A claim to create first.
     pub special: Option<SpecialTask>,
+    /// What to write about its volumes first.
+    pub volumes: VolumeTasks,
     /// What to record in the pod's status: resources of the node that come with its devices.
     pub demand: Demand,
-    /// Report when the claims are written instead of going on: binding conditions have to come true first.
+    /// Report when the claims are written instead of going on: binding conditions have to come true first, or
+    /// volumes have to be bound.
     pub wait: bool,
 }
 

@@ -17,7 +17,8 @@ use crate::plugins::affinity::NodeAffinity;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::interpod::{self, InterPodAffinity};
 use crate::plugins::spread::{self, Spread};
-use crate::plugins::{Plugin, fit, normalize, ports, simple, taints, volumes};
+use crate::plugins::volumes::{self, Attachments, Choice, ExclusiveClaims, PodVolumes};
+use crate::plugins::{Plugin, fit, normalize, ports, simple, taints};
 use crate::pod::PodInfo;
 use crate::status::{Code, Rejection};
 
@@ -40,10 +41,19 @@ pub struct Attempt<'a> {
     /// Devices.
     pub dra: DraContext<'a>,
     affinity: NodeAffinity,
-    spread: Option<Spread>,
-    interpod: Option<InterPodAffinity>,
+    others: Others,
+    attachments: Option<Attachments<'a>>,
+    volumes: Option<PodVolumes<'a>>,
     devices: Option<PodDevices>,
     classic: Option<PodClaims>,
+}
+
+/// What depends on which other pods are on nodes.
+#[derive(Debug, Clone, Default)]
+struct Others {
+    exclusive: Option<ExclusiveClaims>,
+    spread: Option<Spread>,
+    interpod: Option<InterPodAffinity>,
 }
 
 /// Where the pod goes.
@@ -85,9 +95,17 @@ impl<'a> Attempt<'a> {
         dra: DraContext<'a>,
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
-        if on(Plugin::VolumeBinding) {
-            volumes::pre_filter(pod, &snapshot.volume_claims)?;
-        }
+        let exclusive = match on(Plugin::VolumeRestrictions) {
+            true => ExclusiveClaims::new(pod, snapshot)?,
+            false => None,
+        };
+        let volumes = match on(Plugin::VolumeBinding) {
+            true => PodVolumes::prepare(pod, &snapshot.storage)?,
+            false => None,
+        };
+        let attachments = on(Plugin::NodeVolumeLimits)
+            .then(|| Attachments::new(pod, &snapshot.storage))
+            .flatten();
         let affinity = NodeAffinity::new(pod);
         let spread = on(Plugin::PodTopologySpread)
             .then(|| Spread::new(pod, &affinity, snapshot, &profile.spread))
@@ -110,8 +128,13 @@ impl<'a> Attempt<'a> {
             profile,
             dra,
             affinity,
-            spread,
-            interpod,
+            others: Others {
+                exclusive,
+                spread,
+                interpod,
+            },
+            attachments,
+            volumes,
             devices,
             classic,
         })
@@ -127,18 +150,22 @@ impl<'a> Attempt<'a> {
         self.classic.as_ref().is_some_and(PodClaims::is_pending)
     }
 
+    /// What has to be done about the pod's volumes before it goes to a node.
+    ///
+    /// # Errors
+    /// When its volumes can not be there.
+    pub fn choose_volumes(&self, node: &NodeInfo) -> Result<Choice, Rejection> {
+        let volumes = self.volumes.as_ref();
+        volumes.map_or_else(|| Ok(Choice::default()), |v| v.choose(node))
+    }
+
     /// The claims of the pod, if it has any.
     pub fn devices(&self) -> Option<&PodDevices> {
         self.devices.as_ref()
     }
 
     /// All filters but DynamicResources, in upstream's order.
-    fn filter_with(
-        &self,
-        node: &NodeInfo,
-        spread: Option<&Spread>,
-        interpod: Option<&InterPodAffinity>,
-    ) -> Result<(), Rejection> {
+    fn filter_with(&self, node: &NodeInfo, others: &Others) -> Result<(), Rejection> {
         let (pod, on) = (self.pod, |p| self.profile.filters.contains(p));
         if on(Plugin::NodeUnschedulable) {
             simple::unschedulable(pod.tolerations(), node)?;
@@ -159,10 +186,22 @@ impl<'a> Attempt<'a> {
             let delegated = |name: &str| self.devices.as_ref().is_some_and(|d| d.delegates(name));
             fit::filter(pod, node, &self.profile.fit, delegated)?;
         }
-        if let Some(spread) = spread {
+        if let Some(exclusive) = &others.exclusive {
+            exclusive.filter()?;
+        }
+        if let Some(attachments) = &self.attachments {
+            attachments.filter(node)?;
+        }
+        if let Some(volumes) = &self.volumes {
+            volumes.choose(node)?;
+            if on(Plugin::VolumeZone) {
+                volumes::zones(volumes, node)?;
+            }
+        }
+        if let Some(spread) = &others.spread {
             spread.filter(node)?;
         }
-        if let Some(interpod) = interpod {
+        if let Some(interpod) = &others.interpod {
             interpod.filter(pod, node, self.snapshot)?;
         }
         if let (Some(claims), Some(classic)) = (&self.classic, self.dra.classic) {
@@ -177,7 +216,7 @@ impl<'a> Attempt<'a> {
         if !expected.is_empty() {
             self.without_and_with(node, &[], &expected)?;
         }
-        self.filter_with(node, self.spread.as_ref(), self.interpod.as_ref())
+        self.filter_with(node, &self.others)
     }
 
     /// Filters a node as it would be without some pods and with some others.
@@ -188,12 +227,15 @@ impl<'a> Attempt<'a> {
         added: &[Arc<PodInfo>],
     ) -> Result<(), Rejection> {
         let mut node = node.clone();
-        let (mut spread, mut interpod) = (self.spread.clone(), self.interpod.clone());
+        let mut others = self.others.clone();
         let mut update = |other: &PodInfo, node: &NodeInfo, delta| {
-            if let Some(s) = &mut spread {
+            if let Some(e) = &mut others.exclusive {
+                e.update(other, delta);
+            }
+            if let Some(s) = &mut others.spread {
                 s.update(self.pod, other, node, delta);
             }
-            if let Some(i) = &mut interpod {
+            if let Some(i) = &mut others.interpod {
                 i.update(self.pod, other, node, self.snapshot, delta);
             }
         };
@@ -206,7 +248,7 @@ impl<'a> Attempt<'a> {
             update(pod, &node, 1);
             node.add_pod(pod.clone());
         }
-        self.filter_with(&node, spread.as_ref(), interpod.as_ref())
+        self.filter_with(&node, &others)
     }
 
     /// Whether the pod would fit on a node without some pods and with the pods nominated there; for preemption.
@@ -328,7 +370,7 @@ impl<'a> Attempt<'a> {
                     if *special {
                         Ok(())
                     } else {
-                        self.filter_with(node, self.spread.as_ref(), self.interpod.as_ref())
+                        self.filter_with(node, &self.others)
                     }
                 };
                 let outcomes: Vec<_> = chunk

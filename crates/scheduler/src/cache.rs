@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Node;
 use rustc_hash::FxHashMap;
 
 use crate::node::NodeInfo;
-use crate::plugins::volumes::VolumeClaims;
 use crate::pod::{PodInfo, Uid};
 use crate::selectors::LabelMap;
+use crate::storage::Storage;
 
 /// Where a pod counts.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub struct Snapshot {
     pub pods_with_required_anti_affinity: usize,
     /// Labels of namespaces.
     pub namespaces: Arc<FxHashMap<String, LabelMap>>,
-    /// Claims for volumes.
-    pub volume_claims: Arc<VolumeClaims>,
+    /// Volumes and claims for them.
+    pub storage: Arc<Storage>,
     /// How many nodes have an image.
     pub image_nodes: Arc<FxHashMap<String, usize>>,
 }
@@ -136,9 +136,9 @@ impl Cache {
         Arc::make_mut(&mut self.snapshot.namespaces).insert(name.to_owned(), labels);
     }
 
-    /// Claims for volumes, to be changed.
-    pub fn volume_claims_mut(&mut self) -> &mut VolumeClaims {
-        Arc::make_mut(&mut self.snapshot.volume_claims)
+    /// Volumes and claims for them, to be changed.
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        Arc::make_mut(&mut self.snapshot.storage)
     }
 
     /// Forgets a namespace.

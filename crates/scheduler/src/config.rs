@@ -47,6 +47,8 @@ pub struct Profile {
     pub percentage_of_nodes: Option<u32>,
     /// Arguments of DynamicResources.
     pub dynamic_resources: DynamicResourcesArgs,
+    /// How long VolumeBinding waits until volumes are bound.
+    pub volume_binding_timeout: Duration,
     /// Arguments of NodeResourcesFit.
     pub fit: FitArgs,
     /// Resources of NodeResourcesBalancedAllocation.
@@ -70,6 +72,7 @@ impl Default for Profile {
             post_filters: PluginSet::all(),
             percentage_of_nodes: None,
             dynamic_resources: DynamicResourcesArgs::default(),
+            volume_binding_timeout: Duration::from_secs(600),
             fit: FitArgs::default(),
             balanced: vec![("cpu".into(), 1), ("memory".into(), 1)],
             hard_pod_affinity_weight: 1,

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use allot_model::features::Feature;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::actions::Action;
@@ -38,6 +39,7 @@ mod devices;
 mod nodes;
 mod pods;
 mod schedule;
+mod volumes;
 
 pub use binding::BindError;
 pub(crate) use devices::groups_have_claims;
@@ -65,6 +67,25 @@ pub enum Input {
     Namespace(Observed<Namespace>),
     /// Claims for volumes.
     VolumeClaim(Observed<PersistentVolumeClaim>),
+    /// Volumes.
+    Volume(Observed<PersistentVolume>),
+    /// Classes of volumes.
+    StorageClass(Observed<StorageClass>),
+    /// How many volumes nodes take.
+    CsiNode(Observed<CSINode>),
+    /// Drivers of volumes.
+    CsiDriver(Observed<CSIDriver>),
+    /// How much space there is for volumes.
+    StorageCapacity(Observed<CSIStorageCapacity>),
+    /// The volumes and the claims for volumes of a pod are written.
+    VolumesWritten {
+        /// For which pod.
+        pod: Uid,
+        /// Volumes, with the version of the answer.
+        volumes: Vec<(String, String)>,
+        /// Claims, with the version of the answer.
+        claims: Vec<(Key, String)>,
+    },
     /// A claim was written for a pod.
     ClaimWritten {
         /// For which pod.
@@ -85,7 +106,7 @@ pub enum Input {
         /// The claim as it is then; `None` when that is not known.
         claim: Option<Arc<ResourceClaim>>,
     },
-    /// All claims of a pod are written; its binding waits for conditions.
+    /// All claims of a pod are written; its binding waits for conditions, or for volumes.
     ClaimsReady(Uid),
     /// Something about classic kinds.
     Classic(Box<crate::classic::Input>),
@@ -124,8 +145,17 @@ struct Binding {
     special: Option<Arc<ResourceClaim>>,
     /// Claims are written, conditions have to come true until then.
     waits_until: Option<Timestamp>,
+    /// Volumes that have to be bound first.
+    volumes: volumes::Awaited,
     /// When the attempt began.
     started: Now,
+}
+
+impl Binding {
+    /// When something that it waits for is late.
+    fn deadline(&self) -> Option<Timestamp> {
+        self.waits_until.into_iter().chain(self.volumes.until).min()
+    }
 }
 
 /// The state. See the module.
@@ -146,7 +176,7 @@ pub struct Core {
     budgets: FxHashMap<Key, Budget>,
     nominated: FxHashMap<Uid, (Arc<PodInfo>, Arc<str>)>,
     bindings: FxHashMap<Uid, Binding>,
-    /// Those of them that wait for conditions.
+    /// Those of them that wait for conditions, or for volumes.
     waiting: FxHashSet<Uid>,
     next_start: usize,
     actions: Vec<Action>,
@@ -195,6 +225,16 @@ impl Core {
             Input::Budget(o) => self.observe_budgets(o),
             Input::Namespace(o) => self.observe_namespaces(o, time),
             Input::VolumeClaim(o) => self.observe_volume_claims(o, time),
+            Input::Volume(o) => self.observe_volumes(o, time),
+            Input::StorageClass(o) => self.observe_storage_classes(o, time),
+            Input::CsiNode(o) => self.observe_csi_nodes(o, time),
+            Input::CsiDriver(o) => self.observe_csi_drivers(o, time),
+            Input::StorageCapacity(o) => self.observe_capacities(o, time),
+            Input::VolumesWritten {
+                pod,
+                volumes,
+                claims,
+            } => self.volumes_written(&pod, volumes, claims),
             Input::ClaimWritten {
                 pod,
                 in_flight,
@@ -222,7 +262,7 @@ impl Core {
         let conditions = self
             .waiting
             .iter()
-            .filter_map(|pod| self.bindings.get(pod)?.waits_until)
+            .filter_map(|pod| self.bindings.get(pod)?.deadline())
             .min()
             .map(|at| {
                 let left = at.duration_since(time.wall);

@@ -3,7 +3,8 @@
 use crate::node::NodeInfo;
 use crate::plugins::affinity::NodeAffinity;
 use crate::plugins::{Plugin, PluginSet, simple, taints};
-use crate::pod::PodInfo;
+use crate::pod::{Key, PodInfo};
+use crate::storage;
 
 /// Something changed in the cluster.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +35,9 @@ pub enum ClusterEvent<'a> {
     /// Labels of a namespace changed.
     NamespaceChanged,
     /// A claim for a volume came or changed.
-    VolumeClaimChanged,
+    VolumeClaimChanged(&'a Key),
+    /// A volume, a storage class, or what nodes and drivers say about volumes, came or changed.
+    StorageChanged,
 }
 
 /// Plugins for which the event can matter at all.
@@ -48,6 +51,9 @@ pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
             P::NodeAffinity,
             P::NodePorts,
             P::NodeResourcesFit,
+            P::NodeVolumeLimits,
+            P::VolumeBinding,
+            P::VolumeZone,
             P::PodTopologySpread,
             P::InterPodAffinity,
             P::DynamicResources,
@@ -59,13 +65,21 @@ pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
         ClusterEvent::PodGone(_) => &[
             P::NodePorts,
             P::NodeResourcesFit,
+            P::VolumeRestrictions,
+            P::NodeVolumeLimits,
             P::PodTopologySpread,
             P::InterPodAffinity,
         ],
         ClusterEvent::DevicesFreed | ClusterEvent::DevicesChanged => &[P::DynamicResources],
         ClusterEvent::ClassChanged => &[P::DynamicResources, P::NodeResourcesFit],
         ClusterEvent::NamespaceChanged => &[P::InterPodAffinity],
-        ClusterEvent::VolumeClaimChanged => &[P::VolumeBinding],
+        ClusterEvent::VolumeClaimChanged(_) => &[
+            P::VolumeRestrictions,
+            P::NodeVolumeLimits,
+            P::VolumeBinding,
+            P::VolumeZone,
+        ],
+        ClusterEvent::StorageChanged => &[P::NodeVolumeLimits, P::VolumeBinding, P::VolumeZone],
     };
     plugins.iter().copied().collect()
 }
@@ -83,6 +97,9 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
             // A place in the number of pods is always free then.
             Plugin::NodeResourcesFit => true,
             Plugin::PodTopologySpread => gone.key.namespace == pod.key.namespace,
+            Plugin::VolumeRestrictions => storage::claims_of(gone)
+                .any(|(used, _)| storage::claims_of(pod).any(|(k, _)| k == used)),
+            Plugin::NodeVolumeLimits => storage::claims_of(gone).next().is_some(),
             _ => true,
         },
         ClusterEvent::PodAdded(other) | ClusterEvent::PodChanged(other) => match plugin {
@@ -97,6 +114,9 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
             }
             _ => true,
         },
+        ClusterEvent::VolumeClaimChanged(claim) => {
+            storage::claims_of(pod).any(|(key, _)| key == **claim)
+        }
         _ => true,
     }
 }
@@ -121,7 +141,7 @@ fn node_change_helps(plugin: Plugin, pod: &PodInfo, old: &NodeInfo, new: &NodeIn
             old.is_unschedulable() != new.is_unschedulable() || old.taints() != new.taints()
         }
         Plugin::TaintToleration => old.taints() != new.taints(),
-        Plugin::NodeAffinity => labels,
+        Plugin::NodeAffinity | Plugin::VolumeBinding | Plugin::VolumeZone => labels,
         Plugin::NodeResourcesFit => allocatable,
         Plugin::PodTopologySpread | Plugin::InterPodAffinity => {
             labels || old.taints() != new.taints()

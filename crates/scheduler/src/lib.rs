@@ -45,6 +45,7 @@ mod run;
 pub mod selectors;
 pub mod solver;
 pub mod status;
+pub mod storage;
 pub mod taint_rules;
 pub mod version;
 pub mod writer;

@@ -52,8 +52,14 @@ plugins! {
     NodePorts,
     /// Rejects nodes with too little left.
     NodeResourcesFit,
-    /// Holds a pod back whose claims for volumes do not exist.
+    /// Keeps claims that one pod has for itself from others.
+    VolumeRestrictions,
+    /// Rejects nodes that take no more volumes.
+    NodeVolumeLimits,
+    /// Finds volumes, and rejects nodes from which they can not be reached.
     VolumeBinding,
+    /// Rejects nodes in other zones than the volumes.
+    VolumeZone,
     /// Spreads pods over domains.
     PodTopologySpread,
     /// Honours affinity between pods.

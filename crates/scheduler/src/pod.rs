@@ -221,7 +221,10 @@ impl PodInfo {
         if let Some(pod) = Arc::get_mut(&mut info.pod) {
             pod.metadata.owner_references = None;
             if let Some(spec) = &mut pod.spec {
+                let mut volumes = spec.volumes.take().unwrap_or_default();
+                volumes.retain(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some());
                 *spec = PodSpec {
+                    volumes: (!volumes.is_empty()).then_some(volumes),
                     node_name: spec.node_name.take(),
                     priority: spec.priority,
                     scheduler_name: spec.scheduler_name.take(),

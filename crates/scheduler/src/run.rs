@@ -209,11 +209,16 @@ impl Watches {
     ) -> usize {
         // Pods that ran to their end hold nothing and are never scheduled.
         let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
-        let mut count = 5;
+        let mut count = 10;
         self.all(Input::Node);
         self.all(Input::Budget);
         self.all(Input::Namespace);
         self.all(Input::VolumeClaim);
+        self.all(Input::Volume);
+        self.all(Input::StorageClass);
+        self.all(Input::CsiNode);
+        self.all(Input::CsiDriver);
+        self.all(Input::StorageCapacity);
         match &found.classic {
             Some(classic) => {
                 self.pods_with_source(unfinished);
@@ -442,6 +447,11 @@ fn is_list(input: &Input) -> bool {
         Input::Budget(o) => listed(o),
         Input::Namespace(o) => listed(o),
         Input::VolumeClaim(o) => listed(o),
+        Input::Volume(o) => listed(o),
+        Input::StorageClass(o) => listed(o),
+        Input::CsiNode(o) => listed(o),
+        Input::CsiDriver(o) => listed(o),
+        Input::StorageCapacity(o) => listed(o),
         Input::Classic(input) => match &**input {
             classic::Input::Claim(o) => listed(o),
             classic::Input::Class(o) => listed(o),

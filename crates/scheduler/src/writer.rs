@@ -35,6 +35,7 @@ mod claims;
 mod classic;
 mod events;
 mod rejections;
+mod volumes;
 
 use claims::ClaimWriter;
 use classic::ClassicWriter;
@@ -327,11 +328,12 @@ impl Writer {
                 Err(error) => Err(not_recorded(&error)),
             }
         };
-        let classic = self.write_classic(job);
-        let (existing, special, classic) = futures::join!(existing, special, classic);
+        let (classic, volumes) = (self.write_classic(job), self.write_volumes(job));
+        let (existing, special, classic, volumes) =
+            futures::join!(existing, special, classic, volumes);
         existing
             .into_iter()
-            .chain([classic])
+            .chain([classic, volumes])
             .collect::<Result<(), BindError>>()?;
         let special = special?;
         if job.demand.0.is_empty() {

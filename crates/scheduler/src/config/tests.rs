@@ -77,8 +77,12 @@ fn errors_name_the_field() {
         "profiles[0].plugins.filter.enabled[0].name: plugin \"Foo\" does not exist",
     );
     check_error(
-        "profiles: [{plugins: {multiPoint: {enabled: [{name: VolumeZone}]}}}]",
+        "profiles: [{plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}}]",
         "exists in kube-scheduler, but not in allot",
+    );
+    check_error(
+        "profiles: [{pluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: -1}}]}]",
+        "profiles[0].pluginConfig[0].args.bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a negative value",
     );
     check_error(
         "profiles: [{pluginConfig: [{name: DynamicResources, args: {bindingTimeout: 500ms}}]}]",

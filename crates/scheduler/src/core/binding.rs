@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
+use super::volumes::Progress;
 use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{key_of, uid_of};
@@ -41,7 +42,7 @@ impl Core {
         self.after(&change, time);
     }
 
-    /// All claims are written; wait until their devices are ready.
+    /// All claims are written; wait until the pod's devices are ready and its volumes bound.
     pub(super) fn claims_ready(&mut self, pod: &Uid, time: Time) {
         let Some(binding) = self.bindings.get(pod) else {
             return;
@@ -51,15 +52,18 @@ impl Core {
         let timeout = self
             .profile(scheduler_name(&info.pod))
             .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout);
-        let deadline = self
-            .claims_of(pod)
+        let claims = self.claims_of(pod);
+        let deadline = claims
             .iter()
             .filter_map(|c| conditions::deadline(c, timeout))
-            .min();
+            .min()
+            .or_else(|| time.wall.checked_add(timeout).ok());
         if let Some(binding) = self.bindings.get_mut(pod) {
-            binding.waits_until = deadline.or_else(|| time.wall.checked_add(timeout).ok());
+            binding.waits_until = deadline.filter(|_| !claims.is_empty());
         }
-        if self.check_binding(pod, time) {
+        self.await_volumes(pod, time);
+        let waits = |b: &super::Binding| b.waits_until.is_some();
+        if self.check_binding(pod, time) && self.bindings.get(pod).is_some_and(waits) {
             self.actions
                 .push(Action::WaitsForConditions { pod: info, node });
         }
@@ -80,7 +84,7 @@ impl Core {
 
     /// Looks at every pod that waits for conditions.
     pub(super) fn check_conditions(&mut self, time: Time) {
-        let late = |b: &super::Binding| b.waits_until.is_some_and(|at| at <= time.wall);
+        let late = |b: &super::Binding| b.deadline().is_some_and(|at| at <= time.wall);
         let due: Vec<Uid> = self
             .waiting
             .iter()
@@ -108,14 +112,15 @@ impl Core {
         }
     }
 
-    /// Goes on with a pod whose devices are ready, gives up one whose devices are not going to be. Says whether it
-    /// still waits.
-    fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
+    /// Goes on with a pod whose devices are ready and whose volumes are bound, gives up one where that is not going to
+    /// be. Says whether it still waits.
+    pub(super) fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
         let waiting = self.waiting.contains(pod);
         let Some(binding) = self.bindings.get(pod).filter(|_| waiting) else {
             return false;
         };
         let late = binding.waits_until.is_some_and(|at| at <= time.wall);
+        let waits_for_devices = binding.waits_until.is_some();
         let keys: Vec<Key> = binding.claims.clone();
         let claims = self.claims_of(pod);
         let error = claims.iter().find_map(|claim| {
@@ -149,17 +154,28 @@ impl Core {
             self.bound(pod, Err(BindError { message }), time);
             return false;
         }
-        if claims
+        let volumes = self.volume_progress(binding, time);
+        if let Progress::Failed(message) = volumes {
+            self.bound(pod, Err(BindError { message }), time);
+            return false;
+        }
+        let ready = claims
             .iter()
-            .all(|c| conditions::readiness(c) == Readiness::Ready)
-        {
+            .all(|c| conditions::readiness(c) == Readiness::Ready);
+        if ready && waits_for_devices {
             self.note_conditions(pod, &claims, "success", time);
+        }
+        let Some(binding) = self.bindings.get_mut(pod) else {
+            return false;
+        };
+        if ready {
+            binding.waits_until = None;
+        }
+        if ready && matches!(volumes, Progress::Bound) {
+            binding.volumes.until = None;
             self.waiting.remove(pod);
-            if let Some(binding) = self.bindings.get_mut(pod) {
-                binding.waits_until = None;
-                let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
-                self.actions.push(Action::BindPod { pod, node });
-            }
+            let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
+            self.actions.push(Action::BindPod { pod, node });
             return false;
         }
         true
@@ -192,6 +208,9 @@ impl Core {
             return;
         };
         self.waiting.remove(pod);
+        if !binding.volumes.is_empty() {
+            self.cache.storage_mut().forget(pod);
+        }
         let taken = time.now.saturating_sub(binding.started);
         let profile = scheduler_name(&binding.queued.info.pod).to_owned();
         let bound = outcome.is_ok();

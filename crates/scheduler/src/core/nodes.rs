@@ -1,15 +1,14 @@
-//! Nodes, namespaces, claims for volumes and disruption budgets.
+//! Nodes, namespaces and disruption budgets.
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
 use crate::classic::key_of;
 use crate::hints::ClusterEvent;
-use crate::plugins::volumes::VolumeClaim;
 use crate::preemption::Budget;
 use crate::reflector::Observed;
 
@@ -91,30 +90,6 @@ impl Core {
                 items.into_iter().for_each(|n| set(self, n));
             }
         }
-    }
-
-    pub(super) fn observe_volume_claims(
-        &mut self,
-        observed: Observed<PersistentVolumeClaim>,
-        time: Time,
-    ) {
-        let read = |c: &PersistentVolumeClaim| (key_of(&c.metadata), VolumeClaim::new(c));
-        match observed {
-            Observed::Applied(claim) => {
-                let (key, claim) = read(&claim);
-                if self.cache.snapshot().volume_claims.get(&key) == Some(&claim) {
-                    return;
-                }
-                self.cache.volume_claims_mut().insert(key, claim);
-            }
-            Observed::Deleted(claim) => {
-                self.cache.volume_claims_mut().remove(&read(&claim).0);
-            }
-            Observed::Listed { items, .. } => {
-                *self.cache.volume_claims_mut() = items.iter().map(read).collect();
-            }
-        }
-        self.requeue(&ClusterEvent::VolumeClaimChanged, time);
     }
 
     pub(super) fn observe_budgets(&mut self, observed: Observed<PodDisruptionBudget>) {

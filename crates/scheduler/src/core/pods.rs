@@ -97,6 +97,7 @@ impl Core {
         };
         self.queue.remove(&pod.uid);
         self.nominated.remove(&pod.uid);
+        self.stop_waiting_for_volumes(&pod, time);
         if let Some(classic) = &mut self.classic {
             classic.negotiations.forget(key);
         }

@@ -13,6 +13,7 @@ use crate::dra::{Deallocation, PodClaim, conditions, resolve};
 use crate::message;
 use crate::metrics::Outcome;
 use crate::node::NodeInfo;
+use crate::plugins::volumes::Choice;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 use crate::preemption;
@@ -35,6 +36,7 @@ struct Placed {
     classic: Vec<classic::ClaimTask>,
     /// All classic claims of the pod.
     classic_claims: Vec<(Key, Uid)>,
+    volumes: Choice,
 }
 
 struct Refusal {
@@ -143,6 +145,10 @@ impl Core {
                         Err(rejection) => return Decision::Fail(rejection.message()),
                     }
                 }
+                let volumes = match attempt.choose_volumes(&nodes[placement.node]) {
+                    Ok(choice) => choice,
+                    Err(rejection) => return Decision::Fail(rejection.message()),
+                };
                 let classic_claims = attempt.classic().map(PodClaims::keys);
                 let (claims, joins) = claim_tasks(&attempt, &placement);
                 Decision::Place(Placed {
@@ -152,6 +158,7 @@ impl Core {
                     joins,
                     classic,
                     classic_claims: classic_claims.unwrap_or_default(),
+                    volumes,
                 })
             }
             Err(unplaced) => match unplaced.error() {
@@ -268,6 +275,7 @@ impl Core {
             joins,
             classic,
             classic_claims,
+            volumes,
         } = placed;
         let pod = queued.info.clone();
         let mut in_flight = Vec::new();
@@ -309,6 +317,8 @@ impl Core {
             .iter()
             .filter_map(|k| self.claims.get(k))
             .any(|c| conditions::any(c));
+        let (volumes, awaited) = self.promise_volumes(&pod, &node, &volumes);
+        wait |= !awaited.is_empty();
         let demand = placement.devices.demand;
         let counts = match demand.0.is_empty() {
             true => pod.clone(),
@@ -327,6 +337,7 @@ impl Core {
                 demands: !demand.0.is_empty(),
                 special: None,
                 waits_until: None,
+                volumes: awaited,
                 started: time.now,
             },
         );
@@ -336,6 +347,7 @@ impl Core {
             claims,
             classic,
             special,
+            volumes,
             demand,
             wait,
         })));

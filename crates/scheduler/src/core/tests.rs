@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::actions::BindJob;
 
+mod volumes;
+
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.
 struct World {
     core: Core,
@@ -421,18 +423,5 @@ fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
     let actions = world.core.take_actions();
     let cleared = |a: &Action| matches!(a, Action::ClearDemand(pod) if pod.uid == job.pod.uid);
     assert!(actions.iter().any(cleared));
-    assert!(world.run().bound().is_some());
-}
-
-#[test]
-fn a_pod_waits_for_its_claim_for_a_volume() {
-    let mut world = World::new("");
-    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]);
-    world.any_pod("p", &[], json!({"volumes": volumes}));
-    let outcome = world.run();
-    let text = "0/2 nodes are available: persistentvolumeclaim \"x\" not found.";
-    assert!(outcome.message().starts_with(text), "{}", outcome.message());
-    let claim = world.object(json!({"metadata": {"name": "x", "namespace": "ns"}}));
-    world.handle(Input::VolumeClaim(Observed::Applied(claim)));
     assert!(world.run().bound().is_some());
 }

@@ -1,83 +1,269 @@
-//! Claims for volumes (PersistentVolumeClaim): a pod waits until those that it names exist.
+//! The plugins about volumes: VolumeRestrictions, NodeVolumeLimits, VolumeBinding and VolumeZone.
 //!
-//! Which volume a claim is bound to, and from where that can be reached, is not looked at: nothing here provides
-//! volumes.
+//! A claim of a class that waits for its first consumer gets its volume with the node: one that exists and can be
+//! reached from there, or one that is provisioned for it. All other claims have to have their volumes before.
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Volume};
-use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 use super::Plugin;
-use crate::pod::{Key, PodInfo};
-use crate::status::Rejection;
+use crate::node::NodeInfo;
+use crate::pod::{Key, PodInfo, Uid};
+use crate::status::{Code, Rejection};
+use crate::storage::{self, Class, Storage, Volume, VolumeClaim};
 
-/// What pods have to know about a claim.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VolumeClaim {
-    deleting: bool,
-    /// The volume that it had, and that is gone.
-    lost: Option<String>,
-    /// Identity of its controller.
-    owner: Option<String>,
+mod exclusive;
+mod limits;
+mod zones;
+
+pub use exclusive::ExclusiveClaims;
+pub use limits::Attachments;
+pub use zones::zones;
+
+/// The volumes of a pod.
+#[derive(Debug)]
+pub struct PodVolumes<'a> {
+    storage: &'a Storage,
+    /// Volumes of claims that have one; `None` for one that does not exist.
+    bound: Vec<Option<&'a Volume>>,
+    /// Claims that get their volume with the node, small ones first.
+    delayed: Vec<Delayed<'a>>,
 }
 
-/// All claims.
-pub type VolumeClaims = FxHashMap<Key, VolumeClaim>;
+#[derive(Debug)]
+struct Delayed<'a> {
+    key: Key,
+    claim: &'a VolumeClaim,
+    class: &'a Class,
+    /// The node for which a volume is being provisioned.
+    selected: Option<&'a str>,
+    /// Volumes that are for this claim.
+    own: Vec<(&'a str, &'a Volume)>,
+    /// Volumes that could be, small ones first.
+    others: Vec<(&'a str, &'a Volume)>,
+}
 
-impl VolumeClaim {
-    /// Reads a claim.
-    pub fn new(claim: &PersistentVolumeClaim) -> Self {
-        let phase = claim.status.as_ref().and_then(|s| s.phase.as_deref());
-        let volume = claim.spec.as_ref().and_then(|s| s.volume_name.clone());
-        let mut owners = claim.metadata.owner_references.iter().flatten();
-        Self {
-            deleting: claim.metadata.deletion_timestamp.is_some(),
-            lost: (phase == Some("Lost")).then(|| volume.unwrap_or_default()),
-            owner: owners
-                .find(|o| o.controller == Some(true))
-                .map(|o| o.uid.clone()),
+/// What has to be written before a pod can go to a node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Choice {
+    /// Volumes to bind to claims.
+    pub volumes: Vec<(String, Key)>,
+    /// Claims for which volumes have to be provisioned.
+    pub provisions: Vec<Key>,
+}
+
+impl<'a> PodVolumes<'a> {
+    /// Looks at the claims of a pod; `None` when it has none.
+    ///
+    /// # Errors
+    /// When a claim does not exist, is going, has lost its volume, belongs to somebody else, or should have a volume
+    /// and has none; the texts are upstream's.
+    pub fn prepare(pod: &PodInfo, storage: &'a Storage) -> Result<Option<Self>, Rejection> {
+        let mut found = Self {
+            storage,
+            bound: Vec::new(),
+            delayed: Vec::new(),
+        };
+        let mut claims = Vec::new();
+        for (key, ephemeral) in storage::claims_of(pod) {
+            claims.push(usable(pod, key, ephemeral, storage)?);
         }
+        if claims.is_empty() {
+            return Ok(None);
+        }
+        for (key, claim) in claims {
+            if claim.is_bound() {
+                let volume = claim.volume.as_ref().and_then(|v| storage.volumes.get(v));
+                found.bound.push(volume);
+                continue;
+            }
+            let class = storage.classes.get(&claim.class);
+            let Some(class) = class.filter(|c| c.waits && claim.volume.is_none()) else {
+                let reason = "pod has unbound immediate PersistentVolumeClaims";
+                return Err(Rejection::unresolvable(Plugin::VolumeBinding, reason));
+            };
+            found.delayed.push(Delayed::new(key, claim, class, storage));
+        }
+        found
+            .delayed
+            .sort_by(|a, b| a.claim.size.cmp(&b.claim.size));
+        Ok(Some(found))
     }
-}
 
-/// Whether the volumes of a pod are such that it can be tried at all; the texts are upstream's.
-///
-/// # Errors
-/// When a claim does not exist, is going, has lost its volume, or belongs to somebody else.
-pub fn pre_filter(pod: &PodInfo, known: &VolumeClaims) -> Result<(), Rejection> {
-    let check = |volume: &Volume| {
-        let (name, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
-            (Some(source), _) => (source.claim_name.clone(), false),
-            (None, Some(_)) => (format!("{}-{}", pod.key.name, volume.name), true),
-            (None, None) => return None,
-        };
-        let key = Key::new(&pod.key.namespace, &name);
-        let Some(claim) = known.get(&key) else {
-            return Some(match ephemeral {
-                true => format!(
-                    "waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}"
-                ),
-                false => format!("persistentvolumeclaim {name:?} not found"),
-            });
-        };
-        if let Some(volume) = &claim.lost {
-            return Some(format!(
-                "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
-            ));
+    /// What has to be written before the pod can go to a node.
+    ///
+    /// # Errors
+    /// When a volume can not be reached from there, or there is none for a claim.
+    pub fn choose(&self, node: &NodeInfo) -> Result<Choice, Rejection> {
+        let labels = node.labels();
+        let mut reasons = Vec::new();
+        let mut missing = false;
+        for volume in &self.bound {
+            match volume {
+                None => missing = true,
+                Some(volume) if volume.reaches(&node.name, labels) => continue,
+                Some(_) => reasons.push("node(s) didn't match PersistentVolume's node affinity"),
+            }
+            break;
         }
-        if claim.deleting {
-            return Some(format!("persistentvolumeclaim {name:?} is being deleted"));
+        let mut choice = Choice::default();
+        if let Err(reason) = self.find(node, &mut choice) {
+            reasons.push(reason);
         }
-        (ephemeral && claim.owner.as_deref() != Some(&*pod.uid)).then(|| {
-            format!(
-                "PVC {key} was not created for pod {} (pod is not owner)",
-                pod.key
-            )
+        if missing {
+            reasons
+                .push("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)");
+        }
+        if reasons.is_empty() {
+            return Ok(choice);
+        }
+        Err(Rejection {
+            code: Code::Unresolvable,
+            plugin: Plugin::VolumeBinding,
+            reasons: reasons.into_iter().map(Into::into).collect(),
         })
-    };
-    match pod.spec().volumes.iter().flatten().find_map(check) {
-        Some(text) => Err(Rejection::unresolvable(Plugin::VolumeBinding, text)),
-        None => Ok(()),
     }
+
+    /// Finds volumes, or says that they can be provisioned.
+    fn find(&self, node: &NodeInfo, choice: &mut Choice) -> Result<(), &'static str> {
+        const NONE: &str = "node(s) didn't find available persistent volumes to bind";
+        let chosen = |claim: &Delayed<'_>| claim.selected.is_some();
+        if self
+            .delayed
+            .iter()
+            .any(|c| c.selected.is_some_and(|n| *n != *node.name))
+        {
+            return Err(NONE);
+        }
+        let mut taken = BTreeSet::new();
+        let mut provisions: Vec<&Delayed<'_>> = self.delayed.iter().filter(|c| chosen(c)).collect();
+        for claim in self.delayed.iter().filter(|c| !chosen(c)) {
+            match claim.volume(node, &taken) {
+                Some(name) => {
+                    taken.insert(name);
+                    choice.volumes.push((name.to_owned(), claim.key.clone()));
+                }
+                None => provisions.push(claim),
+            }
+        }
+        for claim in provisions {
+            let provisioner = claim.class.provisioner.as_deref();
+            let Some(provisioner) = provisioner.filter(|_| claim.class.allows(node.labels()))
+            else {
+                return Err(NONE);
+            };
+            if !self.has_space(claim, provisioner, node) {
+                return Err("node(s) did not have enough free storage");
+            }
+            choice.provisions.push(claim.key.clone());
+        }
+        Ok(())
+    }
+
+    fn has_space(&self, claim: &Delayed<'_>, provisioner: &str, node: &NodeInfo) -> bool {
+        let Some(size) = &claim.claim.size else {
+            return true;
+        };
+        !self.storage.capacity_drivers.contains(provisioner)
+            || self
+                .storage
+                .capacities
+                .values()
+                .any(|c| c.class == claim.claim.class && c.holds(size, node.labels()))
+    }
+}
+
+/// A claim of a pod, if the pod can be tried with it at all.
+fn usable<'a>(
+    pod: &PodInfo,
+    key: Key,
+    ephemeral: bool,
+    storage: &'a Storage,
+) -> Result<(Key, &'a VolumeClaim), Rejection> {
+    let refused = |text| Err(Rejection::unresolvable(Plugin::VolumeBinding, text));
+    let name = &key.name;
+    let Some(claim) = storage.claims.get(&key) else {
+        return refused(match ephemeral {
+            true => format!(
+                "waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}"
+            ),
+            false => format!("persistentvolumeclaim {name:?} not found"),
+        });
+    };
+    if claim.lost {
+        let volume = claim.volume.as_deref().unwrap_or_default();
+        return refused(format!(
+            "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
+        ));
+    }
+    if claim.deleting {
+        return refused(format!("persistentvolumeclaim {name:?} is being deleted"));
+    }
+    if ephemeral && claim.owner.as_deref() != Some(&*pod.uid) {
+        return refused(format!(
+            "PVC {key} was not created for pod {} (pod is not owner)",
+            pod.key
+        ));
+    }
+    Ok((key, claim))
+}
+
+impl<'a> Delayed<'a> {
+    fn new(key: Key, claim: &'a VolumeClaim, class: &'a Class, storage: &'a Storage) -> Self {
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for (name, volume) in &storage.volumes {
+            let holder = storage.holder(name, volume);
+            let is_own = holder.is_some_and(|h| h.is(&key, &claim.uid));
+            let suits = volume.class == claim.class
+                && volume.size >= claim.size
+                && volume.block == claim.block
+                && !volume.deleting;
+            if !suits || (holder.is_some() && !is_own) {
+                continue;
+            }
+            if is_own {
+                own.push((name.as_str(), volume));
+            } else if volume.available
+                && claim
+                    .selector
+                    .as_ref()
+                    .is_none_or(|s| s.matches(Some(&volume.labels)))
+                && claim
+                    .access_modes
+                    .iter()
+                    .all(|m| volume.access_modes.contains(m))
+            {
+                others.push((name.as_str(), volume));
+            }
+        }
+        others.sort_by(|(_, a), (_, b)| a.size.cmp(&b.size));
+        Self {
+            selected: storage.selected_node(&key, claim),
+            key,
+            claim,
+            class,
+            own,
+            others,
+        }
+    }
+
+    /// A volume for the claim on a node: the one that is for it, else the smallest.
+    fn volume(&self, node: &NodeInfo, taken: &BTreeSet<&str>) -> Option<&'a str> {
+        let free = |name: &str| !taken.contains(name);
+        let reaches = |volume: &Volume| volume.reaches(&node.name, node.labels());
+        if let Some((name, volume)) = self.own.iter().find(|(name, _)| free(name)) {
+            return reaches(volume).then_some(*name);
+        }
+        let mut others = self.others.iter();
+        others
+            .find(|(name, volume)| free(name) && reaches(volume))
+            .map(|(name, _)| *name)
+    }
+}
+
+/// Identity and version of a claim, for writing.
+pub fn identity<'a>(storage: &'a Storage, key: &Key) -> Option<(&'a Uid, &'a str)> {
+    let claim = storage.claims.get(key)?;
+    Some((&claim.uid, &claim.version))
 }
 
 #[cfg(test)]

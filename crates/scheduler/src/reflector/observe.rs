@@ -5,9 +5,10 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
@@ -101,9 +102,29 @@ impl Observe for ResourceClaim {
 impl Observe for PersistentVolumeClaim {
     fn keep(of: &str, field: &str) -> bool {
         match of {
-            "ObjectMeta" => keep_metadata(field),
-            "PersistentVolumeClaimSpec" => field == "volumeName",
+            "ObjectMeta" => keep_metadata(field) || field == "annotations",
             "PersistentVolumeClaimStatus" => field == "phase",
+            _ => true,
+        }
+    }
+}
+
+impl Observe for PersistentVolume {
+    fn keep(of: &str, field: &str) -> bool {
+        match of {
+            "ObjectMeta" => keep_metadata(field) || field == "annotations",
+            "PersistentVolumeSpec" => matches!(
+                field,
+                "accessModes"
+                    | "capacity"
+                    | "claimRef"
+                    | "csi"
+                    | "nodeAffinity"
+                    | "storageClassName"
+                    | "volumeMode"
+            ),
+            "CSIPersistentVolumeSource" => matches!(field, "driver" | "volumeHandle"),
+            "PersistentVolumeStatus" => field == "phase",
             _ => true,
         }
     }
@@ -113,4 +134,8 @@ impl Observe for ResourceSlice {}
 impl Observe for DeviceClass {}
 impl Observe for PodDisruptionBudget {}
 impl Observe for Namespace {}
+impl Observe for StorageClass {}
+impl Observe for CSINode {}
+impl Observe for CSIDriver {}
+impl Observe for CSIStorageCapacity {}
 impl Observe for DynamicObject {}

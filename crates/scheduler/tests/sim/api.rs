@@ -21,11 +21,21 @@ const ALL: RangeInclusive<u32> = 26..=36;
 const CLASSIC: RangeInclusive<u32> = 26..=30;
 
 /// Collections by path, with the kind of what is in them, its version, and the releases that have it.
-const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 15] = [
+const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 20] = [
     ("nodes", "Node", "v1", ALL),
     ("pods", "Pod", "v1", ALL),
     ("namespaces", "Namespace", "v1", ALL),
     ("persistentvolumeclaims", "PersistentVolumeClaim", "v1", ALL),
+    ("persistentvolumes", "PersistentVolume", "v1", ALL),
+    ("storageclasses", "StorageClass", "storage.k8s.io/v1", ALL),
+    ("csinodes", "CSINode", "storage.k8s.io/v1", ALL),
+    ("csidrivers", "CSIDriver", "storage.k8s.io/v1", ALL),
+    (
+        "csistoragecapacities",
+        "CSIStorageCapacity",
+        "storage.k8s.io/v1",
+        ALL,
+    ),
     (
         "poddisruptionbudgets",
         "PodDisruptionBudget",

@@ -43,6 +43,12 @@ struct DraArgs {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct VolumeBindingFile {
+    bind_timeout_seconds: Option<i64>,
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[derive(Default)]
 struct FitFile {
@@ -147,6 +153,15 @@ pub(super) fn arguments(
                     return Err(invalid(&path, weight, "not in valid range [0, 100]"));
                 }
                 profile.hard_pod_affinity_weight = weight;
+            }
+        }
+        "VolumeBinding" => {
+            let file: VolumeBindingFile = args(path, config.args)?;
+            if let Some(seconds) = file.bind_timeout_seconds {
+                let path = format!("{path}.args.bindTimeoutSeconds");
+                let text = "invalid BindTimeoutSeconds, should not be a negative value";
+                let seconds = u64::try_from(seconds).map_err(|_| invalid(&path, seconds, text))?;
+                profile.volume_binding_timeout = Duration::from_secs(seconds);
             }
         }
         "PodTopologySpread" => profile.spread = spread(path, args(path, config.args)?)?,

@@ -1,0 +1,229 @@
+//! Pods with volumes, from the first attempt to the binding.
+
+use super::*;
+
+/// Volume `pv` on `n1`, a class `wait` whose volumes are bound with a pod and a class `make` that provisions them.
+fn world() -> World {
+    let mut world = World::new("");
+    for (name, provisioner) in [
+        ("wait", "kubernetes.io/no-provisioner"),
+        ("make", "csi.example.com"),
+    ] {
+        let class = world.object(json!({
+            "metadata": {"name": name},
+            "provisioner": provisioner,
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }));
+        world.handle(Input::StorageClass(Observed::Applied(class)));
+    }
+    world.volume(json!({}));
+    world
+}
+
+impl World {
+    fn volume(&mut self, claim: Value) {
+        let on = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]});
+        let volume = self.object(json!({
+            "metadata": {"name": "pv"},
+            "spec": {
+                "capacity": {"storage": "2Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": "wait",
+                "claimRef": (!claim.as_object().expect("a map").is_empty()).then_some(claim),
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on]}]}},
+            },
+            "status": {"phase": "Available"},
+        }));
+        self.handle(Input::Volume(Observed::Applied(volume)));
+    }
+
+    fn volume_claim(&mut self, name: &str, class: &str, annotations: Value, volume: Option<&str>) {
+        let claim = self.object(json!({
+            "metadata": {
+                "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "annotations": annotations,
+            },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": class,
+                "resources": {"requests": {"storage": "1Gi"}},
+                "volumeName": volume,
+            },
+        }));
+        self.handle(Input::VolumeClaim(Observed::Applied(claim)));
+    }
+
+    fn pod_with(&mut self, name: &str, claim: &str) {
+        let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": claim}});
+        self.any_pod(name, &[], json!({"volumes": [volume]}));
+    }
+
+    /// The writes of a pod's volumes are answered.
+    fn written(&mut self, pod: &str, volumes: &[&str], claims: &[&str]) {
+        self.version += 1;
+        let version = self.version.to_string();
+        self.handle(Input::VolumesWritten {
+            pod: format!("uid-{pod}").into(),
+            volumes: volumes
+                .iter()
+                .map(|v| ((*v).to_owned(), version.clone()))
+                .collect(),
+            claims: claims
+                .iter()
+                .map(|c| (Key::new("ns", c), version.clone()))
+                .collect(),
+        });
+        self.handle(Input::ClaimsReady(format!("uid-{pod}").into()));
+    }
+
+    /// What came of the binding of a pod: its node, a text, or nothing yet.
+    fn ending(&mut self) -> Option<String> {
+        self.core
+            .take_actions()
+            .into_iter()
+            .find_map(|action| match action {
+                Action::BindPod { node, .. } => Some(node.to_string()),
+                Action::Reject(rejected) => Some(rejected.message),
+                _ => None,
+            })
+    }
+}
+
+const DONE: &str = "pv.kubernetes.io/bind-completed";
+const SELECTED: &str = "volume.kubernetes.io/selected-node";
+
+#[test]
+fn a_pod_waits_for_its_claim_for_a_volume() {
+    let mut world = world();
+    world.pod_with("p", "x");
+    let outcome = world.run();
+    let text = "0/2 nodes are available: persistentvolumeclaim \"x\" not found.";
+    assert!(outcome.message().starts_with(text), "{}", outcome.message());
+    world.volume_claim("x", "", json!({}), None);
+    let outcome = world.run();
+    let text = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
+    assert!(outcome.message().starts_with(text), "{}", outcome.message());
+    world.volume_claim("x", "", json!({DONE: "yes"}), Some("pv"));
+    let outcome = world.run();
+    assert_eq!(outcome.node(), Some("n1"));
+    assert!(outcome.bound().expect("bound").volumes.is_empty());
+}
+
+#[test]
+fn a_volume_is_bound_with_the_pod_and_chosen_once() {
+    let mut world = world();
+    world.volume_claim("x", "wait", json!({}), None);
+    world.volume_claim("y", "wait", json!({}), None);
+    world.pod_with("p", "x");
+    let outcome = world.run();
+    let job = outcome.bound().expect("bound");
+    assert_eq!((&*job.node, job.wait), ("n1", true));
+    let task = &job.volumes.volumes[0];
+    assert_eq!((&*task.volume, &task.claim.0), ("pv", &Key::new("ns", "x")));
+    assert!(task.by_controller && task.version.is_some());
+    // Nobody else gets it, though nothing is written yet.
+    world.pod_with("q", "y");
+    let none = "2 node(s) didn't find available persistent volumes to bind";
+    assert!(world.run().message().contains(none));
+    world.written("p", &["pv"], &[]);
+    assert_eq!(world.ending(), None);
+    // The watch shows the write, then whoever binds is done.
+    world.volume(json!({"namespace": "ns", "name": "x", "uid": "uid-x"}));
+    assert_eq!(world.ending(), None);
+    world.volume_claim("x", "wait", json!({DONE: "yes"}), Some("pv"));
+    assert_eq!(world.ending().as_deref(), Some("n1"));
+}
+
+#[test]
+fn a_volume_is_free_again_when_the_binding_fails() {
+    let mut world = world();
+    world.volume_claim("x", "wait", json!({}), None);
+    world.volume_claim("y", "wait", json!({}), None);
+    world.pod_with("p", "x");
+    assert!(world.run().bound().is_some());
+    let message = "the object has been modified".to_owned();
+    world.handle(Input::Bound {
+        pod: "uid-p".into(),
+        outcome: Err(BindError { message }),
+    });
+    world.pod_with("q", "y");
+    // Whoever is tried first gets it.
+    assert_eq!(world.run().node(), Some("n1"));
+}
+
+#[test]
+fn a_volume_is_provisioned_for_the_node() {
+    let mut world = world();
+    world.volume_claim("x", "make", json!({}), None);
+    world.pod_with("p", "x");
+    let outcome = world.run();
+    let job = outcome.bound().expect("bound");
+    let node = job.node.to_string();
+    assert_eq!(job.volumes.claims[0].0, Key::new("ns", "x"));
+    // A second pod with the claim goes where the first one goes.
+    world.pod_with("q", "x");
+    assert_eq!(world.run().node(), Some(&*node));
+    world.written("p", &[], &["x"]);
+    assert_eq!(world.ending(), None);
+    world.volume_claim("x", "make", json!({SELECTED: node}), None);
+    assert_eq!(world.ending(), None);
+    world.volume_claim(
+        "x",
+        "make",
+        json!({SELECTED: node, DONE: "yes"}),
+        Some("pv-new"),
+    );
+    // The volume itself is not seen yet.
+    assert_eq!(world.ending(), None);
+    let volume = world.object(json!({"metadata": {"name": "pv-new"}, "spec": {}}));
+    world.handle(Input::Volume(Observed::Applied(volume)));
+    assert_eq!(world.ending(), Some(node));
+}
+
+#[test]
+fn provisioning_that_fails_sends_the_pod_back() {
+    let mut world = world();
+    world.volume_claim("x", "make", json!({}), None);
+    world.pod_with("p", "x");
+    assert!(world.run().bound().is_some());
+    world.written("p", &[], &["x"]);
+    // The provisioner takes the node back.
+    world.volume_claim("x", "make", json!({}), None);
+    let text = "binding volumes: provisioning failed for PVC \"x\"";
+    assert_eq!(world.ending().as_deref(), Some(text));
+}
+
+#[test]
+fn volumes_that_are_not_bound_in_time_send_the_pod_back() {
+    let mut world = world();
+    world.volume_claim("x", "wait", json!({}), None);
+    world.pod_with("p", "x");
+    assert!(world.run().bound().is_some());
+    world.written("p", &["pv"], &[]);
+    let mut time = world.time();
+    assert!(world.core.next_wakeup(time).is_some());
+    time.wall += jiff::SignedDuration::from_secs(599);
+    world.core.tick(time);
+    assert_eq!(world.ending(), None);
+    time.wall += jiff::SignedDuration::from_secs(1);
+    world.core.tick(time);
+    let text = "binding volumes: context deadline exceeded";
+    assert_eq!(world.ending().as_deref(), Some(text));
+}
+
+#[test]
+fn a_pod_that_is_gone_waits_for_no_volume() {
+    let mut world = world();
+    world.volume_claim("x", "wait", json!({}), None);
+    world.pod_with("p", "x");
+    assert!(world.run().bound().is_some());
+    world.written("p", &["pv"], &[]);
+    let pod: Box<Pod> = world.object(json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"}, "spec": {"containers": []},
+    }));
+    let info = Arc::new(PodInfo::observed(*pod));
+    world.handle(Input::Pod(Observed::Deleted(Box::new(info))));
+    assert!(world.core.bindings.is_empty());
+    world.volume_claim("y", "wait", json!({}), None);
+    world.pod_with("q", "y");
+    assert_eq!(world.run().node(), Some("n1"));
+}

@@ -1,0 +1,47 @@
+//! VolumeZone: a volume with labels of a zone or region is used there.
+
+use crate::node::NodeInfo;
+use crate::plugins::Plugin;
+use crate::status::Rejection;
+
+use super::PodVolumes;
+
+/// Labels that say where something is: as they are called now, and as they were.
+const TOPOLOGY: [(&str, &str); 2] = [
+    (
+        "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/zone",
+    ),
+    (
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/region",
+    ),
+];
+
+/// Rejects a node that is somewhere else than a volume. Nodes that are nowhere take all volumes.
+pub fn zones(volumes: &PodVolumes<'_>, node: &NodeInfo) -> Result<(), Rejection> {
+    let labels = node.labels();
+    let names = || TOPOLOGY.into_iter().flat_map(|(new, old)| [new, old]);
+    if !names().any(|name| labels.contains_key(name)) {
+        return Ok(());
+    }
+    let of_node = |(new, old)| labels.get(new).or_else(|| labels.get(old));
+    for volume in volumes.bound.iter().flatten() {
+        for pair in TOPOLOGY {
+            for name in [pair.0, pair.1] {
+                let Some(places) = volume.labels.get(name) else {
+                    continue;
+                };
+                // A volume in several zones has them all in one value.
+                let is_there = |value: &String| places.split("__").any(|place| place == value);
+                if !of_node(pair).is_some_and(is_there) {
+                    return Err(Rejection::unresolvable(
+                        Plugin::VolumeZone,
+                        "node(s) had no available volume zone",
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}

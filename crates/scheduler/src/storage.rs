@@ -1,0 +1,102 @@
+//! Volumes, claims for them, and what else decides where a pod with volumes can go.
+//!
+//! Beside what watches show there are *promises*: volumes and nodes that were chosen for the claims of a pod whose
+//! binding is being written. Until that is over they count as if the API server had them, so that no volume is chosen
+//! twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::pod::{Key, PodInfo, Uid};
+
+mod objects;
+
+pub use objects::{Capacity, ClaimRef, Class, Volume, VolumeClaim, limits, reports_capacity};
+
+/// Annotation of a claim: the node for which a volume is to be provisioned.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// Annotation of a volume: a controller bound it, not a user.
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+
+/// Everything about volumes.
+#[derive(Debug, Clone, Default)]
+pub struct Storage {
+    /// Claims.
+    pub claims: FxHashMap<Key, VolumeClaim>,
+    /// Volumes by name, in the order in which they are tried.
+    pub volumes: BTreeMap<String, Volume>,
+    /// Storage classes by name.
+    pub classes: FxHashMap<String, Class>,
+    /// How many volumes of a driver a node takes, by node and driver.
+    pub limits: FxHashMap<String, FxHashMap<String, i64>>,
+    /// Drivers that say how much space there is.
+    pub capacity_drivers: FxHashSet<String>,
+    /// How much space there is.
+    pub capacities: FxHashMap<Key, Capacity>,
+    promised_volumes: FxHashMap<String, Vec<(Uid, ClaimRef)>>,
+    promised_nodes: FxHashMap<Key, Vec<(Uid, Arc<str>)>>,
+}
+
+impl Storage {
+    /// The claim that a volume is for, if it is for one.
+    pub fn holder<'a>(&'a self, name: &str, volume: &'a Volume) -> Option<&'a ClaimRef> {
+        let promised = self.promised_volumes.get(name).and_then(|p| p.first());
+        promised.map(|(_, claim)| claim).or(volume.claim.as_ref())
+    }
+
+    /// The node for which a volume is provisioned, if one was chosen.
+    pub fn selected_node<'a>(&'a self, key: &Key, claim: &'a VolumeClaim) -> Option<&'a str> {
+        let promised = self.promised_nodes.get(key).and_then(|p| p.first());
+        promised
+            .map(|(_, node)| &**node)
+            .or(claim.selected_node.as_deref())
+    }
+
+    /// A volume was chosen for a claim of a pod.
+    pub fn promise_volume(&mut self, pod: &Uid, volume: &str, claim: ClaimRef) {
+        let promises = self.promised_volumes.entry(volume.to_owned()).or_default();
+        promises.push((pod.clone(), claim));
+    }
+
+    /// A node was chosen for a claim of a pod.
+    pub fn promise_node(&mut self, pod: &Uid, claim: &Key, node: &Arc<str>) {
+        let promises = self.promised_nodes.entry(claim.clone()).or_default();
+        promises.push((pod.clone(), node.clone()));
+    }
+
+    /// Whether something is promised to a pod.
+    pub fn has_promised(&self, pod: &Uid) -> bool {
+        let nodes = self.promised_nodes.values().flatten().map(|(p, _)| p);
+        let volumes = self.promised_volumes.values().flatten().map(|(p, _)| p);
+        nodes.chain(volumes).any(|p| p == pod)
+    }
+
+    /// Takes back what was promised to a pod.
+    pub fn forget(&mut self, pod: &Uid) {
+        fn drop_of<K, T>(promises: &mut FxHashMap<K, Vec<(Uid, T)>>, pod: &Uid) {
+            promises.retain(|_, list| {
+                list.retain(|(p, _)| p != pod);
+                !list.is_empty()
+            });
+        }
+        drop_of(&mut self.promised_volumes, pod);
+        drop_of(&mut self.promised_nodes, pod);
+    }
+}
+
+/// The claims that a pod names in its volumes, and whether each is of an ephemeral volume.
+pub fn claims_of(pod: &PodInfo) -> impl Iterator<Item = (Key, bool)> {
+    let volumes = pod.spec().volumes.iter().flatten();
+    volumes.filter_map(
+        |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => Some((Key::new(&pod.key.namespace, &source.claim_name), false)),
+            (None, Some(_)) => {
+                let name = format!("{}-{}", pod.key.name, volume.name);
+                Some((Key::new(&pod.key.namespace, &name), true))
+            }
+            (None, None) => None,
+        },
+    )
+}

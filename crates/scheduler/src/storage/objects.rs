@@ -1,0 +1,300 @@
+//! Objects about volumes, as far as the scheduler reads them.
+
+use std::str::FromStr;
+
+use allot_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustc_hash::FxHashMap;
+
+use super::{BOUND_BY_CONTROLLER, SELECTED_NODE};
+use crate::pod::{Key, Uid};
+use crate::selectors::{LabelMap, Labels, Nodes};
+
+/// Annotation of a claim: its binding is complete.
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// The old place of the name of the class, in annotations of claims and volumes.
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// Provisioner of a class whose volumes somebody has to make by hand.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// A claim for a volume.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct VolumeClaim {
+    /// Its identity.
+    pub uid: Uid,
+    /// Its version.
+    pub version: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether the volume that it had is gone.
+    pub lost: bool,
+    /// The volume that it has or wants.
+    pub volume: Option<String>,
+    /// Whether the binding to that volume is complete.
+    pub completed: bool,
+    /// Name of the class, which may be empty.
+    pub class: String,
+    /// The node for which a volume is to be provisioned.
+    pub selected_node: Option<String>,
+    /// How big the volume has to be.
+    pub size: Option<Quantity>,
+    /// Labels that the volume has to have.
+    pub selector: Option<Labels>,
+    /// Wants a device in place of a file system.
+    pub block: bool,
+    /// How it is to be accessed.
+    pub access_modes: Vec<String>,
+    /// Identity of its controller.
+    pub owner: Option<String>,
+}
+
+/// Whom a volume is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRef {
+    /// The claim.
+    pub key: Key,
+    /// Its identity; empty when a user wrote the reference.
+    pub uid: Uid,
+}
+
+/// A volume.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Volume {
+    /// Its version.
+    pub version: String,
+    /// Whom it is for.
+    pub claim: Option<ClaimRef>,
+    /// Whether a controller said so.
+    pub by_controller: bool,
+    /// How big it is.
+    pub size: Option<Quantity>,
+    /// Name of the class, which may be empty.
+    pub class: String,
+    /// Is a device in place of a file system.
+    pub block: bool,
+    /// How it can be accessed.
+    pub access_modes: Vec<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether it is free.
+    pub available: bool,
+    /// The nodes from which it can be reached; all when absent.
+    pub nodes: Option<Nodes>,
+    /// Its labels.
+    pub labels: LabelMap,
+    /// Driver and handle of a CSI volume.
+    pub csi: Option<(String, String)>,
+}
+
+/// A storage class.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Class {
+    /// Volumes are bound when a pod comes that needs them.
+    pub waits: bool,
+    /// Who provisions volumes, if somebody does.
+    pub provisioner: Option<String>,
+    topologies: Vec<Vec<(String, Vec<String>)>>,
+}
+
+/// Space for volumes of a class on some nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Capacity {
+    /// Name of the class.
+    pub class: String,
+    limit: Option<Quantity>,
+    nodes: Option<Labels>,
+}
+
+fn size(quantity: Option<&ApiQuantity>) -> Option<Quantity> {
+    Quantity::from_str(&quantity?.0).ok()
+}
+
+fn annotation<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    let all = metadata.annotations.as_ref()?;
+    all.get(name).map(String::as_str)
+}
+
+fn class(metadata: &ObjectMeta, field: Option<&String>) -> String {
+    annotation(metadata, CLASS).map_or_else(|| field.cloned().unwrap_or_default(), str::to_owned)
+}
+
+impl VolumeClaim {
+    /// Reads a claim.
+    pub fn new(claim: &PersistentVolumeClaim) -> Self {
+        let metadata = &claim.metadata;
+        let spec = claim.spec.as_ref();
+        let phase = claim.status.as_ref().and_then(|s| s.phase.as_deref());
+        let mut owners = metadata.owner_references.iter().flatten();
+        let requests = spec.and_then(|s| s.resources.as_ref()?.requests.as_ref());
+        Self {
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            lost: phase == Some("Lost"),
+            volume: spec
+                .and_then(|s| s.volume_name.clone())
+                .filter(|v| !v.is_empty()),
+            completed: annotation(metadata, BIND_COMPLETED).is_some(),
+            class: class(metadata, spec.and_then(|s| s.storage_class_name.as_ref())),
+            selected_node: annotation(metadata, SELECTED_NODE).map(str::to_owned),
+            size: size(requests.and_then(|r| r.get("storage"))),
+            selector: spec
+                .and_then(|s| s.selector.as_ref())
+                .map(|s| Labels::new(Some(s))),
+            block: spec.and_then(|s| s.volume_mode.as_deref()) == Some("Block"),
+            access_modes: spec
+                .and_then(|s| s.access_modes.clone())
+                .unwrap_or_default(),
+            owner: owners
+                .find(|o| o.controller == Some(true))
+                .map(|o| o.uid.clone()),
+        }
+    }
+
+    /// Whether it has its volume.
+    pub fn is_bound(&self) -> bool {
+        self.volume.is_some() && self.completed
+    }
+
+    /// Whether only one pod may use it.
+    pub fn is_exclusive(&self) -> bool {
+        self.access_modes.iter().any(|m| m == "ReadWriteOncePod")
+    }
+
+    /// Whether two versions are the same to the scheduler.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let version = other.version.clone();
+        Self {
+            version,
+            ..self.clone()
+        } == *other
+    }
+}
+
+impl ClaimRef {
+    /// Whether it means a claim.
+    pub fn is(&self, key: &Key, uid: &Uid) -> bool {
+        self.key == *key && (self.uid.is_empty() || self.uid == *uid)
+    }
+}
+
+impl Volume {
+    /// Reads a volume.
+    pub fn new(volume: &PersistentVolume) -> Self {
+        let metadata = &volume.metadata;
+        let spec = volume.spec.as_ref();
+        let phase = volume.status.as_ref().and_then(|s| s.phase.as_deref());
+        let reference = spec.and_then(|s| s.claim_ref.as_ref());
+        let capacity = spec.and_then(|s| s.capacity.as_ref());
+        let affinity = spec.and_then(|s| s.node_affinity.as_ref());
+        let csi = spec.and_then(|s| s.csi.as_ref());
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        Self {
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            claim: reference.map(|r| ClaimRef {
+                key: Key::new(&text(&r.namespace), &text(&r.name)),
+                uid: text(&r.uid).into(),
+            }),
+            by_controller: annotation(metadata, BOUND_BY_CONTROLLER).is_some(),
+            size: size(capacity.and_then(|c| c.get("storage"))),
+            class: class(metadata, spec.and_then(|s| s.storage_class_name.as_ref())),
+            block: spec.and_then(|s| s.volume_mode.as_deref()) == Some("Block"),
+            access_modes: spec
+                .and_then(|s| s.access_modes.clone())
+                .unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            available: phase == Some("Available"),
+            nodes: affinity.and_then(|a| a.required.as_ref()).map(Nodes::new),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            csi: csi.map(|c| (c.driver.clone(), c.volume_handle.clone())),
+        }
+    }
+
+    /// Whether it can be reached from a node.
+    pub fn reaches(&self, node: &str, labels: &LabelMap) -> bool {
+        self.nodes.as_ref().is_none_or(|n| n.matches(node, labels))
+    }
+
+    /// Whether two versions are the same to the scheduler.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let version = other.version.clone();
+        Self {
+            version,
+            ..self.clone()
+        } == *other
+    }
+}
+
+impl Class {
+    /// Reads a class.
+    pub fn new(class: &StorageClass) -> Self {
+        let read = |term: &TopologySelectorTerm| {
+            let expressions = term.match_label_expressions.iter().flatten();
+            expressions
+                .map(|e| (e.key.clone(), e.values.clone()))
+                .collect()
+        };
+        Self {
+            waits: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+            provisioner: Some(class.provisioner.clone())
+                .filter(|p| !p.is_empty() && p != NO_PROVISIONER),
+            topologies: class
+                .allowed_topologies
+                .iter()
+                .flatten()
+                .map(read)
+                .collect(),
+        }
+    }
+
+    /// Whether a volume can be provisioned for a node with these labels.
+    pub fn allows(&self, labels: &LabelMap) -> bool {
+        let has = |(key, values): &(String, Vec<String>)| {
+            labels.get(key).is_some_and(|value| values.contains(value))
+        };
+        self.topologies.is_empty()
+            || self
+                .topologies
+                .iter()
+                .any(|term| !term.is_empty() && term.iter().all(has))
+    }
+}
+
+impl Capacity {
+    /// Reads what a driver says.
+    pub fn new(capacity: &CSIStorageCapacity) -> Self {
+        // The size of the largest volume is more precise than the sum of what is free.
+        let limit = capacity.maximum_volume_size.as_ref();
+        Self {
+            class: capacity.storage_class_name.clone(),
+            limit: size(limit.or(capacity.capacity.as_ref())),
+            nodes: capacity
+                .node_topology
+                .as_ref()
+                .map(|s| Labels::new(Some(s))),
+        }
+    }
+
+    /// Whether a volume of this size fits, reachable from a node with these labels.
+    pub fn holds(&self, size: &Quantity, labels: &LabelMap) -> bool {
+        self.limit.as_ref().is_some_and(|limit| limit >= size)
+            && self.nodes.as_ref().is_some_and(|n| n.matches(Some(labels)))
+    }
+}
+
+/// How many volumes of each driver a node takes, as far as there is a limit.
+pub fn limits(node: &CSINode) -> FxHashMap<String, i64> {
+    let limit = |d: &k8s_openapi::api::storage::v1::CSINodeDriver| {
+        let count = d.allocatable.as_ref()?.count?;
+        Some((d.name.clone(), i64::from(count)))
+    };
+    node.spec.drivers.iter().filter_map(limit).collect()
+}
+
+/// Whether a driver says how much space there is.
+pub fn reports_capacity(driver: &CSIDriver) -> bool {
+    driver.spec.storage_capacity == Some(true)
+}

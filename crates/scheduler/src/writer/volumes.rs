@@ -1,0 +1,139 @@
+//! Writes about volumes: which claim a volume is for, and for which node one is to be provisioned. Whoever binds and
+//! provisions does the rest.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use super::*;
+use crate::actions::VolumeTask;
+use crate::reflector::Read;
+use crate::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE, Volume, VolumeClaim};
+
+impl Writer {
+    /// Writes what was decided about the volumes of a pod, and reports the versions.
+    pub(super) async fn write_volumes(&self, job: &BindJob) -> Result<(), BindError> {
+        let tasks = &job.volumes;
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let (mut volumes, mut claims) = (Vec::new(), Vec::new());
+        for task in &tasks.volumes {
+            if let Some(version) = &task.version {
+                let version = self.bind_volume(task, version).await?;
+                volumes.push((task.volume.clone(), version));
+            }
+        }
+        for (key, uid, version) in &tasks.claims {
+            let version = self.select_node(key, uid, version, &job.node).await?;
+            claims.push((key.clone(), version));
+        }
+        self.report(Input::VolumesWritten {
+            pod: job.pod.uid.clone(),
+            volumes,
+            claims,
+        });
+        Ok(())
+    }
+
+    /// Writes which claim a volume is for.
+    async fn bind_volume(&self, task: &VolumeTask, version: &str) -> Result<String, BindError> {
+        let (key, uid, claim_version) = &task.claim;
+        let mut metadata = json!({"resourceVersion": version});
+        if task.by_controller {
+            metadata["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
+        }
+        let reference = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": &*key.namespace,
+            "name": &*key.name,
+            "uid": &**uid,
+            "resourceVersion": claim_version,
+        });
+        let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
+        let api: Api<PersistentVolume> = Api::all(self.client.clone());
+        let request = || {
+            Request::new(api.resource_url()).patch(
+                &task.volume,
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+        };
+        let found = self
+            .until_written(request, async || {
+                let found = api.get_opt(&task.volume).await?;
+                Ok(found.map(Read))
+            })
+            .await?;
+        let volume = Volume::new(&found.0);
+        match &volume.claim {
+            Some(claim) if claim.uid == *uid => Ok(volume.version),
+            _ => Err(BindError {
+                message: format!(
+                    "Operation cannot be fulfilled on persistentvolumes {:?}: the object has been modified; please apply your changes to the latest version and try again",
+                    task.volume
+                ),
+            }),
+        }
+    }
+
+    /// Writes for which node a volume is to be provisioned.
+    async fn select_node(
+        &self,
+        key: &Key,
+        uid: &Uid,
+        version: &str,
+        node: &str,
+    ) -> Result<String, BindError> {
+        let patch = json!({
+            "metadata": {"uid": &**uid, "resourceVersion": version, "annotations": {SELECTED_NODE: node}},
+        });
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        let request = || {
+            Request::new(api.resource_url()).patch(
+                &key.name,
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+        };
+        let found = self
+            .until_written(request, async || {
+                Ok(api.get_opt(&key.name).await?.map(Read))
+            })
+            .await?;
+        let claim = VolumeClaim::new(&found.0);
+        if claim.uid == *uid && claim.selected_node.as_deref() == Some(node) {
+            return Ok(claim.version);
+        }
+        Err(BindError {
+            message: format!(
+                "Operation cannot be fulfilled on persistentvolumeclaims {:?}: the object has been modified; please apply your changes to the latest version and try again",
+                key.name
+            ),
+        })
+    }
+
+    /// Writes; with the object as it is then, whoever wrote it.
+    async fn until_written<K, R>(
+        &self,
+        request: impl Fn() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+        read: impl Fn() -> R,
+    ) -> Result<Read<K>, BindError>
+    where
+        K: crate::reflector::Observe,
+        R: Future<Output = Result<Option<Read<K>>, kube::Error>>,
+    {
+        let write = async || {
+            let request = request().map_err(kube::Error::BuildRequest)?;
+            self.client.request::<Read<K>>(request).await
+        };
+        match until_known(write, read).await {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(BindError {
+                message: "not found".to_owned(),
+            }),
+            Err(error) => Err(BindError {
+                message: text(&error),
+            }),
+        }
+    }
+}
