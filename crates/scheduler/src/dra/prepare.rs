@@ -1,23 +1,18 @@
 //! One attempt's view of the devices that a pod needs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use allot_model::classic::objects;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
-use k8s_openapi::api::resource::v1::{
-    AllocationResult, DeviceClaim, DeviceRequest, ResourceClaim, ResourceClaimSpec,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use parking_lot::Mutex;
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
 
 use super::claims::{Claims, allocation_of, uid_of};
 use super::classes::Classes;
 use super::groups::Consumer;
 use super::native::{Demand, Mappings};
-use super::{conditions, extended, resolve};
+use super::{conditions, resolve};
 use crate::classic::Classic;
 use crate::node::NodeInfo;
 use crate::plugins::Plugin;
@@ -25,6 +20,12 @@ use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
 use crate::solver::{Outcome, Problem, Solver};
 use crate::status::Rejection;
+
+mod classes;
+mod special;
+
+use classes::check_classes;
+use special::Special;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
@@ -70,25 +71,6 @@ pub struct PodClaim {
     nodes: Option<Nodes>,
     /// Allocated, but failed or late.
     hopeless: bool,
-}
-
-/// The special claim of a pod that asks for extended resources.
-#[derive(Debug)]
-struct Special {
-    pod: Arc<PodInfo>,
-    /// Resource and class.
-    resources: Vec<(String, String)>,
-    /// Left over from an earlier attempt.
-    stale: Option<Arc<ResourceClaim>>,
-    /// A problem per set of resources that devices have to provide.
-    problems: Mutex<BTreeMap<u64, Arc<SpecialProblem>>>,
-}
-
-#[derive(Debug)]
-struct SpecialProblem {
-    claim: Arc<ResourceClaim>,
-    mappings: Vec<ContainerExtendedResourceRequest>,
-    problem: Problem,
 }
 
 /// The special claim as it would be on a node.
@@ -460,158 +442,4 @@ fn requests_of(claim: &ResourceClaim) -> &[DeviceRequest] {
         .as_ref()
         .and_then(|d| d.requests.as_deref())
         .unwrap_or_default()
-}
-
-fn check_classes(claim: &ResourceClaim, cx: &DraContext<'_>) -> Result<(), Rejection> {
-    let check = |request: String, class: &str| {
-        if class.is_empty() {
-            return Err(Rejection::error(
-                PLUGIN,
-                format!("request {request}: unsupported request type"),
-            ));
-        }
-        if cx.classes.get(class).is_none() {
-            let text = format!("request {request}: device class {class} does not exist");
-            return Err(Rejection::unresolvable(PLUGIN, text));
-        }
-        Ok(())
-    };
-    for request in requests_of(claim) {
-        let alternatives = request.first_available.as_deref().unwrap_or_default();
-        let named = || {
-            let meta = &claim.metadata;
-            let namespace = meta.namespace.as_deref().unwrap_or_default();
-            format!(
-                "resource claim {namespace}/{}, request {}",
-                meta.name.as_deref().unwrap_or_default(),
-                request.name
-            )
-        };
-        match &request.exactly {
-            Some(exactly) => check(request.name.clone(), &exactly.device_class_name)?,
-            None if alternatives.is_empty() => {
-                return Err(Rejection::unresolvable(
-                    PLUGIN,
-                    format!("{}: unknown request type", named()),
-                ));
-            }
-            None if !cx.prioritized_list => {
-                let text = format!(
-                    "{}: has subrequests, but the DRAPrioritizedList feature is disabled",
-                    named()
-                );
-                return Err(Rejection::unresolvable(PLUGIN, text));
-            }
-            None => {
-                for sub in alternatives {
-                    check(
-                        format!("{}/{}", request.name, sub.name),
-                        &sub.device_class_name,
-                    )?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-impl Special {
-    fn new(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Option<Self> {
-        if !cx.extended_resources {
-            return None;
-        }
-        let wanted = pod.requests.scalars.iter().filter(|(_, n)| *n > 0);
-        let resources: Vec<(String, String)> = wanted
-            .filter_map(|(name, _)| {
-                Some((name.to_string(), cx.classes.for_resource(name)?.to_owned()))
-            })
-            .collect();
-        if resources.is_empty() {
-            return None;
-        }
-        let stale = cx.claims.special_of(&pod.uid).cloned();
-        Some(Self {
-            pod: pod.clone(),
-            resources,
-            stale,
-            problems: Mutex::default(),
-        })
-    }
-
-    /// The problem on a node; `None` when the node provides all resources itself.
-    fn on_node(
-        &self,
-        node: &NodeInfo,
-        cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
-        let mut mask = 0u64;
-        for (i, (resource, _)) in self.resources.iter().enumerate().take(64) {
-            if node.allocatable.scalar(resource) == 0 {
-                mask |= 1 << i;
-            }
-        }
-        if mask == 0 {
-            return Ok(None);
-        }
-        if self.stale.is_some() {
-            return Err(Rejection::unresolvable(
-                PLUGIN,
-                "cannot schedule extended resource claim",
-            ));
-        }
-        let mut problems = self.problems.lock();
-        Ok(Some(
-            problems
-                .entry(mask)
-                .or_insert_with(|| Arc::new(self.problem(mask, cx)))
-                .clone(),
-        ))
-    }
-
-    fn problem(&self, mask: u64, cx: &DraContext<'_>) -> SpecialProblem {
-        let chosen = self
-            .resources
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| mask >> i & 1 == 1);
-        let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
-        let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
-        let claim = special_claim(&self.pod, requests);
-        let problem = cx.solver.prepare(cx.classes, &[&claim]);
-        SpecialProblem {
-            claim: Arc::new(claim),
-            mappings,
-            problem,
-        }
-    }
-}
-
-/// The special claim as it exists in memory.
-fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
-    ResourceClaim {
-        metadata: ObjectMeta {
-            name: Some(extended::IN_MEMORY_NAME.to_owned()),
-            generate_name: Some(format!("{}-extended-resources-", pod.key.name)),
-            namespace: Some(pod.key.namespace.to_string()),
-            // Stands for the claim until the API server gives it a UID of its own.
-            uid: Some(format!("{}/extended-resources", pod.uid)),
-            annotations: Some([(extended::ANNOTATION.to_owned(), "true".to_owned())].into()),
-            owner_references: Some(vec![OwnerReference {
-                api_version: "v1".to_owned(),
-                kind: "Pod".to_owned(),
-                name: pod.key.name.to_string(),
-                uid: pod.uid.to_string(),
-                controller: Some(true),
-                ..OwnerReference::default()
-            }]),
-            ..ObjectMeta::default()
-        },
-        spec: ResourceClaimSpec {
-            devices: Some(DeviceClaim {
-                requests: Some(requests),
-                ..DeviceClaim::default()
-            }),
-        },
-        status: None,
-    }
 }

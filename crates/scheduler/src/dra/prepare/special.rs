@@ -1,0 +1,138 @@
+//! The claim that a pod gets for the extended resources that devices provide.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
+use k8s_openapi::api::resource::v1::{
+    DeviceClaim, DeviceRequest, ResourceClaim, ResourceClaimSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use parking_lot::Mutex;
+
+use super::{DraContext, PLUGIN};
+use crate::dra::extended;
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::solver::Problem;
+use crate::status::Rejection;
+
+/// The special claim of a pod that asks for extended resources.
+#[derive(Debug)]
+pub(super) struct Special {
+    pod: Arc<PodInfo>,
+    /// Resource and class.
+    pub(super) resources: Vec<(String, String)>,
+    /// Left over from an earlier attempt.
+    pub(super) stale: Option<Arc<ResourceClaim>>,
+    /// A problem per set of resources that devices have to provide.
+    problems: Mutex<BTreeMap<u64, Arc<SpecialProblem>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct SpecialProblem {
+    pub(super) claim: Arc<ResourceClaim>,
+    pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
+    pub(super) problem: Problem,
+}
+
+impl Special {
+    pub(super) fn new(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Option<Self> {
+        if !cx.extended_resources {
+            return None;
+        }
+        let wanted = pod.requests.scalars.iter().filter(|(_, n)| *n > 0);
+        let resources: Vec<(String, String)> = wanted
+            .filter_map(|(name, _)| {
+                Some((name.to_string(), cx.classes.for_resource(name)?.to_owned()))
+            })
+            .collect();
+        if resources.is_empty() {
+            return None;
+        }
+        let stale = cx.claims.special_of(&pod.uid).cloned();
+        Some(Self {
+            pod: pod.clone(),
+            resources,
+            stale,
+            problems: Mutex::default(),
+        })
+    }
+
+    /// The problem on a node; `None` when the node provides all resources itself.
+    pub(super) fn on_node(
+        &self,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
+        let mut mask = 0u64;
+        for (i, (resource, _)) in self.resources.iter().enumerate().take(64) {
+            if node.allocatable.scalar(resource) == 0 {
+                mask |= 1 << i;
+            }
+        }
+        if mask == 0 {
+            return Ok(None);
+        }
+        if self.stale.is_some() {
+            return Err(Rejection::unresolvable(
+                PLUGIN,
+                "cannot schedule extended resource claim",
+            ));
+        }
+        let mut problems = self.problems.lock();
+        Ok(Some(
+            problems
+                .entry(mask)
+                .or_insert_with(|| Arc::new(self.problem(mask, cx)))
+                .clone(),
+        ))
+    }
+
+    fn problem(&self, mask: u64, cx: &DraContext<'_>) -> SpecialProblem {
+        let chosen = self
+            .resources
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| mask >> i & 1 == 1);
+        let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
+        let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
+        let claim = special_claim(&self.pod, requests);
+        let problem = cx.solver.prepare(cx.classes, &[&claim]);
+        SpecialProblem {
+            claim: Arc::new(claim),
+            mappings,
+            problem,
+        }
+    }
+}
+
+/// The special claim as it exists in memory.
+fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
+    ResourceClaim {
+        metadata: ObjectMeta {
+            name: Some(extended::IN_MEMORY_NAME.to_owned()),
+            generate_name: Some(format!("{}-extended-resources-", pod.key.name)),
+            namespace: Some(pod.key.namespace.to_string()),
+            // Stands for the claim until the API server gives it a UID of its own.
+            uid: Some(format!("{}/extended-resources", pod.uid)),
+            annotations: Some([(extended::ANNOTATION.to_owned(), "true".to_owned())].into()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "Pod".to_owned(),
+                name: pod.key.name.to_string(),
+                uid: pod.uid.to_string(),
+                controller: Some(true),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: ResourceClaimSpec {
+            devices: Some(DeviceClaim {
+                requests: Some(requests),
+                ..DeviceClaim::default()
+            }),
+        },
+        status: None,
+    }
+}
