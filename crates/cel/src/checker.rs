@@ -225,6 +225,12 @@ impl Checker<'_> {
     }
 
     fn field_type(&mut self, at: Id, object: &str, field: &str) -> Option<Type> {
+        if let Some(made) = self.env.made_field(object, field) {
+            if made.is_none() {
+                self.error(at, format!("undefined field '{field}'"));
+            }
+            return made;
+        }
         let Some(object) = self.env.object(object) else {
             self.error(at, format!("unexpected failed resolution of '{object}'"));
             return None;

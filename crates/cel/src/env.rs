@@ -54,6 +54,19 @@ pub struct Env {
     functions: Arc<HashMap<Arc<str>, Vec<Overload>>>,
     variables: Vec<Variable>,
     objects: HashMap<Arc<str>, DeclType>,
+    /// Objects of patches can be made.
+    patches: bool,
+}
+
+/// The type of a JSON patch's operation.
+pub(crate) const OPERATION: &str = "JSONPatch";
+/// The type of an object that is applied; its parts are `Object.spec` and so on.
+const APPLIED: &str = "Object";
+
+/// Whether objects of this type are made by expressions.
+pub(crate) fn is_made(name: &str) -> bool {
+    let rest = name.strip_prefix(APPLIED);
+    name == OPERATION || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// `function | overload | member or global | arguments | result`, in the order in which overloads are tried.
@@ -91,7 +104,35 @@ impl Env {
             functions: KUBERNETES.clone(),
             variables: Vec::new(),
             objects: HashMap::new(),
+            patches: false,
         }
+    }
+
+    /// With the types of patches: `JSONPatch`, and `Object`, `Object.spec` and so on with whatever fields they are
+    /// given; and with `jsonpatch.escapeKey`.
+    #[must_use]
+    pub fn with_patches(mut self) -> Self {
+        self.patches = true;
+        let overload = Overload {
+            id: "string_jsonpatch_escapeKey_string".into(),
+            member: false,
+            args: vec![Type::String],
+            result: Type::String,
+        };
+        self.with_overload("jsonpatch.escapeKey", overload)
+    }
+
+    /// The type of a field of an object that an expression makes; `None` for other objects.
+    pub(crate) fn made_field(&self, object: &str, field: &str) -> Option<Option<Type>> {
+        if !self.patches || !is_made(object) {
+            return None;
+        }
+        Some(match (object, field) {
+            (OPERATION, "op" | "path" | "from") => Some(Type::String),
+            (OPERATION, "value") => Some(Type::Dyn),
+            (OPERATION, _) => None,
+            _ => Some(Type::Dyn),
+        })
     }
 
     /// With a variable. Values are given to the evaluation in the order of declaration.
@@ -184,6 +225,7 @@ impl Env {
             "uint" => Type::Uint,
             "net.IP" | "net.CIDR" => Type::parse(name),
             "optional_type" => Type::Opaque("optional_type".into(), Arc::new([])),
+            _ if self.patches && is_made(name) => Type::Object(name.into()),
             _ => Type::Object(self.objects.get_key_value(name)?.0.clone()),
         };
         Some(Type::Type(Some(Arc::new(inner))))

@@ -14,6 +14,7 @@ mod named_format;
 mod net;
 mod operators;
 mod optional;
+mod patches;
 pub(crate) mod regex;
 mod strings;
 mod time;
@@ -47,6 +48,7 @@ pub(crate) fn function(name: &str) -> Option<Function> {
         .or_else(|| named_format::function(name))
         .or_else(|| time::function(name))
         .or_else(|| authorization::function(name))
+        .or_else(|| patches::function(name))
 }
 
 /// Functions with one implementation for all overloads, chosen by a trait of the first argument.

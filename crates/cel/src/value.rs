@@ -17,6 +17,7 @@ use crate::{semver::Version, types::Type};
 
 mod collections;
 mod json;
+mod made;
 mod ops;
 mod text;
 mod time;
@@ -163,6 +164,7 @@ impl<'a> Value<'a> {
             Self::Timestamp(_) => Type::Timestamp,
             Self::Type(_) => Type::Type(None),
             Self::List(_) => Type::list(Type::Dyn),
+            Self::Map(Map::Object(name, _)) => Type::Object(name.clone()),
             Self::Map(_) => Type::map(Type::Dyn, Type::Dyn),
             Self::Optional(_) => Type::optional(Type::Dyn),
             Self::Quantity(_) => Type::object("kubernetes.Quantity"),
@@ -191,6 +193,7 @@ impl<'a> Value<'a> {
             Self::Timestamp(_) => "google.protobuf.Timestamp".into(),
             Self::Type(_) => "type".into(),
             Self::List(_) => "list".into(),
+            Self::Map(Map::Object(name, _)) => name.to_string().into(),
             Self::Map(_) => "map".into(),
             Self::Optional(_) => "optional_type".into(),
             other => other.type_of().to_string().into(),

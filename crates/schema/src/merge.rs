@@ -10,12 +10,14 @@ use crate::{
     node::{Atom, List, Map, Node, Relation, Scalar},
 };
 
+mod atomics;
 mod compare;
 mod element;
 mod join;
 mod remove;
 mod sets;
 
+pub use atomics::atomics;
 pub use compare::{Comparison, compare};
 pub(crate) use element::{go_type, go_value};
 pub use join::merge;

@@ -18,7 +18,8 @@ use crate::{
 
 use node::KeyBuf;
 pub(super) use node::{
-    Call, Choice, Complaint, FindCall, Fold, MapEntry, Node, Path, Root, Step, Text, compare_cost,
+    Call, Choice, Complaint, FindCall, Fold, MapEntry, Node, ObjectField, Path, Root, Step, Text,
+    compare_cost,
 };
 
 /// Implementation of a function.
@@ -92,11 +93,18 @@ impl Planner<'_> {
                 fold_map(nodes)
             }
             ExprKind::Struct { type_name, fields } => {
-                let values = fields
-                    .iter()
-                    .map(|field| self.node(&field.value))
-                    .collect::<Planned<_>>()?;
-                Node::Struct(type_name.clone(), values)
+                let fields = fields.iter().map(|field| {
+                    Ok(ObjectField {
+                        name: field.key.clone(),
+                        value: self.node(&field.value)?,
+                        optional: field.optional,
+                    })
+                });
+                let fields = fields.collect::<Planned<_>>()?;
+                let name = type_name
+                    .strip_prefix('.')
+                    .map_or(type_name.clone(), Arc::from);
+                Node::Struct(name, fields)
             }
             ExprKind::Comprehension(comprehension) => self.fold(comprehension)?,
         })

@@ -160,6 +160,8 @@ impl MapKey {
 pub enum Map<'a> {
     /// Made by the expression.
     Shared(Arc<BTreeMap<MapKey, Value<'a>>>),
+    /// An object made by the expression, with the name of its type.
+    Object(Arc<str>, Arc<BTreeMap<MapKey, Value<'a>>>),
     /// Seen from outside: the object and which of its parts.
     Source(&'a dyn MapSource, u32),
     /// A JSON object with its type.
@@ -170,7 +172,7 @@ impl<'a> Map<'a> {
     /// Number of entries.
     pub fn len(&self) -> usize {
         match self {
-            Self::Shared(entries) => entries.len(),
+            Self::Shared(entries) | Self::Object(_, entries) => entries.len(),
             Self::Source(source, part) => source.len(*part),
             Self::Json(fields, _) => fields.len(),
         }
@@ -186,7 +188,17 @@ impl<'a> Map<'a> {
         match self {
             Self::Source(source, part) => source.find(*part, key),
             Self::Json(fields, ty) => json::field(fields, ty, key.text()),
-            Self::Shared(entries) => entries.get(&MapKey::String(key.text().into())).cloned(),
+            Self::Shared(entries) | Self::Object(_, entries) => {
+                entries.get(&MapKey::String(key.text().into())).cloned()
+            }
+        }
+    }
+
+    /// The name of the type, where the expression has made an object.
+    pub fn object_name(&self) -> Option<&str> {
+        match self {
+            Self::Object(name, _) => Some(name),
+            _ => None,
         }
     }
 
@@ -223,7 +235,9 @@ impl<'a> Map<'a> {
     /// The keys in a fixed order.
     pub fn keys(&self) -> Vec<Value<'a>> {
         match self {
-            Self::Shared(entries) => entries.keys().map(MapKey::value).collect(),
+            Self::Shared(entries) | Self::Object(_, entries) => {
+                entries.keys().map(MapKey::value).collect()
+            }
             Self::Source(source, part) => (0..source.len(*part))
                 .map(|index| Value::str(source.key(*part, index)))
                 .collect(),

@@ -70,7 +70,8 @@ impl<'a> Value<'a> {
                         .all(|(a, b)| !matches!(a.equals(&b), Ok(false)))
             }
             (Self::Map(a), Self::Map(b)) => {
-                a.len() == b.len()
+                a.object_name() == b.object_name()
+                    && a.len() == b.len()
                     && a.keys().iter().all(|key| match (a.find(key), b.find(key)) {
                         (Some(a), Some(b)) => !matches!(a.equals(&b), Ok(false)),
                         _ => false,

@@ -5,22 +5,43 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{Evaluator, Outcome};
 use crate::{
     cost::{LIST, MAP, STRUCT},
-    program::plan::{MapEntry, Node},
+    env::is_made,
+    program::plan::{MapEntry, Node, ObjectField},
     value::{Fault, Map, MapKey, Value},
 };
 
 impl<'a> Evaluator<'a, '_> {
     #[inline(never)]
-    pub(super) fn message(&mut self, name: &str, values: &'a [Node]) -> Outcome<'a> {
+    pub(super) fn message(&mut self, name: &'a Arc<str>, fields: &'a [ObjectField]) -> Outcome<'a> {
+        let mut made = BTreeMap::new();
         let mut failed = None;
-        for value in values {
-            if let Err(fault) = keep_going!(self.eval(value)) {
-                failed = Some(fault);
+        for field in fields {
+            match keep_going!(self.eval(&field.value)) {
+                Ok(Value::Optional(value)) if field.optional => {
+                    let value = value.map(|value| Value::clone(&value));
+                    made.extend(value.map(|value| (MapKey::String(field.name.clone()), value)));
+                }
+                Ok(value) if field.optional => {
+                    let name = &field.name;
+                    failed = Some(Fault::new(format!(
+                        "cannot initialize optional entry '{name}' from non-optional value {value}"
+                    )));
+                }
+                Ok(value) => {
+                    made.insert(MapKey::String(field.name.clone()), value);
+                }
+                Err(fault) => failed = Some(fault),
+            }
+            if failed.is_some() {
                 break;
             }
         }
         self.spend(STRUCT)?;
-        Err(failed.unwrap_or_else(|| Fault::new(format!("unknown type '{name}'"))))
+        match failed {
+            Some(fault) => Err(fault),
+            None if is_made(name) => Ok(Value::Map(Map::Object(name.clone(), Arc::new(made)))),
+            None => Err(Fault::new(format!("unknown type '{name}'"))),
+        }
     }
 
     #[inline(never)]

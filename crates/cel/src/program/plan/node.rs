@@ -58,11 +58,20 @@ pub(in crate::program) enum Node {
     Find(Box<FindCall>),
     List(Vec<(Node, bool)>),
     Map(Vec<MapEntry>),
-    /// Messages cannot be made; evaluating one says so.
-    Struct(Arc<str>, Vec<Node>),
+    /// An object with its fields. Only those of patches can be made; evaluating another says so.
+    Struct(Arc<str>, Vec<ObjectField>),
     Fold(Box<Fold>),
     OptionalOr(Box<[Node; 2]>),
     OptionalOrValue(Box<[Node; 2]>),
+}
+
+/// A field of an object that is made.
+#[derive(Debug)]
+pub(in crate::program) struct ObjectField {
+    pub(in crate::program) name: Arc<str>,
+    pub(in crate::program) value: Node,
+    /// It is left out where the value is an empty optional.
+    pub(in crate::program) optional: bool,
 }
 
 /// A constant string that is compared with.
