@@ -87,12 +87,11 @@ pub(crate) enum Shown {
 /// The first refusal.
 pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
     run_plugins(core, attributes, object).await?;
-    let mut webhooks = dynamic::Mutation::default();
-    if webhooks.run(core, attributes, object).await? {
-        // What a webhook has put in may need what plugins add, and other webhooks may want to see it.
+    let mut installed = dynamic::Mutation::default();
+    if installed.run(core, attributes, object).await? {
+        // What has been put in may need what plugins add, and others may want to see it.
         run_plugins(core, attributes, object).await?;
-        webhooks.repeat(object);
-        webhooks.run(core, attributes, object).await?;
+        installed.run(core, attributes, object).await?;
     }
     Ok(())
 }
@@ -238,10 +237,9 @@ pub(crate) async fn admit_sent(
             delete: None,
         }),
     };
-    let mut webhooks = dynamic::Mutation::default();
-    if webhooks.run(call.core, &attributes, sent).await? {
-        webhooks.repeat(sent);
-        webhooks.run(call.core, &attributes, sent).await?;
+    let mut installed = dynamic::Mutation::default();
+    if installed.run(call.core, &attributes, sent).await? {
+        installed.run(call.core, &attributes, sent).await?;
     }
     dynamic::validate(call.core, &attributes, sent).await
 }

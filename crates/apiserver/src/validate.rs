@@ -161,6 +161,8 @@ fn installed(plural: &str, object: &Value, old: Option<&Value>, errors: &mut Err
     match plural {
         "validatingadmissionpolicies" => admission::policy(object, old, errors),
         "validatingadmissionpolicybindings" => admission::binding(object, errors),
+        "mutatingadmissionpolicies" => admission::mutating_policy(object, old, errors),
+        "mutatingadmissionpolicybindings" => admission::mutating_binding(object, errors),
         "validatingwebhookconfigurations" | "mutatingwebhookconfigurations" => {
             admission::configuration(object, old, errors);
         }

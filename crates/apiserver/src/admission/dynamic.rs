@@ -6,14 +6,18 @@
 mod asking;
 mod backend;
 mod call;
+mod changes;
+mod definition;
 mod evaluate;
 pub(crate) mod expression;
 mod matching;
+mod mutator;
 mod params;
 pub(super) mod permission;
 mod policy;
 mod request;
 mod review;
+mod rounds;
 mod set;
 mod validating;
 mod webhook;
@@ -26,6 +30,7 @@ use serde_json::Value;
 
 pub(crate) use backend::watched;
 use request::Request;
+use rounds::Rounds;
 use set::Set;
 
 use super::{Attributes, enabled};
@@ -121,12 +126,17 @@ pub(super) async fn validate(
     Ok(())
 }
 
-/// How far webhooks have come with an object.
+/// How far policies and webhooks have come with an object.
 #[derive(Default)]
-pub(super) struct Mutation(asking::Rounds);
+pub(super) struct Mutation {
+    again: bool,
+    policies: Rounds,
+    webhooks: Rounds,
+}
 
 impl Mutation {
-    /// Lets webhooks change the object; says whether the whole chain has to see it once more.
+    /// Lets policies and webhooks change the object; says whether the whole chain has to see it once more. The second
+    /// time only those are asked again that want to be, and after whom the object has changed.
     ///
     /// # Errors
     /// The first refusal.
@@ -139,19 +149,24 @@ impl Mutation {
         let Some(asked) = attributes.asked.filter(|_| !core.dynamic.is_empty()) else {
             return Ok(false);
         };
-        if !enabled(core, "MutatingAdmissionWebhook") {
-            return Ok(false);
-        }
         let set = core.dynamic.set(core).await?;
         let request = Request::new(core, attributes, asked, &Value::Null);
-        if set.mutating.is_empty() || request.is_configuration() {
-            return Ok(false);
+        let again = std::mem::replace(&mut self.again, true);
+        let mut changed = false;
+        let policies = !set.mutators.is_empty() && enabled(core, "MutatingAdmissionPolicy");
+        if policies && !request.is_exempt() {
+            if again {
+                self.policies.repeat(object);
+            }
+            changed |= mutator::mutate(&set, &request, object, &mut self.policies).await?;
         }
-        asking::mutate(&set, &request, object, &mut self.0).await
-    }
-
-    /// Begins the second round, after the rest of the chain has seen what the webhooks did.
-    pub fn repeat(&mut self, object: &Value) {
-        self.0.repeat(object);
+        let webhooks = !set.mutating.is_empty() && enabled(core, "MutatingAdmissionWebhook");
+        if webhooks && !request.is_configuration() {
+            if again {
+                self.webhooks.repeat(object);
+            }
+            changed |= asking::mutate(&set, &request, object, &mut self.webhooks).await?;
+        }
+        Ok(changed && !again)
     }
 }

@@ -1,6 +1,6 @@
 //! Admission policies and their bindings.
 
-use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
@@ -8,23 +8,38 @@ use super::{label_selector, list, one_of, rule, text};
 use crate::admission::dynamic::expression::{Compiler, Expression, Wanted};
 use crate::object::split_api_version;
 
+mod mutations;
 mod rules;
+mod validations;
 mod webhooks;
 
+pub(super) use mutations::{mutating_binding, mutating_policy};
 pub(super) use webhooks::configuration;
 
 /// What happens to what goes wrong.
 const FAILURE_POLICIES: [&str; 2] = ["Fail", "Ignore"];
-const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
+/// Whether a webhook or policy is asked again after others.
+const REINVOCATION_POLICIES: [&str; 2] = ["IfNeeded", "Never"];
 const MAX_CONDITIONS: usize = 64;
-const MAX_ANNOTATIONS: usize = 20;
-/// The longest expression of an annotation, in bytes.
-const MAX_ANNOTATION: usize = 5 * 1024;
 
 /// Checks a validating policy; `old` is what it was before an update.
 pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
-    let (spec, path) = (&object["spec"], Path::new("spec"));
+    let spec = &object["spec"];
+    let composed = !list(spec, "variables").is_empty();
+    let compiler = definition(spec, old, composed, None, errors);
+    validations::all(object, &compiler, errors);
+}
+
+/// Checks what validating and mutating policies have in common; `operations` are those that there may be rules about.
+fn definition(
+    spec: &Value,
+    old: Option<&Value>,
+    composed: bool,
+    operations: Option<&[&str]>,
+    errors: &mut ErrorList,
+) -> Compiler {
+    let path = Path::new("spec");
     let has_params = spec["paramKind"].is_object();
     let failure = text(spec, "failurePolicy");
     let at = path.child("failurePolicy");
@@ -32,12 +47,13 @@ pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList
     if has_params {
         param_kind(&spec["paramKind"], &path.child("paramKind"), errors);
     }
-    let at = path.child("matchConstraints");
-    if spec["matchConstraints"].is_object() {
-        match_resources(&spec["matchConstraints"], &at, errors);
-        if list(&spec["matchConstraints"], "resourceRules").is_empty() {
+    let (constraints, at) = (&spec["matchConstraints"], path.child("matchConstraints"));
+    if constraints.is_object() {
+        match_resources(constraints, &at, errors);
+        if list(constraints, "resourceRules").is_empty() {
             errors.push(Error::required(&at.child("resourceRules"), ""));
         }
+        rules::only(constraints, operations, &at, errors);
     } else {
         errors.push(Error::required(&at, ""));
     }
@@ -46,52 +62,17 @@ pub(super) fn policy(object: &Value, old: Option<&Value>, errors: &mut ErrorList
         let at = path.child("matchConditions");
         match_conditions(list(spec, "matchConditions"), has_params, &at, errors);
     }
-    let mut compiler = Compiler::new(has_params, !list(spec, "variables").is_empty());
+    let mut compiler = Compiler::new(has_params, composed);
     for (index, it) in list(spec, "variables").iter().enumerate() {
-        variable(
-            it,
-            &mut compiler,
-            &path.child("variables").index(index),
-            errors,
-        );
+        let at = path.child("variables").index(index);
+        variable(it, &mut compiler, &at, errors);
     }
-    let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
-    if validations.is_empty() && annotations.is_empty() {
-        let detail = "validations or auditAnnotations must contain at least one item";
-        errors.push(Error::required(&path.child("validations"), detail));
-        errors.push(Error::required(&path.child("auditAnnotations"), detail));
-        return;
-    }
-    for (index, it) in validations.iter().enumerate() {
-        validation(
-            it,
-            &compiler,
-            &path.child("validations").index(index),
-            errors,
-        );
-    }
-    let at = path.child("auditAnnotations");
-    if annotations.len() > MAX_ANNOTATIONS {
-        let detail = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
-        errors.push(Error::invalid(&at, &spec["auditAnnotations"], detail));
-    }
-    let name = crate::object::meta(object, "name");
-    for (index, it) in annotations.iter().enumerate() {
-        let at = at.index(index);
-        annotation(it, name, &compiler, &at, errors);
-        let key = text(it, "key");
-        if annotations[..index]
-            .iter()
-            .any(|other| text(other, "key") == key)
-        {
-            errors.push(Error::duplicate(&at.child("key"), key));
-        }
-    }
+    compiler
 }
 
-/// Checks the binding of a validating policy.
-pub(super) fn binding(object: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (&object["spec"], Path::new("spec"));
+/// Checks what bindings of validating and mutating policies have in common.
+fn bound(spec: &Value, operations: Option<&[&str]>, errors: &mut ErrorList) {
+    let path = Path::new("spec");
     let policy = text(spec, "policyName");
     let at = path.child("policyName");
     if policy.is_empty() {
@@ -102,13 +83,17 @@ pub(super) fn binding(object: &Value, errors: &mut ErrorList) {
     if spec["paramRef"].is_object() {
         param_ref(&spec["paramRef"], &path.child("paramRef"), errors);
     }
-    if spec["matchResources"].is_object() {
-        match_resources(
-            &spec["matchResources"],
-            &path.child("matchResources"),
-            errors,
-        );
+    let (resources, at) = (&spec["matchResources"], path.child("matchResources"));
+    if resources.is_object() {
+        match_resources(resources, &at, errors);
+        rules::only(resources, operations, &at, errors);
     }
+}
+
+/// Checks the binding of a validating policy.
+pub(super) fn binding(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    bound(spec, None, errors);
     let at = path.child("validationActions");
     let actions = list(spec, "validationActions");
     for (index, action) in actions.iter().enumerate() {
@@ -312,68 +297,4 @@ fn is_identifier(name: &str) -> bool {
     bytes.next().is_some_and(letter)
         && bytes.all(|byte| letter(byte) || byte.is_ascii_digit())
         && !RESERVED.contains(&name)
-}
-
-fn validation(value: &Value, compiler: &Compiler, path: &Path, errors: &mut ErrorList) {
-    let expression = text(value, "expression");
-    let at = path.child("expression");
-    if expression.trim().is_empty() {
-        errors.push(Error::required(&at, "expression is not specified"));
-    } else {
-        compiles(
-            &compiler.compile(expression, Wanted::Bool, true),
-            &at,
-            errors,
-        );
-    }
-    let made = text(value, "messageExpression");
-    let at = path.child("messageExpression");
-    if !made.is_empty() && made.trim().is_empty() {
-        errors.push(Error::invalid(&at, made, "must be non-empty if specified"));
-    } else if !made.is_empty() {
-        compiles(&compiler.compile(made, Wanted::Text, false), &at, errors);
-    }
-    let message = text(value, "message");
-    let at = path.child("message");
-    if !message.is_empty() && message.trim().is_empty() {
-        errors.push(Error::invalid(
-            &at,
-            message,
-            "must be non-empty if specified",
-        ));
-    } else if message.trim().contains(['\n', '\r']) {
-        errors.push(Error::invalid(&at, message, "must not contain line breaks"));
-    }
-    let at = path.child("reason");
-    one_of(text(value, "reason"), &REASONS, false, &at, errors);
-}
-
-fn annotation(
-    value: &Value,
-    policy: &str,
-    compiler: &Compiler,
-    path: &Path,
-    errors: &mut ErrorList,
-) {
-    let (key, at) = (text(value, "key"), path.child("key"));
-    if policy.is_empty() {
-        let detail = "requires metadata.name be non-empty";
-        errors.push(Error::invalid(&at, key, detail));
-    } else {
-        let full = format!("{policy}/{key}");
-        rule(names::qualified_name(&full), &full, &at, errors);
-    }
-    let sent = text(value, "valueExpression");
-    let (expression, at) = (sent.trim(), path.child("valueExpression"));
-    if expression.is_empty() {
-        errors.push(Error::required(&at, "valueExpression is not specified"));
-    } else if expression.len() > MAX_ANNOTATION {
-        let detail = format!("must not exceed {MAX_ANNOTATION} bytes in length");
-        errors.push(Error::required(&at, detail));
-    } else if let Err(error) = compiler
-        .compile(expression, Wanted::TextOrNull, true)
-        .program
-    {
-        errors.push(Error::invalid(&at, BadValue::from(sent), error));
-    }
 }

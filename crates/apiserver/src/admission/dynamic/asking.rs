@@ -1,13 +1,12 @@
 //! Asking the webhooks about a request: those that may change it one after the other, the others at once.
 
-use std::collections::HashSet;
-
 use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
 use super::request::{Request, Target};
 use super::review::{self, Answer};
+use super::rounds::Rounds;
 use super::set::Set;
 use super::webhook::Webhook;
 use crate::error::{ApiError, Result};
@@ -43,33 +42,6 @@ pub(super) async fn validate(set: &Set, request: &Request<'_>, object: &Value) -
     Ok(())
 }
 
-/// What the webhooks have done to an object so far.
-#[derive(Default)]
-pub(super) struct Rounds {
-    /// The second round has begun.
-    again: bool,
-    /// The object after the first.
-    last: Value,
-    /// Webhooks that want to see what changes after them, and have been asked since the last change.
-    invoked: HashSet<String>,
-    /// Those that are to be asked once more.
-    wanted: HashSet<String>,
-}
-
-impl Rounds {
-    /// Begins the second round with an object that others may have changed since.
-    pub fn repeat(&mut self, object: &Value) {
-        self.again = true;
-        if *object != self.last {
-            self.changed();
-        }
-    }
-
-    fn changed(&mut self) {
-        self.wanted.extend(self.invoked.drain());
-    }
-}
-
 /// Lets webhooks change the object; says whether one has.
 ///
 /// # Errors
@@ -85,7 +57,7 @@ pub(super) async fn mutate(
         let Some(target) = webhook.target(request, object).await? else {
             continue;
         };
-        if rounds.again && !rounds.wanted.contains(&uid) {
+        if !rounds.has(&uid) {
             continue;
         }
         let outcome = match ask(webhook, &target, request, object, true).await {
@@ -102,15 +74,13 @@ pub(super) async fn mutate(
             rounds.changed();
         }
         if webhook.reinvoked {
-            rounds.invoked.insert(uid);
+            rounds.asked(uid);
         }
         if let Some(trouble) = trouble {
             held(webhook, trouble)?;
         }
     }
-    if changed {
-        rounds.last = object.clone();
-    }
+    rounds.end(object);
     Ok(changed)
 }
 

@@ -1,8 +1,8 @@
 //! Evaluating expressions on a request, within what they may cost together.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use allot_apimachinery::fields::FieldSelector;
 use allot_cel::authorization::{Answers, Check, Decision};
@@ -10,8 +10,11 @@ use allot_cel::program::Limits;
 use allot_cel::value::{Key, Map, MapSource, Value as Cel};
 use serde_json::Value;
 
+use super::definition::Definition;
 use super::expression::{DYNAMIC, Expression};
+use super::request::{Request, Target};
 use crate::auth::Ask;
+use crate::error::ApiError;
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
 use crate::server::Core;
 
@@ -32,6 +35,8 @@ pub(super) enum Given {
     Bool(bool),
     /// A string.
     Text(String),
+    /// A list or an object, or why it has no form outside.
+    Made(Result<Value, String>),
     /// Something else.
     Other,
     /// It went wrong.
@@ -58,7 +63,80 @@ pub(super) struct Scene<'a> {
     pub answers: &'a Arc<Answers>,
 }
 
+/// A request as the expressions of a policy see it.
+pub(super) struct Stage<'a> {
+    /// The new object in the policy's version, or null.
+    pub object: Cow<'a, Value>,
+    old: Cow<'a, Value>,
+    namespace: &'a Value,
+    request: Value,
+    check: Check,
+}
+
+impl<'a> Stage<'a> {
+    /// Of a request; the inner error says that its objects can not be shown as the policy wants to see them.
+    ///
+    /// # Errors
+    /// 404 for a namespace that is not there, and those of the store.
+    pub async fn new(
+        request: &'a Request<'_>,
+        target: &Target,
+        object: &'a Value,
+    ) -> Result<Result<Self, ApiError>, ApiError> {
+        let old = request.attributes.old.unwrap_or(&Value::Null);
+        let (object, old) = match (
+            request.versioned(object, target),
+            request.versioned(old, target),
+        ) {
+            (Ok(object), Ok(old)) => (object, old),
+            (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
+        };
+        let (group, kind) = (&request.target.kind_group, &request.target.kind);
+        let is_namespace = group.is_empty() && kind == "Namespace";
+        let namespace = if request.namespace.is_empty() || is_namespace {
+            &Value::Null
+        } else {
+            let found = request.namespace_object().await?;
+            found.ok_or_else(|| request.no_namespace())?
+        };
+        Ok(Ok(Stage {
+            object,
+            old,
+            namespace,
+            request: request.to_json(target),
+            check: request.check(),
+        }))
+    }
+
+    /// What a policy's expressions are evaluated on.
+    pub fn scene<'s>(
+        &'s self,
+        definition: &'s Definition,
+        params: &'s Value,
+        answers: &'s Arc<Answers>,
+    ) -> Scene<'s> {
+        Scene {
+            object: &self.object,
+            old: &self.old,
+            namespace: self.namespace,
+            request: &self.request,
+            params: definition.param_kind.as_ref().map(|_| params),
+            variables: &definition.variables,
+            check: &self.check,
+            answers,
+        }
+    }
+}
+
 impl Scene<'_> {
+    /// The same for match conditions, which do not see the namespace.
+    pub fn of_conditions(&self) -> Scene<'_> {
+        Scene {
+            namespace: &Value::Null,
+            ..*self
+        }
+    }
+
     /// Evaluates expressions one after the other; also says what is left of the budget.
     ///
     /// # Errors
@@ -106,6 +184,11 @@ impl Scene<'_> {
             all.push(match outcome.result {
                 Ok(Cel::Bool(value)) => Given::Bool(value),
                 Ok(Cel::String(text)) => Given::Text(text.to_string()),
+                Ok(made @ (Cel::List(_) | Cel::Map(_))) => Given::Made(
+                    made.check_object_names()
+                        .map_err(|error| format!("type mismatch: {error}"))
+                        .and_then(|()| made.to_json()),
+                ),
                 Ok(_) => Given::Other,
                 Err(error) => Given::Failed(format!(
                     "expression '{}' resulted in error: {error}",

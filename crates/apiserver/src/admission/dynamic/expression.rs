@@ -29,6 +29,10 @@ pub(crate) enum Wanted {
     Text,
     /// A string or null.
     TextOrNull,
+    /// The operations of a JSON patch.
+    Operations,
+    /// An object that is applied.
+    Applied,
     /// Whatever it likes.
     Anything,
 }
@@ -79,7 +83,10 @@ impl Compiler {
             variables: self.variables.is_some(),
             authorizer,
         };
-        let env = environment(extras, self.variables.as_deref().unwrap_or_default());
+        let mut env = environment(extras, self.variables.as_deref().unwrap_or_default());
+        if matches!(wanted, Wanted::Operations | Wanted::Applied) {
+            env = env.with_patches();
+        }
         let (program, ty) = match env.compile(text) {
             Err(error) => (Err(format!("compilation failed: {error}")), None),
             Ok(checked) => match unsuitable(checked.output(), wanted) {
@@ -107,6 +114,11 @@ fn unsuitable(found: &Type, wanted: Wanted) -> Option<String> {
             matches!(found, Type::String | Type::Null),
             "one of [string null_type]",
         ),
+        Wanted::Operations => (
+            *found == Type::list(Type::object("JSONPatch")),
+            "list(JSONPatch)",
+        ),
+        Wanted::Applied => (*found == Type::object("Object"), "Object"),
     };
     let found = found.runtime_name();
     (!suits).then(|| format!("must evaluate to {expected} but got {found}"))

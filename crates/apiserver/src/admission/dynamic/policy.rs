@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 
-use super::evaluate::{BUDGET, CONDITIONS_BUDGET, Given, Scene};
-use super::expression::{Compiler, Expression, Wanted};
-use super::matching::Criteria;
-use super::params::{ParamKind, ParamRef};
-use crate::object::{meta, strings, text};
+use super::definition::Definition;
+use super::evaluate::{BUDGET, Given, Scene};
+use super::expression::{Expression, Wanted};
+use crate::object::text;
 
 /// The longest message that an expression may give, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -14,19 +13,8 @@ const MAX_MESSAGE: usize = 5 * 1024;
 /// A compiled policy.
 #[derive(Debug)]
 pub(super) struct Policy {
-    /// Its name.
-    pub name: String,
-    /// The revision of the object that it was compiled from.
-    pub revision: u64,
-    /// What goes wrong is held against the request.
-    pub fails: bool,
-    /// Which requests it is about.
-    pub criteria: Criteria,
-    /// What it takes as parameters.
-    pub param_kind: Option<ParamKind>,
-    /// Its variables.
-    pub variables: Vec<(String, Expression)>,
-    conditions: Vec<Expression>,
+    /// What it has in common with the others.
+    pub definition: Definition,
     validations: Vec<Validation>,
     annotations: Vec<Expression>,
 }
@@ -37,23 +25,6 @@ struct Validation {
     message: String,
     message_expression: Option<Expression>,
     reason: String,
-}
-
-/// Where a policy applies, and what happens to what it refuses.
-#[derive(Debug)]
-pub(super) struct Binding {
-    /// Its name.
-    pub name: String,
-    /// The name of the policy.
-    pub policy: String,
-    /// Which requests it is about; all where it says nothing.
-    pub criteria: Option<Criteria>,
-    /// The parameters.
-    pub params: Option<ParamRef>,
-    /// The request fails.
-    pub deny: bool,
-    /// The client is warned.
-    pub warn: bool,
 }
 
 /// What a policy has against a request.
@@ -82,17 +53,8 @@ impl Policy {
     pub fn compile(object: &Value, revision: u64) -> Self {
         let spec = &object["spec"];
         let list = |key: &str| spec[key].as_array().into_iter().flatten();
-        let param_kind = ParamKind::of(&spec["paramKind"]);
         let has_variables = list("variables").next().is_some();
-        let mut compiler = Compiler::new(param_kind.is_some(), has_variables);
-        let variables = list("variables").map(|variable| {
-            let name = text(variable, &["name"]);
-            let expression = compiler.variable(name, text(variable, &["expression"]));
-            (name.to_owned(), expression)
-        });
-        let variables = variables.collect();
-        let conditions = list("matchConditions")
-            .map(|it| compiler.compile(text(it, &["expression"]), Wanted::Bool, true));
+        let (definition, compiler) = Definition::compile(object, revision, has_variables);
         let validations = list("validations").map(|validation| {
             let message_expression = match text(validation, &["messageExpression"]) {
                 "" => None,
@@ -109,25 +71,20 @@ impl Policy {
         let annotations = list("auditAnnotations")
             .map(|it| compiler.compile(text(it, &["valueExpression"]), Wanted::TextOrNull, true));
         Policy {
-            name: meta(object, "name").to_owned(),
-            revision,
-            fails: text(spec, &["failurePolicy"]) != "Ignore",
-            criteria: Criteria::of_policy(&spec["matchConstraints"]),
-            param_kind,
-            variables,
-            conditions: conditions.collect(),
+            definition,
             validations: validations.collect(),
             annotations: annotations.collect(),
         }
     }
 
-    /// What it has against what the scenes show: `conditions` without the namespace, as upstream has it there.
-    pub fn refusals(&self, conditions: &Scene<'_>, scene: &Scene<'_>) -> Vec<Refusal> {
-        let fail = |message: String| match self.fails {
+    /// What it has against what the scene shows.
+    pub fn refusals(&self, scene: &Scene<'_>) -> Vec<Refusal> {
+        let fails = self.definition.fails;
+        let fail = |message: String| match fails {
             true => vec![Refusal::error(message)],
             false => Vec::new(),
         };
-        match met(&self.conditions, conditions) {
+        match self.definition.applies(scene) {
             Ok(true) => {}
             Ok(false) => return Vec::new(),
             Err(error) => return fail(error),
@@ -163,7 +120,7 @@ impl Policy {
             Err(error) => fail(error),
             Ok((annotations, _)) => {
                 for result in annotations {
-                    if let (Given::Failed(message), true) = (result, self.fails) {
+                    if let (Given::Failed(message), true) = (result, fails) {
                         refusals.push(Refusal {
                             always: true,
                             ..Refusal::error(message)
@@ -173,30 +130,6 @@ impl Policy {
                 refusals
             }
         }
-    }
-}
-
-/// All conditions hold. One that does not decides, also over errors.
-///
-/// # Errors
-/// What went wrong with the others.
-pub(super) fn met(conditions: &[Expression], scene: &Scene<'_>) -> Result<bool, String> {
-    let (results, _) = scene.run(conditions.iter().map(Some), true, CONDITIONS_BUDGET)?;
-    if results.contains(&Given::Bool(false)) {
-        return Ok(false);
-    }
-    let mut errors: Vec<String> = Vec::new();
-    for result in results {
-        if let Given::Failed(error) = result
-            && !errors.contains(&error)
-        {
-            errors.push(error);
-        }
-    }
-    match &mut errors[..] {
-        [] => Ok(true),
-        [one] => Err(std::mem::take(one)),
-        many => Err(format!("[{}]", many.join(", "))),
     }
 }
 
@@ -212,26 +145,6 @@ impl Validation {
         match self.message.as_str() {
             "" => format!("failed expression: {}", self.expression.text.trim()),
             message => message.to_owned(),
-        }
-    }
-}
-
-impl Binding {
-    /// The binding in a stored object.
-    pub fn of(object: &Value) -> Self {
-        let spec = &object["spec"];
-        let actions = strings(&spec["validationActions"]);
-        let does = |action: &str| actions.iter().any(|it| it == action);
-        let resources = &spec["matchResources"];
-        Binding {
-            name: meta(object, "name").to_owned(),
-            policy: text(spec, &["policyName"]).to_owned(),
-            criteria: resources
-                .is_object()
-                .then(|| Criteria::of_policy(resources)),
-            params: ParamRef::of(&spec["paramRef"]),
-            deny: does("Deny"),
-            warn: does("Warn"),
         }
     }
 }

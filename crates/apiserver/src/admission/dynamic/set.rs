@@ -7,7 +7,9 @@ use allot_store::{Entry, ListOptions};
 use serde_json::Value;
 
 use super::backend::GROUP;
-use super::policy::{Binding, Policy};
+use super::definition::{Binding, Definition};
+use super::mutator::Mutator;
+use super::policy::Policy;
 use super::webhook::{Configuration, Webhook};
 use crate::error::Result;
 use crate::server::Core;
@@ -15,11 +17,16 @@ use crate::server::Core;
 const VALIDATING: &str = "validatingwebhookconfigurations";
 const MUTATING: &str = "mutatingwebhookconfigurations";
 
+/// Policies with their bindings.
+pub(super) type Bound<P> = Vec<(Arc<P>, Vec<Binding>)>;
+
 /// What is installed.
 #[derive(Default)]
 pub(super) struct Set {
     /// Policies that are bound, by name, with their bindings.
-    pub policies: Vec<(Arc<Policy>, Vec<Binding>)>,
+    pub policies: Bound<Policy>,
+    /// Those that change the object.
+    pub mutators: Bound<Mutator>,
     /// Webhooks that may refuse.
     pub validating: Vec<Arc<Configuration>>,
     /// Webhooks that may change the object, too.
@@ -29,30 +36,25 @@ pub(super) struct Set {
 impl Set {
     /// Reads the store; what has not changed since `before` is taken over as it is.
     pub async fn load(core: &Core, before: &Set) -> Result<Self> {
-        let mut bindings: BTreeMap<String, Vec<Binding>> = BTreeMap::new();
-        for (_, object) in read(core, "validatingadmissionpolicybindings").await? {
-            let binding = Binding::of(&object);
-            bindings
-                .entry(binding.policy.clone())
-                .or_default()
-                .push(binding);
-        }
-        let mut policies = Vec::new();
-        for (entry, object) in read(core, "validatingadmissionpolicies").await? {
-            let Some(bindings) = bindings.remove(&*entry.key) else {
-                continue;
-            };
-            let known = before.policies.iter().map(|(policy, _)| policy);
-            let mut known =
-                known.filter(|it| it.name == *entry.key && it.revision == entry.revision);
-            let policy = known
-                .next()
-                .cloned()
-                .unwrap_or_else(|| Arc::new(Policy::compile(&object, entry.revision)));
-            policies.push((policy, bindings));
-        }
+        let known = &before.policies;
+        let policies = bound(
+            core,
+            "validating",
+            known,
+            |it| &it.definition,
+            Policy::compile,
+        );
+        let known = &before.mutators;
+        let mutators = bound(
+            core,
+            "mutating",
+            known,
+            |it| &it.definition,
+            Mutator::compile,
+        );
         Ok(Set {
-            policies,
+            policies: policies.await?,
+            mutators: mutators.await?,
             validating: configurations(core, VALIDATING, &before.validating).await?,
             mutating: configurations(core, MUTATING, &before.mutating).await?,
         })
@@ -73,8 +75,42 @@ impl Set {
 
     /// Nothing is installed that could have a say.
     pub fn is_empty(&self) -> bool {
-        self.policies.is_empty() && self.validating.is_empty() && self.mutating.is_empty()
+        self.policies.is_empty()
+            && self.mutators.is_empty()
+            && self.validating.is_empty()
+            && self.mutating.is_empty()
     }
+}
+
+/// The policies of a kind that something binds; what has not changed is not compiled again.
+async fn bound<P>(
+    core: &Core,
+    kind: &str,
+    before: &Bound<P>,
+    definition: fn(&P) -> &Definition,
+    compile: fn(&Value, u64) -> P,
+) -> Result<Bound<P>> {
+    let mut bindings: BTreeMap<String, Vec<Binding>> = BTreeMap::new();
+    for (_, object) in read(core, &format!("{kind}admissionpolicybindings")).await? {
+        let binding = Binding::of(&object);
+        let of_policy = bindings.entry(binding.policy.clone()).or_default();
+        of_policy.push(binding);
+    }
+    let mut policies = Vec::new();
+    for (entry, object) in read(core, &format!("{kind}admissionpolicies")).await? {
+        let Some(bindings) = bindings.remove(&*entry.key) else {
+            continue;
+        };
+        let mut known = before.iter().map(|(policy, _)| policy);
+        let known = known.find(|policy| {
+            let definition = definition(policy);
+            definition.name == *entry.key && definition.revision == entry.revision
+        });
+        let policy = known.cloned();
+        let policy = policy.unwrap_or_else(|| Arc::new(compile(&object, entry.revision)));
+        policies.push((policy, bindings));
+    }
+    Ok(policies)
 }
 
 /// The configurations of a resource; what has not changed keeps its connections.

@@ -1,4 +1,4 @@
-//! Asking the policies about a request.
+//! Asking the validating policies about a request.
 
 use std::sync::Arc;
 
@@ -6,9 +6,10 @@ use allot_apimachinery::status::Cause;
 use allot_cel::authorization::Answers;
 use serde_json::Value;
 
-use super::evaluate::{Scene, settle};
-use super::policy::{Binding, Policy, Refusal};
-use super::request::{Request, Target};
+use super::definition::{Binding, Step};
+use super::evaluate::{Stage, settle};
+use super::policy::{Policy, Refusal};
+use super::request::Request;
 use super::set::Set;
 use crate::error::{ApiError, Result};
 
@@ -24,143 +25,63 @@ pub(super) async fn dispatch(set: &Set, request: &Request<'_>, object: &Value) -
     // One policy often asks what another has asked.
     let answers = Arc::new(Answers::default());
     for (policy, bindings) in &set.policies {
-        let note = |binding: Option<&Binding>, refusal: Refusal| {
-            let by = match binding {
-                Some(binding) => format!("'{}' with binding '{}'", policy.name, binding.name),
-                None => format!("'{}'", policy.name),
-            };
-            (by, refusal)
-        };
-        // What is wrong with the configuration counts as the policy says.
-        let misconfigured = |binding: Option<&Binding>, why: &str| {
-            let what = if binding.is_some() {
-                "binding"
-            } else {
-                "policy"
-            };
-            let message = format!("failed to configure {what}: {why}");
-            let refusal = Refusal {
-                message,
-                reason: String::new(),
-                always: true,
-            };
-            policy.fails.then(|| note(binding, refusal))
-        };
-        let target = match policy.criteria.matches(request, object).await {
-            Ok(Some(target)) => target,
-            Ok(None) => continue,
-            Err(error) => {
-                refused = refused.or(misconfigured(None, &error.0.message));
-                continue;
-            }
-        };
-        let params = policy.param_kind.as_ref().map(|kind| kind.resolve(request));
-        let params = match params.transpose() {
-            Ok(params) => params,
-            Err(error) => {
-                refused = refused.or(misconfigured(None, &error));
-                continue;
-            }
-        };
-        for binding in bindings {
-            let chosen = match &binding.criteria {
-                Some(criteria) => criteria
-                    .matches(request, object)
-                    .await
-                    .map(|it| it.is_some()),
-                None => Ok(true),
-            };
-            match chosen {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(error) => {
-                    refused = refused.or(misconfigured(Some(binding), &error.0.message));
-                    continue;
-                }
-            }
-            let params = match (&policy.param_kind, &params, &binding.params) {
-                (Some(kind), Some(resource), Some(wanted)) => {
-                    match wanted.collect(kind, resource, request).await? {
-                        Ok(params) => params,
-                        Err(error) => {
-                            refused = refused.or(misconfigured(Some(binding), &error));
-                            continue;
+        let definition = &policy.definition;
+        for step in definition.steps(bindings, request, object).await? {
+            let (binding, refusals) = match step {
+                Step::Wrong(binding, why) => (binding, misconfigured(policy, binding, &why)),
+                Step::Ask(binding, target, params) => {
+                    let refusals = match Stage::new(request, &target, object).await? {
+                        Ok(stage) => {
+                            let evaluate =
+                                || policy.refusals(&stage.scene(definition, &params, &answers));
+                            settle(request.core, request.user(), &answers, evaluate).await
                         }
-                    }
+                        Err(error) => {
+                            let why = format!("failed to convert object version: {error}");
+                            misconfigured(policy, Some(binding), &why)
+                        }
+                    };
+                    (Some(binding), refusals)
                 }
-                _ => vec![Value::Null],
             };
-            let mut refusals = Vec::new();
-            for params in &params {
-                match ask(policy, request, &target, object, params, &answers).await? {
-                    Ok(more) => refusals.extend(more),
-                    Err(error) => {
-                        let why = format!("failed to convert object version: {error}");
-                        refused = refused.or(misconfigured(Some(binding), &why));
-                        break;
-                    }
-                }
-            }
             for refusal in refusals {
-                if binding.warn && !refusal.always {
+                if let Some(binding) = binding.filter(|it| it.warn && !refusal.always) {
                     request.asked.call.request.warnings.add(format!(
                         "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
-                        policy.name, binding.name, refusal.message
+                        definition.name, binding.name, refusal.message
                     ));
                 }
-                if binding.deny || refusal.always {
-                    refused = refused.or(Some(note(Some(binding), refusal)));
+                if refused.is_none() && (refusal.always || binding.is_some_and(|it| it.deny)) {
+                    refused = Some((definition, binding, refusal));
                 }
             }
         }
     }
-    match refused {
-        None => Ok(()),
-        Some((by, refusal)) => Err(error(request, object, &by, &refusal)),
-    }
+    let Some((definition, binding, refusal)) = refused else {
+        return Ok(());
+    };
+    let by = match binding {
+        Some(binding) => format!("'{}' with binding '{}'", definition.name, binding.name),
+        None => format!("'{}'", definition.name),
+    };
+    Err(error(request, object, &by, &refusal))
 }
 
-/// What a policy has against the request with these parameters; the inner error says that the objects can not be shown
-/// as it wants to see them.
-async fn ask(
-    policy: &Policy,
-    request: &Request<'_>,
-    target: &Target,
-    object: &Value,
-    params: &Value,
-    answers: &Arc<Answers>,
-) -> Result<Result<Vec<Refusal>, ApiError>> {
-    let old = request.attributes.old.unwrap_or(&Value::Null);
-    let (object, old) = match (
-        request.versioned(object, target),
-        request.versioned(old, target),
-    ) {
-        (Ok(object), Ok(old)) => (object, old),
-        (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
-    };
-    let is_namespace = request.target.kind_group.is_empty() && request.target.kind == "Namespace";
-    let namespace = if request.namespace.is_empty() || is_namespace {
-        &Value::Null
+/// What is wrong with the configuration counts as the policy says, whatever the binding does with refusals.
+fn misconfigured(policy: &Policy, binding: Option<&Binding>, why: &str) -> Vec<Refusal> {
+    if !policy.definition.fails {
+        return Vec::new();
+    }
+    let what = if binding.is_some() {
+        "binding"
     } else {
-        let found = request.namespace_object().await?;
-        found.ok_or_else(|| request.no_namespace())?
+        "policy"
     };
-    let described = request.to_json(target);
-    let check = request.check();
-    let scene = |namespace| Scene {
-        object: &object,
-        old: &old,
-        namespace,
-        request: &described,
-        params: policy.param_kind.as_ref().map(|_| params),
-        variables: &policy.variables,
-        check: &check,
-        answers,
-    };
-    let evaluate = || policy.refusals(&scene(&Value::Null), &scene(namespace));
-    Ok(Ok(
-        settle(request.core, request.user(), answers, evaluate).await
-    ))
+    vec![Refusal {
+        message: format!("failed to configure {what}: {why}"),
+        reason: String::new(),
+        always: true,
+    }]
 }
 
 fn error(request: &Request<'_>, object: &Value, by: &str, refusal: &Refusal) -> ApiError {

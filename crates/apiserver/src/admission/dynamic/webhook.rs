@@ -8,10 +8,10 @@ use allot_cel::authorization::Answers;
 use serde_json::Value;
 
 use super::call::Client;
+use super::definition::met;
 use super::evaluate::{Scene, settle};
 use super::expression::{Compiler, Expression, Wanted};
 use super::matching::Criteria;
-use super::policy::met;
 use super::request::{Request, Target};
 use super::review::Version;
 use crate::error::Result;

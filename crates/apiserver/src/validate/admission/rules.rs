@@ -25,6 +25,25 @@ pub(super) fn named(value: &Value, path: &Path, errors: &mut ErrorList) {
     with_operations(value, path, errors);
 }
 
+/// The rules are about these operations only.
+pub(super) fn only(
+    resources: &Value,
+    operations: Option<&[&str]>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let Some(supported) = operations else { return };
+    let at = path.child("resourceRules").child("operations");
+    for rule in list(resources, "resourceRules") {
+        for operation in list(rule, "operations") {
+            let name = operation.as_str().unwrap_or_default();
+            if !supported.contains(&name) {
+                errors.push(Error::not_supported(&at, name, supported));
+            }
+        }
+    }
+}
+
 /// A rule: operations on resources.
 pub(super) fn with_operations(value: &Value, path: &Path, errors: &mut ErrorList) {
     wildcard_alone(value, "operations", "operations", path, errors);

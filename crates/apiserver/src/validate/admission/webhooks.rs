@@ -5,7 +5,7 @@ use allot_apimachinery::{names, webhook as places};
 use serde_json::{Value, json};
 
 use super::super::{label_selector, list, one_of, rule, text};
-use super::{FAILURE_POLICIES, match_conditions, rules};
+use super::{FAILURE_POLICIES, REINVOCATION_POLICIES, match_conditions, rules};
 
 /// Versions of the review that a server can send.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -133,7 +133,7 @@ fn webhook(hook: &Value, lenient: &Lenient, path: &Path, errors: &mut ErrorList)
     let at = path.child("reinvocationPolicy");
     one_of(
         text(hook, "reinvocationPolicy"),
-        &["IfNeeded", "Never"],
+        &REINVOCATION_POLICIES,
         false,
         &at,
         errors,

@@ -1,0 +1,75 @@
+//! What a mutating policy has made, put into the object.
+
+use allot_apimachinery::quote::quote;
+use allot_schema::apply::Versions;
+use allot_schema::{Node, merge};
+use json_patch::{PatchErrorKind, PatchOperation};
+use serde_json::Value;
+
+use super::super::Shown;
+use super::request::{Request, Target};
+use crate::managed::ResourceVersions;
+
+/// The object after the operations of a JSON patch; as it was where it fails a test.
+pub(super) fn patched(object: &Value, operations: Value) -> Result<Value, String> {
+    let failed = |why: &dyn std::fmt::Display| format!("JSON Patch: {why}");
+    let operations: Vec<PatchOperation> =
+        serde_json::from_value(operations).map_err(|error| failed(&error))?;
+    let mut after = object.clone();
+    match json_patch::patch(&mut after, &operations) {
+        Ok(()) => Ok(after),
+        Err(error) if matches!(error.kind, PatchErrorKind::TestFailed) => Ok(object.clone()),
+        Err(error) => {
+            let operation = match operations.get(error.operation) {
+                Some(PatchOperation::Add(_)) => "add",
+                Some(PatchOperation::Remove(_)) => "remove",
+                Some(PatchOperation::Replace(_)) => "replace",
+                Some(PatchOperation::Move(_)) => "move",
+                Some(PatchOperation::Copy(_)) => "copy",
+                _ => "test",
+            };
+            let path = quote(&error.path.to_string());
+            Err(failed(&format!(
+                "{operation} operation does not apply: doc is missing path: {path}: missing value"
+            )))
+        }
+    }
+}
+
+/// The object with what another says merged into it.
+pub(super) fn applied(
+    request: &Request<'_>,
+    target: &Target,
+    object: &Value,
+    mut config: Value,
+) -> Result<Value, String> {
+    for key in ["apiVersion", "kind"] {
+        config[key] = object[key].clone();
+    }
+    let versions = ResourceVersions {
+        resource: &target.resource,
+        subresource: request.attributes.subresource,
+    };
+    let node = match request.asked.shown {
+        Shown::Object => versions.node(&target.resource.api_version(&target.version)),
+        _ => allot_schema::types::lookup(&target.kind_group, &target.kind_version, &target.kind)
+            .map(Node::Struct),
+    };
+    let node = node.ok_or_else(|| format!("Resource kind {} not found.", target.kind))?;
+    let failed = |why: String| format!("error applying patch: {why}");
+    let errors = merge::validate(&config, node, false);
+    if !errors.is_empty() {
+        let errors = merge::describe(&errors);
+        let why = format!("failed to convert patch object to typed object: {errors}");
+        return Err(failed(why));
+    }
+    let atomics = merge::atomics(&config, node);
+    if !atomics.is_empty() {
+        let why = format!(
+            "invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
+            atomics.join(", ")
+        );
+        return Err(failed(why));
+    }
+    Ok(merge::merge(object, &config, node))
+}

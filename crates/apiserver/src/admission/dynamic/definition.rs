@@ -1,0 +1,189 @@
+//! What validating and mutating policies have in common: what they are about, and what binds them.
+
+use serde_json::Value;
+
+use super::evaluate::{CONDITIONS_BUDGET, Given, Scene};
+use super::expression::{Compiler, Expression, Wanted};
+use super::matching::Criteria;
+use super::params::{ParamKind, ParamRef};
+use super::request::{Request, Target};
+use crate::error::Result;
+use crate::object::{meta, strings, text};
+
+/// The part of a policy that says when it applies.
+#[derive(Debug)]
+pub(super) struct Definition {
+    /// Its name.
+    pub name: String,
+    /// The revision of the object that it was compiled from.
+    pub revision: u64,
+    /// What goes wrong is held against the request.
+    pub fails: bool,
+    /// What it takes as parameters.
+    pub param_kind: Option<ParamKind>,
+    /// Its variables.
+    pub variables: Vec<(String, Expression)>,
+    criteria: Criteria,
+    conditions: Vec<Expression>,
+}
+
+/// Where a policy applies, and what happens to what it refuses.
+#[derive(Debug)]
+pub(super) struct Binding {
+    /// Its name.
+    pub name: String,
+    /// The name of the policy.
+    pub policy: String,
+    /// Which requests it is about; all where it says nothing.
+    pub criteria: Option<Criteria>,
+    /// The parameters.
+    pub params: Option<ParamRef>,
+    /// The request fails.
+    pub deny: bool,
+    /// The client is warned.
+    pub warn: bool,
+}
+
+/// What there is to do about a policy.
+pub(super) enum Step<'p> {
+    /// Something is wrong with it, or with a binding.
+    Wrong(Option<&'p Binding>, String),
+    /// It is to be asked, with a form of the request and parameters.
+    Ask(&'p Binding, Target, Value),
+}
+
+impl Definition {
+    /// Of a stored policy, with what compiles its other expressions.
+    pub fn compile(object: &Value, revision: u64, has_variables: bool) -> (Self, Compiler) {
+        let spec = &object["spec"];
+        let list = |key: &str| spec[key].as_array().into_iter().flatten();
+        let param_kind = ParamKind::of(&spec["paramKind"]);
+        let mut compiler = Compiler::new(param_kind.is_some(), has_variables);
+        let variables = list("variables").map(|variable| {
+            let name = text(variable, &["name"]);
+            let expression = compiler.variable(name, text(variable, &["expression"]));
+            (name.to_owned(), expression)
+        });
+        let variables = variables.collect();
+        let conditions = list("matchConditions")
+            .map(|it| compiler.compile(text(it, &["expression"]), Wanted::Bool, true));
+        let definition = Definition {
+            name: meta(object, "name").to_owned(),
+            revision,
+            fails: text(spec, &["failurePolicy"]) != "Ignore",
+            param_kind,
+            variables,
+            criteria: Criteria::of_policy(&spec["matchConstraints"]),
+            conditions: conditions.collect(),
+        };
+        (definition, compiler)
+    }
+
+    /// Its conditions hold.
+    ///
+    /// # Errors
+    /// What went wrong with them.
+    pub fn applies(&self, scene: &Scene<'_>) -> Result<bool, String> {
+        met(&self.conditions, &scene.of_conditions())
+    }
+
+    /// What there is to do about a request.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn steps<'p>(
+        &self,
+        bindings: &'p [Binding],
+        request: &Request<'_>,
+        object: &Value,
+    ) -> Result<Vec<Step<'p>>> {
+        let target = match self.criteria.matches(request, object).await {
+            Ok(Some(target)) => target,
+            Ok(None) => return Ok(Vec::new()),
+            Err(error) => return Ok(vec![Step::Wrong(None, error.0.message)]),
+        };
+        let resource = self.param_kind.as_ref().map(|kind| kind.resolve(request));
+        let resource = match resource.transpose() {
+            Ok(resource) => resource,
+            Err(error) => return Ok(vec![Step::Wrong(None, error)]),
+        };
+        let mut steps = Vec::new();
+        for binding in bindings {
+            let chosen = match &binding.criteria {
+                Some(criteria) => criteria
+                    .matches(request, object)
+                    .await
+                    .map(|it| it.is_some()),
+                None => Ok(true),
+            };
+            match chosen {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(error) => {
+                    steps.push(Step::Wrong(Some(binding), error.0.message));
+                    continue;
+                }
+            }
+            let params = match (&self.param_kind, &resource, &binding.params) {
+                (Some(kind), Some(resource), Some(wanted)) => {
+                    wanted.collect(kind, resource, request).await?
+                }
+                _ => Ok(vec![Value::Null]),
+            };
+            match params {
+                Ok(params) => {
+                    let asks = params
+                        .into_iter()
+                        .map(|it| Step::Ask(binding, target.clone(), it));
+                    steps.extend(asks);
+                }
+                Err(error) => steps.push(Step::Wrong(Some(binding), error)),
+            }
+        }
+        Ok(steps)
+    }
+}
+
+/// All conditions hold. One that does not decides, also over errors.
+///
+/// # Errors
+/// What went wrong with the others.
+pub(super) fn met(conditions: &[Expression], scene: &Scene<'_>) -> Result<bool, String> {
+    let (results, _) = scene.run(conditions.iter().map(Some), true, CONDITIONS_BUDGET)?;
+    if results.contains(&Given::Bool(false)) {
+        return Ok(false);
+    }
+    let mut errors: Vec<String> = Vec::new();
+    for result in results {
+        if let Given::Failed(error) = result
+            && !errors.contains(&error)
+        {
+            errors.push(error);
+        }
+    }
+    match &mut errors[..] {
+        [] => Ok(true),
+        [one] => Err(std::mem::take(one)),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+impl Binding {
+    /// The binding in a stored object.
+    pub fn of(object: &Value) -> Self {
+        let spec = &object["spec"];
+        let actions = strings(&spec["validationActions"]);
+        let does = |action: &str| actions.iter().any(|it| it == action);
+        let resources = &spec["matchResources"];
+        Binding {
+            name: meta(object, "name").to_owned(),
+            policy: text(spec, &["policyName"]).to_owned(),
+            criteria: resources
+                .is_object()
+                .then(|| Criteria::of_policy(resources)),
+            params: ParamRef::of(&spec["paramRef"]),
+            deny: does("Deny"),
+            warn: does("Warn"),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Mutating admission policies: compiled, and what they make of an object.
+
+use std::sync::Arc;
+
+use allot_apimachinery::Status;
+use allot_apimachinery::quote::quote;
+use allot_apimachinery::status::Cause;
+use allot_cel::authorization::Answers;
+use serde_json::Value;
+
+use super::changes;
+use super::definition::{Binding, Definition, Step};
+use super::evaluate::{BUDGET, Given, Stage, settle};
+use super::expression::{Expression, Wanted};
+use super::request::Request;
+use super::rounds::Rounds;
+use super::set::Set;
+use crate::error::{ApiError, Result};
+use crate::object::{meta, text};
+
+/// A compiled policy.
+#[derive(Debug)]
+pub(super) struct Mutator {
+    /// What it has in common with the others.
+    pub definition: Definition,
+    mutations: Vec<Mutation>,
+    /// It is asked again when others have changed the object since.
+    reinvoked: bool,
+}
+
+/// One change.
+#[derive(Debug)]
+enum Mutation {
+    /// The operations of a JSON patch.
+    Patch(Expression),
+    /// An object that is merged into what is there.
+    Apply(Expression),
+}
+
+impl Mutator {
+    /// Compiles the policy in a stored object.
+    pub fn compile(object: &Value, revision: u64) -> Self {
+        let spec = &object["spec"];
+        let has_variables = spec["variables"]
+            .as_array()
+            .is_some_and(|it| !it.is_empty());
+        let (definition, compiler) = Definition::compile(object, revision, has_variables);
+        let mutations = spec["mutations"].as_array().into_iter().flatten();
+        let mutations = mutations.map(|mutation| {
+            if text(mutation, &["patchType"]) == "JSONPatch" {
+                let expression = text(mutation, &["jsonPatch", "expression"]);
+                Mutation::Patch(compiler.compile(expression, Wanted::Operations, true))
+            } else {
+                let expression = text(mutation, &["applyConfiguration", "expression"]);
+                Mutation::Apply(compiler.compile(expression, Wanted::Applied, true))
+            }
+        });
+        Mutator {
+            definition,
+            mutations: mutations.collect(),
+            reinvoked: text(spec, &["reinvocationPolicy"]) == "IfNeeded",
+        }
+    }
+}
+
+/// What is held against the request.
+struct Complaint {
+    message: String,
+    /// Reason of the Status, empty for the usual one.
+    reason: &'static str,
+}
+
+impl Complaint {
+    fn new(definition: &Definition, binding: Option<&Binding>, why: &str) -> Self {
+        let name = &definition.name;
+        let by = match binding {
+            Some(binding) => format!("'{name}' with binding '{}'", binding.name),
+            None => quote(name),
+        };
+        Complaint {
+            message: format!("policy {by} denied request: {why}"),
+            reason: "",
+        }
+    }
+}
+
+/// Lets policies change the object; says whether one has had something to say.
+///
+/// # Errors
+/// Everything that went wrong, in one refusal.
+pub(super) async fn mutate(
+    set: &Set,
+    request: &Request<'_>,
+    object: &mut Value,
+    rounds: &mut Rounds,
+) -> Result<bool> {
+    let mut complaints = Vec::new();
+    let mut asks = Vec::new();
+    // What they are about is told from the object before any of them has changed it.
+    for (mutator, bindings) in &set.mutators {
+        let definition = &mutator.definition;
+        for step in definition.steps(bindings, request, object).await? {
+            match step {
+                Step::Ask(binding, target, params) => asks.push((mutator, binding, target, params)),
+                Step::Wrong(binding, why) if definition.fails => {
+                    let what = if binding.is_some() {
+                        "binding"
+                    } else {
+                        "policy"
+                    };
+                    let why = format!("failed to configure {what}: {why}");
+                    complaints.push(Complaint::new(definition, binding, &why));
+                }
+                Step::Wrong(..) => {}
+            }
+        }
+    }
+    let internal = |error: ApiError| ApiError::from(Status::internal(&error.0.message));
+    let answers = Arc::new(Answers::default());
+    let mut mutated = false;
+    for (mutator, binding, target, params) in asks {
+        let definition = &mutator.definition;
+        let mut complain = |why: &str| {
+            if definition.fails {
+                complaints.push(Complaint {
+                    reason: "Invalid",
+                    ..Complaint::new(definition, Some(binding), why)
+                });
+            }
+        };
+        let stage = Stage::new(request, &target, object)
+            .await?
+            .map_err(internal)?;
+        let applies = || definition.applies(&stage.scene(definition, &params, &answers));
+        match settle(request.core, request.user(), &answers, applies).await {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(error) => {
+                complain(&error);
+                continue;
+            }
+        }
+        let (of, named) = (meta(&params, "namespace"), meta(&params, "name"));
+        let key = format!("{}/{}/{of}/{named}", definition.name, binding.name);
+        if !rounds.has(&key) {
+            continue;
+        }
+        for mutation in &mutator.mutations {
+            // Where there is no object there is nothing to change.
+            if object.is_null() {
+                break;
+            }
+            let stage = Stage::new(request, &target, object)
+                .await?
+                .map_err(internal)?;
+            let (Mutation::Patch(expression) | Mutation::Apply(expression)) = mutation;
+            let evaluate = || {
+                let scene = stage.scene(definition, &params, &answers);
+                made(scene.run([Some(expression)].into_iter(), true, BUDGET))
+            };
+            let made = settle(request.core, request.user(), &answers, evaluate).await;
+            let after = made.and_then(|made| match mutation {
+                Mutation::Patch(_) => changes::patched(&stage.object, made),
+                Mutation::Apply(_) => changes::applied(request, &target, &stage.object, made),
+            });
+            match after {
+                Err(why) => complain(&why),
+                Ok(after) => {
+                    mutated = true;
+                    if after != *stage.object {
+                        let after = request.restored(object, after, &target);
+                        *object = after.map_err(internal)?;
+                        rounds.changed();
+                    }
+                }
+            }
+        }
+        if mutator.reinvoked {
+            rounds.asked(key);
+        }
+    }
+    if mutated {
+        // As upstream: whoever wants to see later changes sees the outcome of the round, be it his own.
+        rounds.changed();
+    }
+    rounds.end(object);
+    if complaints.is_empty() {
+        return Ok(mutated);
+    }
+    Err(refusal(request, object, complaints))
+}
+
+/// One error about all complaints, which the first of them words.
+fn refusal(request: &Request<'_>, object: &Value, complaints: Vec<Complaint>) -> ApiError {
+    let mut status = request.forbidden(object, "");
+    if let Some(first) = complaints.first() {
+        first.message.clone_into(&mut status.message);
+        if !first.reason.is_empty() {
+            first.reason.clone_into(&mut status.reason);
+        }
+    }
+    if let Some(details) = &mut status.details {
+        details
+            .causes
+            .extend(complaints.into_iter().map(|it| Cause {
+                message: it.message,
+                ..Cause::default()
+            }));
+    }
+    status.into()
+}
+
+/// What an expression has made.
+fn made(given: Result<(Vec<Given>, u64), String>) -> Result<Value, String> {
+    match given?.0.pop() {
+        Some(Given::Made(made)) => made,
+        // One that does not compile is told as it is.
+        Some(Given::Failed(error)) => Err(match error.strip_prefix("compilation error: ") {
+            Some(error) => error.to_owned(),
+            None => error,
+        }),
+        // The types have been checked.
+        _ => Err("unsupported return type".to_owned()),
+    }
+}
