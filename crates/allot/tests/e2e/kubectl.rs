@@ -6,6 +6,13 @@ use super::harness::Up;
 
 /// Runs kubectl in `examples/` and returns what it printed; it must succeed.
 async fn kubectl(up: &Up, line: &str) -> String {
+    let (success, text, error) = run(up, line).await;
+    assert!(success, "kubectl {line}: {text}{error}");
+    text
+}
+
+/// Runs kubectl in `examples/`; whether it succeeded, and what it printed.
+async fn run(up: &Up, line: &str) -> (bool, String, String) {
     let mut command = Command::new("kubectl");
     command
         .args(line.split_whitespace())
@@ -18,10 +25,9 @@ async fn kubectl(up: &Up, line: &str) -> String {
         .await
         .expect("no panic")
         .expect("kubectl runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "kubectl {line}: {text}{error}");
-    text
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (printed, error) = (text(&output.stdout), text(&output.stderr));
+    (output.status.success(), printed, error)
 }
 
 fn installed() -> bool {
@@ -144,4 +150,22 @@ async fn a_client_in_a_pod_finds_the_api_server() {
     let me = me.await;
     assert!(me.contains("system:serviceaccount:default:default"), "{me}");
     assert!(me.contains("authentication.kubernetes.io/pod-name"), "{me}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_says_no_to_kubectl() {
+    if !installed() {
+        return;
+    }
+    let up = Up::in_memory().await;
+    // The claim comes after the policy in the same file, and is refused.
+    let (success, printed, error) = run(&up, "apply -f policy.yaml").await;
+    assert!(!success, "{printed}");
+    assert!(printed.contains("no-whole-nodes created"), "{printed}");
+    let why = "resourceclaims.resource.k8s.io \"everything\" is forbidden: ValidatingAdmissionPolicy 'no-whole-nodes' \
+               with binding 'no-whole-nodes' denied request: all devices of a node are not for default: gpus";
+    assert!(error.contains(why), "{error}");
+    kubectl(&up, "label namespace default whole-nodes=yes").await;
+    let printed = kubectl(&up, "apply -f policy.yaml").await;
+    assert!(printed.contains("everything created"), "{printed}");
 }
