@@ -31,6 +31,7 @@ pub mod decode;
 pub mod defaults;
 pub mod definition;
 pub mod fields;
+pub mod json_patch;
 pub mod merge;
 mod node;
 pub mod openapi;

@@ -168,7 +168,9 @@ fn apply(
     let failed = |error: ApiError| internal(&error.0.message);
     let before = request.versioned(object, target).map_err(failed)?;
     let mut after = before.clone().into_owned();
-    json_patch::patch(&mut after, &patch.0).map_err(|error| internal(&error.to_string()))?;
+    patch
+        .apply(&mut after)
+        .map_err(|error| internal(&error.to_string()))?;
     if after == *before {
         return Ok(None);
     }

@@ -2,6 +2,7 @@
 
 use allot_apimachinery::Status;
 use allot_apimachinery::quote::quote;
+use allot_schema::json_patch;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
@@ -118,12 +119,13 @@ pub(super) fn read(
         let bytes = base64::engine::general_purpose::STANDARD
             .decode(patch)
             .map_err(|error| undecodable(&error))?;
-        let decoded: json_patch::Patch =
-            serde_json::from_slice(&bytes).map_err(|error| undecodable(&error))?;
+        let decoded: Value = serde_json::from_slice(&bytes).map_err(|error| undecodable(&error))?;
+        let decoded =
+            json_patch::Patch::from_json(&decoded).map_err(|error| undecodable(&error))?;
         if let Some(other) = patch_type.as_str().filter(|kind| *kind != "JSONPatch") {
             return Err(format!("unsupported patch type {}", quote(other)));
         }
-        answer.patch = Some(decoded).filter(|patch| !patch.0.is_empty());
+        answer.patch = Some(decoded).filter(|patch| !patch.is_empty());
     }
     Ok(answer)
 }

@@ -53,7 +53,7 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         }
         _ => {
             let schema = allot_schema::types::lookup("autoscaling", "v1", "Scale");
-            let patch = patch::parse(&call, &body)?;
+            let patch = patch::parse(&call, &body)?.patch;
             call.modify_owned(Part::Main, |current, owners| {
                 if let Patch::Apply { config, force } = &patch {
                     let applied = applied(&call, config, *force, declared, (current, owners))?;

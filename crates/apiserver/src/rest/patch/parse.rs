@@ -1,0 +1,204 @@
+//! Reading a patch.
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, Path};
+use allot_schema::{decode, json_patch};
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, Result};
+use crate::rest::body::content_type;
+use crate::rest::options::invalid;
+use crate::rest::{Call, FieldValidation};
+
+/// Most operations in a JSON patch.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// A patch that has been read.
+pub(in crate::rest) enum Patch {
+    Json(json_patch::Patch),
+    Merge(Value),
+    Strategic(Value),
+    Apply { config: Value, force: bool },
+}
+
+/// A patch, and the unknown and duplicate fields in it.
+pub(in crate::rest) struct Read {
+    pub(in crate::rest) patch: Patch,
+    pub(in crate::rest) strict: Vec<String>,
+}
+
+/// Reads a patch by its media type.
+pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
+    let media_type = content_type(call);
+    if media_type != "application/apply-patch+yaml" && call.request.query.text("force").is_some() {
+        let error = Error::forbidden(
+            &Path::new("force"),
+            "may not be specified for non-apply patch",
+        );
+        return Err(invalid("PatchOptions", &vec![error]));
+    }
+    let custom = call.resource.custom.is_some();
+    match media_type.as_str() {
+        "application/json-patch+json" => parse_json_patch(call, body),
+        "application/merge-patch+json" => {
+            let wrong = |text: String| match lenient(call) {
+                true => "Invalid JSON Patch".to_owned(),
+                false => format!("error decoding patch: {text}"),
+            };
+            parse_merge(body, Patch::Merge, &wrong)
+        }
+        "application/strategic-merge-patch+json" if !custom => {
+            parse_merge(body, Patch::Strategic, &|text| text)
+        }
+        "application/apply-patch+yaml" => parse_apply(call, body).map(|patch| Read {
+            patch,
+            strict: Vec::new(),
+        }),
+        other if !custom => {
+            tracing::debug!(media_type = other, "unknown patch type");
+            Err(Status::unsupported_media_type("415: Unsupported Media Type").into())
+        }
+        other => {
+            let mut known = vec![
+                "application/json-patch+json",
+                "application/merge-patch+json",
+            ];
+            known.push("application/apply-patch+yaml");
+            let message = format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                known.join(", ")
+            );
+            tracing::debug!(media_type = other, "unknown patch type");
+            Err(Status::unsupported_media_type(message).into())
+        }
+    }
+}
+
+/// Nobody asked for unknown and duplicate fields.
+fn lenient(call: &Call<'_>) -> bool {
+    call.field_validation == FieldValidation::Ignore
+}
+
+fn parse_json_patch(call: &Call<'_>, body: &[u8]) -> Result<Read> {
+    let lenient = lenient(call);
+    let wrong = |text: String| match lenient {
+        true => ApiError::bad_request(text),
+        false => ApiError::bad_request(format!("error decoding patch: {text}")),
+    };
+    let decoded = decode::decode_json(body, None).map_err(|error| wrong(error.to_string()))?;
+    let mut strict = decoded.strict;
+    if !lenient {
+        let unknown = check_operations(&decoded.value).map_err(wrong)?;
+        strict.extend(unknown);
+    }
+    let patch = json_patch::Patch::from_json(&decoded.value)
+        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    if patch.len() > MAX_OPERATIONS {
+        let message = format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            patch.len()
+        );
+        return Err(Status::request_entity_too_large(&message).into());
+    }
+    let strict = strict.iter().map(|text| format!("json patch {text}"));
+    Ok(Read {
+        patch: Patch::Json(patch),
+        strict: strict.collect(),
+    })
+}
+
+/// The unknown fields of operations; the error says what has the wrong type.
+fn check_operations(patch: &Value) -> std::result::Result<Vec<String>, String> {
+    let mismatch = |value: &Value, wanted: &str| {
+        let found = decode::json_type(value);
+        format!("json: cannot unmarshal {found} into Go {wanted}")
+    };
+    let operations = match patch {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(operations) => operations,
+        other => return Err(mismatch(other, "value of type []handlers.jsonPatchOp")),
+    };
+    let mut unknown = Vec::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let operation = match operation {
+            Value::Null => &Map::new(),
+            Value::Object(operation) => operation,
+            other => return Err(mismatch(other, "value of type handlers.jsonPatchOp")),
+        };
+        for (key, value) in operation {
+            match key.as_str() {
+                "op" | "path" | "from" if !value.is_string() && !value.is_null() => {
+                    let wanted = format!("struct field jsonPatchOp.{key} of type string");
+                    return Err(mismatch(value, &wanted));
+                }
+                "op" | "path" | "from" | "value" => {}
+                other => unknown.push(format!("unknown field \"[{index}].{other}\"")),
+            }
+        }
+    }
+    Ok(unknown)
+}
+
+fn parse_merge(
+    body: &[u8],
+    kind: fn(Value) -> Patch,
+    wrong: &dyn Fn(String) -> String,
+) -> Result<Read> {
+    let refused = |text: String| ApiError::bad_request(wrong(text));
+    let decoded = decode::decode_json(body, None).map_err(|error| refused(error.to_string()))?;
+    let decoded = match decoded.value {
+        // Nothing is no merge patch; a strategic one changes nothing.
+        Value::Null => match kind(Value::Null) {
+            Patch::Merge(_) => return Err(ApiError::bad_request("Invalid JSON Patch")),
+            _ => decode::Decoded {
+                value: Value::Object(Map::new()),
+                strict: decoded.strict,
+            },
+        },
+        value => decode::Decoded { value, ..decoded },
+    };
+    if !decoded.value.is_object() {
+        let found = decode::json_type(&decoded.value);
+        let text = format!(
+            "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        );
+        return Err(refused(text));
+    }
+    Ok(Read {
+        patch: kind(decoded.value),
+        strict: decoded.strict,
+    })
+}
+
+fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
+    let query = &call.request.query;
+    if query.text("fieldManager").is_none() {
+        let text = "is required for apply patch";
+        return Err(invalid(
+            "PatchOptions",
+            &vec![Error::required(&Path::new("fieldManager"), text)],
+        ));
+    }
+    let decoding = |error: &dyn std::fmt::Display| {
+        ApiError::bad_request(format!("error decoding YAML: {error}"))
+    };
+    let config: Value = match serde_json::from_slice(body) {
+        Ok(config) => config,
+        Err(_) => {
+            let text = std::str::from_utf8(body).map_err(|error| decoding(&error))?;
+            serde_saphyr::from_str(text).map_err(|error| decoding(&error))?
+        }
+    };
+    if !config.is_object() && !config.is_null() {
+        let found = decode::json_type(&config);
+        let text = format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
+             map[string]interface {{}}"
+        );
+        return Err(decoding(&text));
+    }
+    Ok(Patch::Apply {
+        config,
+        force: query.flag("force"),
+    })
+}
