@@ -66,14 +66,14 @@ pub(super) fn validate_root(
 }
 
 fn root_with_status(schema: &Value, path: &Path) -> Option<Error> {
-    let said = |key: &&str| is_said(&schema[*key]);
+    let said = |key: &str| is_said(&schema[key]);
     let refused = || {
         let detail = format!(
             "only {ROOT_FIELDS} fields are allowed at the root of the schema if the status subresource is enabled"
         );
         Error::invalid(path, BadValue::raw(go_json(schema)), detail)
     };
-    if ["id", "$schema", "$ref"].iter().any(|key| said(&key)) {
+    if ["id", "$schema", "$ref"].iter().any(|key| said(key)) {
         return Some(refused());
     }
     let kind = text(schema, "type");
@@ -102,7 +102,7 @@ fn root_with_status(schema: &Value, path: &Path) -> Option<Error> {
         "x-kubernetes-list-type",
         "x-kubernetes-map-type",
     ];
-    others.iter().any(|key| said(&key)).then(refused)
+    others.iter().any(|key| said(key)).then(refused)
 }
 
 /// Something is said: neither nothing nor what counts as nothing.
@@ -136,7 +136,7 @@ pub(super) fn unsupported(schema: &Value) -> Option<String> {
     let junctors = ["allOf", "anyOf", "oneOf"].into_iter();
     let inside = junctors.flat_map(|key| list(schema, key));
     let mut inside = Some(&schema["not"]).into_iter().chain(inside);
-    let problem = inside.find_map(|sub| unsupported(sub));
+    let problem = inside.find_map(unsupported);
     if problem.is_some() {
         return problem;
     }
@@ -152,7 +152,7 @@ pub(super) fn unsupported(schema: &Value) -> Option<String> {
             .into_iter()
             .chain(below)
             .chain(Some(&schema["additionalProperties"]))
-            .find_map(|sub| unsupported(sub));
+            .find_map(unsupported);
     }
     Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned())
 }
