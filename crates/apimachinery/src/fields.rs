@@ -57,11 +57,16 @@ impl FieldSelector {
                     selector: text.to_owned(),
                     term: term.to_owned(),
                 })?;
-            requirements.push(Requirement {
-                field: term[..at].to_owned(),
-                value: unescape(&term[at + operator.len()..])?,
-                negated: operator == "!=",
-            });
+            let field = &term[..at];
+            let value = unescape(&term[at + operator.len()..])?;
+            // A term without field and value says nothing.
+            if !field.is_empty() || !value.is_empty() {
+                requirements.push(Requirement {
+                    field: field.to_owned(),
+                    value,
+                    negated: operator == "!=",
+                });
+            }
         }
         Ok(Self { requirements })
     }
@@ -174,6 +179,7 @@ mod tests {
             selector.to_string(),
             "metadata.name=a\\,b,spec.nodeName=n1,status.phase!=Running"
         );
+        assert_eq!(FieldSelector::parse("=,b=").unwrap().to_string(), "b=");
         assert_eq!(selector.exact("spec.nodeName"), Some("n1"));
         let get = |field: &str| match field {
             "metadata.name" => Some("a,b"),

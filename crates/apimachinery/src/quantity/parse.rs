@@ -15,6 +15,8 @@ struct Parts<'a> {
     /// Digits after the dot.
     fraction: &'a str,
     suffix: &'a str,
+    /// There is a digit at all.
+    written: bool,
 }
 
 pub(super) fn parse(text: &str) -> Result<Quantity, ParseError> {
@@ -36,6 +38,8 @@ fn split(text: &str) -> Result<Parts<'_>, ParseError> {
         _ => (true, text),
     };
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let number = rest.trim_start_matches('.');
+    let written = number.starts_with(|c: char| c.is_ascii_digit());
     let rest = rest.trim_start_matches('0');
     let (whole, rest) = rest.split_at(digits(rest));
     let (fraction, rest) = match rest.strip_prefix('.') {
@@ -58,6 +62,7 @@ fn split(text: &str) -> Result<Parts<'_>, ParseError> {
         whole: if whole.is_empty() { "0" } else { whole },
         fraction,
         suffix: rest,
+        written,
     })
 }
 
@@ -117,8 +122,10 @@ fn small(parts: &Parts<'_>, exponent: i32, format: Format, text: &str) -> Option
         Format::BinarySi => number & 7 != 0,
         _ => scale % 3 == 0 && !ends_in_zeros(shifted) && !parts.whole.starts_with('0'),
     };
-    let plain =
-        text.as_bytes()[0].is_ascii_digit() && parts.fraction.is_empty() && !text.starts_with('0');
+    let plain = text.as_bytes()[0].is_ascii_digit()
+        && parts.fraction.is_empty()
+        && !text.contains('.')
+        && !text.starts_with('0');
     if kept
         && !(plain && canonical_integer(number, exponent, format))
         && quantity.to_string() != text
@@ -144,6 +151,9 @@ fn ends_in_zeros((whole, fraction): (&str, &str)) -> bool {
 
 fn large(parts: &Parts<'_>, exponent: i32, format: Format) -> Result<Quantity, ParseError> {
     let digits: String = [parts.whole, parts.fraction].concat();
+    if !parts.written {
+        return Err(ParseError::Numeric);
+    }
     let mut unscaled: BigInt = digits.parse().map_err(|_| ParseError::Numeric)?;
     let fraction = i64::try_from(parts.fraction.len()).map_err(|_| ParseError::Numeric)?;
     let scale = match format {

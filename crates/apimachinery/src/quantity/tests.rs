@@ -195,3 +195,15 @@ fn nano_units() {
         assert_eq!(quantity.nanos(), nanos, "{text}");
     }
 }
+
+/// A bare suffix is no number, and a dot that upstream keeps is kept.
+#[test]
+fn odd_texts_are_read_as_upstream_does() {
+    for text in ["Ei", "-Pi", "+Ei"] {
+        assert_eq!(text.parse::<Quantity>(), Err(ParseError::Numeric), "{text}");
+    }
+    for (text, shown) in [("1.Ki", "1.Ki"), ("0Ei", "0"), ("1.G", "1.G")] {
+        let quantity: Quantity = text.parse().expect("a quantity");
+        assert_eq!(quantity.to_string(), shown);
+    }
+}
