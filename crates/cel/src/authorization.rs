@@ -91,11 +91,12 @@ impl Answers {
     }
 
     fn value(self: &Arc<Self>, stage: Stage, check: Check) -> Value<'static> {
-        Value::Extension(Arc::new(Extension::Access(Access {
+        let access = Access {
             stage,
             check,
             answers: self.clone(),
-        })))
+        };
+        Value::Extension(Arc::new(Extension::Access(Box::new(access))))
     }
 
     /// The checks that have come up since this was asked last. Where there are some, evaluations have ended because of

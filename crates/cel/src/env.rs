@@ -56,6 +56,8 @@ pub struct Env {
     objects: HashMap<Arc<str>, DeclType>,
     /// Objects of patches can be made.
     patches: bool,
+    /// `cel.bind` gives a name to a value.
+    bindings: bool,
 }
 
 /// The type of a JSON patch's operation.
@@ -105,7 +107,19 @@ impl Env {
             variables: Vec::new(),
             objects: HashMap::new(),
             patches: false,
+            bindings: false,
         }
+    }
+
+    /// With `cel.bind`, which among the expressions of Kubernetes only device selectors have.
+    #[must_use]
+    pub fn with_bindings(mut self) -> Self {
+        self.bindings = true;
+        self
+    }
+
+    pub(crate) fn has_bindings(&self) -> bool {
+        self.bindings
     }
 
     /// With the types of patches: `JSONPatch`, and `Object`, `Object.spec` and so on with whatever fields they are

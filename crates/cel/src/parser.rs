@@ -34,8 +34,9 @@ const MAX_ERRORS: usize = 100;
 /// Most tokens that are skipped while recovering from one error.
 const MAX_SKIPPED: usize = 256;
 
-/// Parses an expression and expands its macros. The tree is only good where there are no issues.
-pub fn parse(source: &str) -> (Ast, Vec<Issue>) {
+/// Parses an expression and expands its macros, `cel.bind` only where there are `bindings`. The tree is only good where
+/// there are no issues.
+pub fn parse(source: &str, bindings: bool) -> (Ast, Vec<Issue>) {
     let length = source.chars().count();
     if length > MAX_LENGTH {
         let message =
@@ -65,6 +66,7 @@ pub fn parse(source: &str) -> (Ast, Vec<Issue>) {
         last_error: None,
         recoveries: 0,
         fatal: false,
+        bindings,
     };
     let expr = parser.start();
     (
@@ -124,6 +126,8 @@ struct Parser<'a> {
     last_error: Option<usize>,
     recoveries: usize,
     fatal: bool,
+    /// `cel.bind` is a macro.
+    bindings: bool,
 }
 
 impl<'a> Parser<'a> {

@@ -52,7 +52,7 @@ impl Env {
     /// Parses, checks and validates an expression.
     pub fn compile(&self, source: &str) -> Result<Checked, CompileError> {
         let fail = |issues: &[Issue]| CompileError(Source::new(source).render(issues));
-        let (mut ast, issues) = parser::parse(source);
+        let (mut ast, issues) = parser::parse(source, self.has_bindings());
         if !issues.is_empty() {
             return Err(fail(&issues));
         }

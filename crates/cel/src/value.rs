@@ -112,7 +112,7 @@ pub enum Extension {
     /// A named format.
     Format(&'static crate::library::Format),
     /// A question about what somebody may do, or its answer.
-    Access(crate::authorization::Access),
+    Access(Box<crate::authorization::Access>),
 }
 
 impl<'a> Value<'a> {

@@ -14,6 +14,7 @@ fn env() -> Env {
         ],
     );
     Env::kubernetes()
+        .with_bindings()
         .with_object(&spec)
         .with_variable("self", spec.clone())
         .with_variable("oldSelf", spec)

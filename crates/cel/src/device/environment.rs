@@ -67,6 +67,7 @@ fn build(consumable_capacity: bool, lists: bool, includes: bool) -> Env {
     }
     let device = DeclType::object("kubernetes.DRADevice", fields);
     let mut env = Env::kubernetes()
+        .with_bindings()
         .with_object(&device)
         .with_variable("device", device);
     if includes {

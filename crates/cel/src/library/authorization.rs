@@ -99,12 +99,12 @@ fn check<'a>(args: Args<'_, 'a>) -> Outcome<'a> {
 }
 
 fn decision<'v>(args: Args<'v, '_>) -> Result<&'v Decision, Fault> {
-    match args.first() {
-        Some(Value::Extension(extension)) => match &**extension {
-            Extension::Access(Access {
-                stage: Stage::Decision(decision),
-                ..
-            }) => Ok(decision),
+    let Some(Value::Extension(extension)) = args.first() else {
+        return Err(Fault::NoOverload);
+    };
+    match &**extension {
+        Extension::Access(access) => match &access.stage {
+            Stage::Decision(decision) => Ok(decision),
             _ => Err(Fault::NoOverload),
         },
         _ => Err(Fault::NoOverload),

@@ -42,6 +42,7 @@ impl Parser<'_> {
         target: Expr,
         args: Vec<Expr>,
     ) -> Expr {
+        let bindings = self.bindings;
         let mut maker = Maker { parser: self, id };
         let expanded = match (function, args.len()) {
             ("all", 2 | 3) => maker.quantifier(Quantifier::All, target, args),
@@ -57,7 +58,10 @@ impl Parser<'_> {
             ("optMap", 2) => maker.opt_map(target, args, true),
             ("optFlatMap", 2) => maker.opt_map(target, args, false),
             ("sortBy", 2) => maker.sort_by(target, args),
-            ("bind", 3) if matches!(&target.kind, ExprKind::Ident(name) if &**name == "cel") => {
+            ("bind", 3)
+                if bindings
+                    && matches!(&target.kind, ExprKind::Ident(name) if &**name == "cel") =>
+            {
                 maker.bind(args)
             }
             _ => {

@@ -5,7 +5,7 @@ use crate::source::Source;
 
 /// The issues of an expression as they are printed, without the lines that show the place.
 fn issues(source: &str) -> Vec<String> {
-    let (_, issues) = parse(source);
+    let (_, issues) = parse(source, true);
     let text = Source::new(source).render(&issues);
     text.lines()
         .filter_map(|line| line.strip_prefix("ERROR: <input>:"))
@@ -106,7 +106,7 @@ fn other_errors_are_upstreams() {
 #[test]
 fn shows_the_place_with_a_caret() {
     let source = "'ä' ==\t== 1";
-    let (_, issues) = parse(source);
+    let (_, issues) = parse(source, true);
     let text = Source::new(source).render(&issues);
     assert!(text.ends_with("\n | 'ä' == == 1\n | .．.....^"), "{text}");
 }
@@ -114,7 +114,7 @@ fn shows_the_place_with_a_caret() {
 proptest! {
     #[test]
     fn never_panics(source in "\\PC{0,60}") {
-        let _ = parse(&source);
+        let _ = parse(&source, true);
     }
 
     #[test]
@@ -122,6 +122,6 @@ proptest! {
         "a", ".", "(", ")", "[", "]", "{", "}", ",", ":", "?", "!", "-", "+", "*", "==", "<", "&&", "||", "in", "1",
         "'x'", "true", "has", "all", "map", "optMap", "cel.bind", "sortBy", "x", " ",
     ]), 0..40)) {
-        let _ = parse(&words.concat());
+        let _ = parse(&words.concat(), true);
     }
 }

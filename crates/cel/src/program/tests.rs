@@ -4,6 +4,7 @@ use crate::env::DeclType;
 /// Evaluates without variables: the value as text, or the error, and the cost.
 fn run(source: &str) -> (String, u64) {
     let checked = Env::kubernetes()
+        .with_bindings()
         .compile(source)
         .unwrap_or_else(|error| panic!("{source}: {error}"));
     let program = Program::new(&checked).unwrap_or_else(|error| panic!("{source}: {error}"));
@@ -136,6 +137,7 @@ fn costs_are_upstreams() {
 #[test]
 fn limits_stop_an_evaluation() {
     let checked = Env::kubernetes()
+        .with_bindings()
         .compile("lists.range(1000).all(x, lists.range(1000).all(y, x + y >= 0))")
         .unwrap();
     let program = Program::new(&checked).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cmp::Ordering};
 
-use super::{Handle, List, Value};
+use super::{Extension, Handle, List, Value};
 
 /// Why there is no value.
 #[derive(Debug, Clone)]
@@ -49,6 +49,10 @@ impl<'a> Value<'a> {
             (Self::Type(a), Self::Type(b)) => same_type(a, b),
             (Self::Quantity(a), Self::Quantity(b)) => **a == **b,
             (Self::Version(a), Self::Version(b)) => **a == **b,
+            // Not even with themselves.
+            (Self::Extension(a), _) if matches!(**a, Extension::Access(_)) => {
+                return Err(Fault::NoOverload);
+            }
             (Self::Extension(a), Self::Extension(b))
                 if std::mem::discriminant(&**a) == std::mem::discriminant(&**b) =>
             {

@@ -153,7 +153,7 @@ impl Scene<'_> {
             values: OnceLock::new(),
             cost: AtomicU64::new(0),
         };
-        let values = self.values(&lazy);
+        let values = self.values(&lazy, authorizer);
         // Just made, so nobody has set it.
         let _ = lazy.values.set(&values);
         // The authorizer is last: expressions that have none see the rest.
@@ -200,7 +200,7 @@ impl Scene<'_> {
     }
 
     /// The values of the variables in the order in which the environment declares them.
-    fn values<'v>(&'v self, lazy: &'v Lazy<'v>) -> Vec<Cel<'v>> {
+    fn values<'v>(&'v self, lazy: &'v Lazy<'v>, authorizer: bool) -> Vec<Cel<'v>> {
         let mut values = vec![
             DYNAMIC.value(self.object),
             DYNAMIC.value(self.old),
@@ -211,8 +211,13 @@ impl Scene<'_> {
         if !self.variables.is_empty() {
             values.push(Cel::Map(Map::Source(lazy, 0)));
         }
-        values.push(self.answers.authorizer());
-        values.push(self.answers.resource_check(self.check.clone()));
+        if authorizer {
+            values.push(self.answers.authorizer());
+            values.push(self.answers.resource_check(self.check.clone()));
+        } else {
+            // Variables that would ask fail.
+            values.extend([Cel::Null, Cel::Null]);
+        }
         values
     }
 }

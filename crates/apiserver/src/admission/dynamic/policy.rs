@@ -148,3 +148,6 @@ impl Validation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,6 +62,7 @@ fn options(call: &Call<'_>, subresource: &Subresource) -> Value {
                 let ports = value.split(',').filter_map(|port| port.parse::<i64>().ok());
                 ports.for_each(|port| push(&mut options[key], port.into()));
             }
+            // Go leaves what is false out.
             "stdin"
             | "stdout"
             | "stderr"
@@ -69,11 +70,10 @@ fn options(call: &Call<'_>, subresource: &Subresource) -> Value {
             | "follow"
             | "previous"
             | "timestamps"
-            | "insecureSkipTLSVerifyBackend" => {
-                // Go leaves what is false out.
-                if call.request.query.flag(key) {
-                    options[key] = true.into();
-                }
+            | "insecureSkipTLSVerifyBackend"
+                if call.request.query.flag(key) =>
+            {
+                options[key] = true.into();
             }
             "tailLines" | "limitBytes" | "sinceSeconds" => {
                 if let Ok(number) = value.parse::<i64>() {
