@@ -20,10 +20,16 @@ struct Operation {
     value: Option<Value>,
 }
 
-/// Why a patch can not be carried out; the text is upstream's.
+/// Why a patch can not be carried out; the texts are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(String);
+pub enum Error {
+    /// It is no list of operations, or one of them does not apply.
+    #[error("{0}")]
+    Broken(String),
+    /// The document does not have the value that a test at this path asks for.
+    #[error("testing value {0} failed: test failed")]
+    Test(String),
+}
 
 impl Patch {
     /// Reads a patch from its JSON form.
@@ -33,7 +39,7 @@ impl Patch {
     pub fn from_json(patch: &Value) -> Result<Self, Error> {
         let mismatch = |value: &Value, wanted: &str| {
             let found = crate::decode::json_type(value);
-            Error(format!(
+            Error::Broken(format!(
                 "json: cannot unmarshal {found} into Go value of type jsonpatch.{wanted}"
             ))
         };
@@ -96,23 +102,44 @@ impl Operation {
     }
 
     fn path(&self) -> Result<&str, Error> {
-        let missing = || {
-            let kind = &self.kind;
-            Error(format!(
-                "{kind} operation failed to decode path: missing value"
-            ))
+        let detail = match self.kind.as_str() {
+            "add" | "remove" | "copy" => "",
+            _ => "operation missing path field: ",
         };
-        self.path.as_deref().ok_or_else(missing)
+        self.path.as_deref().ok_or_else(|| {
+            let kind = &self.kind;
+            broken(format!(
+                "{kind} operation failed to decode path: {detail}missing value"
+            ))
+        })
     }
 
     fn from(&self) -> Result<&str, Error> {
-        let missing = || {
+        self.from.as_deref().ok_or_else(|| {
             let kind = &self.kind;
-            Error(format!(
+            broken(format!(
                 "{kind} operation failed to decode from: operation, missing from field: missing value"
             ))
-        };
-        self.from.as_deref().ok_or_else(missing)
+        })
+    }
+
+    /// The place in the document; an error calls the path `what`.
+    fn find<'a>(
+        &self,
+        document: &'a mut Value,
+        path: &str,
+        what: &str,
+    ) -> Result<Place<'a>, Error> {
+        find(document, path).ok_or_else(|| {
+            let kind = &self.kind;
+            let shown = match kind.as_str() {
+                "add" | "remove" => format!("\"{path}\""),
+                _ => path.to_owned(),
+            };
+            broken(format!(
+                "{kind} operation does not apply: {what}: {shown}: missing value"
+            ))
+        })
     }
 
     fn value(&self) -> Value {
@@ -120,55 +147,52 @@ impl Operation {
     }
 
     fn apply(&self, document: &mut Value, copied: &mut usize) -> Result<(), Error> {
-        let kind = self.kind.as_str();
-        match kind {
-            "add" => self.put(document, self.value()),
-            "remove" => take(document, self.path()?, kind).map(drop),
+        match self.kind.as_str() {
+            "add" => self.put(document, self.value(), "doc is missing path"),
+            "remove" => {
+                let path = self.path()?;
+                let place = self.find(document, path, "doc is missing path")?;
+                let failed = |error| broken(format!("error in remove for path: '{path}': {error}"));
+                place.take().map(drop).map_err(failed)
+            }
             "replace" => self.replace(document),
             "move" => {
-                let value = take(document, self.from()?, kind)?;
-                self.put(document, value)
-            }
-            "copy" => {
                 let from = self.from()?;
-                let value = find(document, from, kind)?
-                    .get(from)?
-                    .cloned()
-                    .unwrap_or_default();
-                *copied += value.to_string().len();
-                if *copied > MAX_COPIED {
-                    let text = format!(
-                        "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
-                    );
-                    return Err(Error(text));
-                }
-                self.put(document, value)
+                let place = self.find(document, from, "doc is missing from path")?;
+                let key = place.key().to_owned();
+                let failed = |error| broken(format!("error in move for path: '{key}': {error}"));
+                let value = place.take().map_err(failed)?;
+                self.put(document, value, "doc is missing destination path")
             }
+            "copy" => self.copy(document, copied),
             "test" => self.test(document),
-            other => Err(Error(format!("Unexpected kind: {other}"))),
+            other => Err(broken(format!("Unexpected kind: {other}"))),
         }
     }
 
-    fn put(&self, document: &mut Value, value: Value) -> Result<(), Error> {
+    fn put(&self, document: &mut Value, value: Value, what: &str) -> Result<(), Error> {
         let path = self.path()?;
-        match find(document, path, &self.kind)? {
-            Place::Key(map, key) => {
-                map.insert(key, value);
-            }
-            Place::Index(list, key) if key == "-" => list.push(value),
-            Place::Index(list, key) => {
-                let at = index(&key, list.len() + 1).and_then(|at| {
-                    let fits = at <= list.len();
-                    fits.then_some(at).ok_or_else(|| no_index(&key))
-                });
-                let at = at.map_err(|error| {
-                    let kind = &self.kind;
-                    Error(format!("error in {kind} for path: '{path}': {error}"))
-                })?;
-                list.insert(at, value);
-            }
+        let place = self.find(document, path, what)?;
+        place.add(value).map_err(|error| {
+            broken(match self.kind.as_str() {
+                "copy" => format!("error while adding value during copy: {error}"),
+                kind => format!("error in {kind} for path: '{path}': {error}"),
+            })
+        })
+    }
+
+    fn copy(&self, document: &mut Value, copied: &mut usize) -> Result<(), Error> {
+        let from = self.from()?;
+        let place = self.find(document, from, "doc is missing from path")?;
+        let failed = |error| broken(format!("error in copy for from: '{from}': {error}"));
+        let value = place.get().map_err(failed)?.cloned().unwrap_or_default();
+        *copied += value.to_string().len();
+        if *copied > MAX_COPIED {
+            return Err(broken(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
+            )));
         }
-        Ok(())
+        self.put(document, value, "doc is missing destination path")
     }
 
     fn replace(&self, document: &mut Value) -> Result<(), Error> {
@@ -177,18 +201,18 @@ impl Operation {
             let value = self.value();
             if !value.is_object() && !value.is_array() {
                 let text = "replace operation value must be object or array";
-                return Err(Error(text.to_owned()));
+                return Err(broken(text.to_owned()));
             }
             *document = value;
             return Ok(());
         }
-        match find(document, path, &self.kind)? {
+        match self.find(document, path, "doc is missing path")? {
             Place::Key(map, key) => {
                 map.insert(key, self.value());
             }
             Place::Index(list, key) => {
                 let missing = |_| {
-                    Error(format!(
+                    broken(format!(
                         "replace operation does not apply: doc is missing key: {path}: missing value"
                     ))
                 };
@@ -204,15 +228,21 @@ impl Operation {
         let found = if path.is_empty() {
             Some(&*document)
         } else {
-            find(document, path, &self.kind)?.get(path)?
+            let place = self.find(document, path, "is missing path")?;
+            let failed = |error| broken(format!("error in test for path: '{path}': {error}"));
+            place.get().map_err(failed)?
         };
         // What is not there counts as null, here and there.
         let null = |value: Option<&Value>| value.is_none_or(Value::is_null);
         if null(found) && null(self.value.as_ref()) || found == self.value.as_ref() {
             return Ok(());
         }
-        Err(Error(format!("testing value {path} failed: test failed")))
+        Err(Error::Test(path.to_owned()))
     }
+}
+
+fn broken(text: String) -> Error {
+    Error::Broken(text)
 }
 
 /// The place that the last segment of a path names, in what is there.
@@ -222,83 +252,94 @@ enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
+    fn key(&self) -> &str {
+        match self {
+            Place::Key(_, key) | Place::Index(_, key) => key,
+        }
+    }
+
     /// The value; none for a key that is not there.
-    fn get(self, path: &str) -> Result<Option<&'a Value>, Error> {
+    fn get(self) -> Result<Option<&'a Value>, String> {
         match self {
             Place::Key(map, key) => Ok(map.get(&key)),
-            Place::Index(list, key) => existing(&key, list.len())
-                .map(|at| list.get(at))
-                .map_err(|error| Error(format!("error for path: '{path}': {error}"))),
+            Place::Index(list, key) => existing(&key, list.len()).map(|at| list.get(at)),
+        }
+    }
+
+    fn add(self, value: Value) -> Result<(), String> {
+        match self {
+            Place::Key(map, key) => {
+                map.insert(key, value);
+            }
+            Place::Index(list, key) if key == "-" => list.push(value),
+            Place::Index(list, key) => {
+                let no_index =
+                    |error| format!("value was not a proper array index: '{key}': {error}");
+                let number = number(&key).map_err(no_index)?;
+                let at = index(number, list.len() + 1)?;
+                list.insert(at, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(self) -> Result<Value, String> {
+        match self {
+            Place::Key(map, key) => map
+                .remove(&key)
+                .ok_or_else(|| format!("Unable to remove nonexistent key: {key}: missing value")),
+            Place::Index(list, key) => existing(&key, list.len()).map(|at| list.remove(at)),
         }
     }
 }
 
-fn find<'a>(document: &'a mut Value, path: &str, kind: &str) -> Result<Place<'a>, Error> {
-    let missing = || {
-        Error(format!(
-            "{kind} operation does not apply: doc is missing path: {path}: missing value"
-        ))
-    };
+fn find<'a>(document: &'a mut Value, path: &str) -> Option<Place<'a>> {
     let mut segments = path.split('/').map(unescape);
     // What stands before the first slash says nothing.
     segments.next();
     let mut at = document;
-    let mut key = segments.next().ok_or_else(missing)?;
+    let mut key = segments.next()?;
     for next in segments {
         at = match at {
-            Value::Object(map) => map.get_mut(&key),
-            Value::Array(list) => existing(&key, list.len())
-                .ok()
-                .and_then(|at| list.get_mut(at)),
-            _ => None,
-        }
-        .ok_or_else(missing)?;
+            Value::Object(map) => map.get_mut(&key)?,
+            Value::Array(list) => {
+                let at = existing(&key, list.len()).ok()?;
+                list.get_mut(at)?
+            }
+            _ => return None,
+        };
         key = next;
     }
     match at {
-        Value::Object(map) => Ok(Place::Key(map, key)),
-        Value::Array(list) => Ok(Place::Index(list, key)),
-        _ => Err(missing()),
+        Value::Object(map) => Some(Place::Key(map, key)),
+        Value::Array(list) => Some(Place::Index(list, key)),
+        _ => None,
     }
 }
 
-fn take(document: &mut Value, path: &str, kind: &str) -> Result<Value, Error> {
-    let failed = |error: Error| Error(format!("error in {kind} for path: '{path}': {error}"));
-    match find(document, path, kind)? {
-        Place::Key(map, key) => map.remove(&key).ok_or_else(|| {
-            failed(Error(format!(
-                "Unable to remove nonexistent key: {key}: missing value"
-            )))
-        }),
-        Place::Index(list, key) => {
-            let at = existing(&key, list.len()).map_err(failed)?;
-            Ok(list.remove(at))
-        }
-    }
+fn number(key: &str) -> Result<i64, String> {
+    let key_shown = || allot_apimachinery::quote::quote(key);
+    key.parse()
+        .map_err(|_| format!("strconv.Atoi: parsing {}: invalid syntax", key_shown()))
 }
 
-fn no_index(key: &str) -> Error {
-    Error(format!(
-        "Unable to access invalid index: {key}: invalid index referenced"
-    ))
-}
-
-/// The index that a segment names in a list of this length; a negative one counts from the end.
-fn index(key: &str, length: usize) -> Result<usize, Error> {
-    let number: i64 = key.parse().map_err(|_| {
-        let key = allot_apimachinery::quote::quote(key);
-        Error(format!("strconv.Atoi: parsing {key}: invalid syntax"))
-    })?;
+/// The place of an index among so many; a negative one counts from the end.
+fn index(number: i64, places: usize) -> Result<usize, String> {
     let from_start = if number < 0 {
-        number + length as i64
+        number + places as i64
     } else {
         number
     };
-    usize::try_from(from_start).map_err(|_| no_index(key))
+    usize::try_from(from_start)
+        .ok()
+        .filter(|at| *at < places)
+        .ok_or_else(|| {
+            format!("Unable to access invalid index: {number}: invalid index referenced")
+        })
 }
 
-fn existing(key: &str, length: usize) -> Result<usize, Error> {
-    index(key, length).and_then(|at| (at < length).then_some(at).ok_or_else(|| no_index(key)))
+fn existing(key: &str, length: usize) -> Result<usize, String> {
+    number(key).and_then(|number| index(number, length))
 }
 
 fn unescape(segment: &str) -> String {

@@ -95,7 +95,7 @@ fn what_is_missing_is_null() {
     check(
         document,
         json!([{"op":"add","path":"/x/y","value":1}]),
-        json!("add operation does not apply: doc is missing path: /x/y: missing value"),
+        json!("add operation does not apply: doc is missing path: \"/x/y\": missing value"),
     );
 }
 

@@ -1,9 +1,7 @@
 //! What a mutating policy has made, put into the object.
 
-use allot_apimachinery::quote::quote;
 use allot_schema::apply::Versions;
-use allot_schema::{Node, merge};
-use json_patch::{PatchErrorKind, PatchOperation};
+use allot_schema::{Node, json_patch, merge};
 use serde_json::Value;
 
 use super::super::Shown;
@@ -11,28 +9,14 @@ use super::request::{Request, Target};
 use crate::managed::ResourceVersions;
 
 /// The object after the operations of a JSON patch; as it was where it fails a test.
-pub(super) fn patched(object: &Value, operations: Value) -> Result<Value, String> {
+pub(super) fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
     let failed = |why: &dyn std::fmt::Display| format!("JSON Patch: {why}");
-    let operations: Vec<PatchOperation> =
-        serde_json::from_value(operations).map_err(|error| failed(&error))?;
+    let patch = json_patch::Patch::from_json(operations).map_err(|error| failed(&error))?;
     let mut after = object.clone();
-    match json_patch::patch(&mut after, &operations) {
+    match patch.apply(&mut after) {
         Ok(()) => Ok(after),
-        Err(error) if matches!(error.kind, PatchErrorKind::TestFailed) => Ok(object.clone()),
-        Err(error) => {
-            let operation = match operations.get(error.operation) {
-                Some(PatchOperation::Add(_)) => "add",
-                Some(PatchOperation::Remove(_)) => "remove",
-                Some(PatchOperation::Replace(_)) => "replace",
-                Some(PatchOperation::Move(_)) => "move",
-                Some(PatchOperation::Copy(_)) => "copy",
-                _ => "test",
-            };
-            let path = quote(&error.path.to_string());
-            Err(failed(&format!(
-                "{operation} operation does not apply: doc is missing path: {path}: missing value"
-            )))
-        }
+        Err(json_patch::Error::Test(_)) => Ok(object.clone()),
+        Err(error) => Err(failed(&error)),
     }
 }
 

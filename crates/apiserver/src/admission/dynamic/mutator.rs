@@ -160,7 +160,7 @@ pub(super) async fn mutate(
             };
             let made = settle(request.core, request.user(), &answers, evaluate).await;
             let after = made.and_then(|made| match mutation {
-                Mutation::Patch(_) => changes::patched(&stage.object, made),
+                Mutation::Patch(_) => changes::patched(&stage.object, &made),
                 Mutation::Apply(_) => changes::applied(request, &target, &stage.object, made),
             });
             match after {
