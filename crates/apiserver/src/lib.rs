@@ -65,6 +65,7 @@ mod table;
 mod validate;
 mod versions;
 mod warnings;
+mod yaml;
 
 pub use body::Body;
 pub use config::Config;

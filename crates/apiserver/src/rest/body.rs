@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
+use crate::yaml;
 
 /// Media type of the body without parameters; JSON if none is given.
 pub(super) fn content_type(call: &Call<'_>) -> String {
@@ -39,9 +40,16 @@ impl Call<'_> {
     /// The object in a body as a given kind (subresources speak others).
     pub(super) fn object_of(&self, body: &[u8], api_version: &str, kind: &str) -> Result<Value> {
         let unread = |error: String| unrecognized(kind, &error, body);
+        let mut repeated = None;
         let text = match content_type(self).as_str() {
             "application/json" => std::borrow::Cow::Borrowed(body),
-            "application/yaml" => std::borrow::Cow::Owned(yaml_to_json(body).map_err(unread)?),
+            "application/yaml" => {
+                let read = yaml::read(body)
+                    .map_err(|error| unread(format!("error converting YAML to JSON: {error}")))?;
+                repeated = read.repeated;
+                // As JSON text, so that one decoder sees all bodies.
+                std::borrow::Cow::Owned(read.value.to_string().into_bytes())
+            }
             "application/vnd.kubernetes.protobuf" => {
                 std::borrow::Cow::Owned(protobuf_to_json(body).map_err(unread)?)
             }
@@ -79,6 +87,7 @@ impl Call<'_> {
             })
         };
         let mut decoded = decode(schema, version)?;
+        decoded.strict.splice(0..0, repeated);
         let sent_version = decoded.value["apiVersion"]
             .as_str()
             .unwrap_or_default()
@@ -128,7 +137,7 @@ impl Call<'_> {
                 "{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
             ))
         })?;
-        for warning in warnings {
+        for warning in warnings.iter().flat_map(|text| yaml::warnings(text)) {
             self.request.warnings.add(warning);
         }
         if custom.is_none() || sent_kind.is_empty() {
@@ -243,13 +252,5 @@ fn type_error(text: &[u8], kind: &str, error: &DecodeError) -> Option<String> {
 /// Protobuf as JSON text.
 fn protobuf_to_json(body: &[u8]) -> std::result::Result<Vec<u8>, String> {
     let value = crate::protobuf::decode(body).map_err(|error| error.to_string())?;
-    serde_json::to_vec(&value).map_err(|error| error.to_string())
-}
-
-/// YAML as JSON text, so that one decoder sees all bodies.
-fn yaml_to_json(body: &[u8]) -> std::result::Result<Vec<u8>, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("error converting YAML to JSON: {error}");
-    let text = std::str::from_utf8(body).map_err(|error| failed(&error))?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|error| failed(&error))?;
     serde_json::to_vec(&value).map_err(|error| error.to_string())
 }

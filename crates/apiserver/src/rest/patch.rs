@@ -17,7 +17,7 @@ use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{meta, split_api_version, text};
 use crate::strategy::Part;
-use crate::{managed, versions};
+use crate::{managed, versions, yaml};
 
 pub(super) use parse::{Patch, Read, parse};
 
@@ -37,7 +37,7 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
             .await?
             .is_none()
     {
-        return create_by_apply(&call, config).await;
+        return create_by_apply(&call, config, &read.strict).await;
     }
     let stored = call
         .modify_owned(part, |current, owners| apply(&call, &read, current, owners))
@@ -45,7 +45,11 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
     call.stored_response(200, stored)
 }
 
-async fn create_by_apply(call: &Call<'_>, config: &Value) -> Result<Response<Body>> {
+async fn create_by_apply(
+    call: &Call<'_>,
+    config: &Value,
+    strict: &[String],
+) -> Result<Response<Body>> {
     let sent = meta(config, "resourceVersion");
     if !sent.is_empty() && sent != "0" {
         return Err(call.not_found_for_apply());
@@ -64,12 +68,30 @@ async fn create_by_apply(call: &Call<'_>, config: &Value) -> Result<Response<Bod
             fields.apply(&empty(), &nobody, config, &call.manager, false)
         })
         .map_err(managed::apply_error)?;
+    check_repeated(call, strict)?;
     let shown = object.clone();
     let mut object = decode_patched(call, object, &[], &|| shown.to_string())?;
     call.check_name(&object)?;
     call.check_namespace(&mut object)?;
     let stored = call.store_new(object, Some(owners)).await?;
     call.stored_response(201, stored)
+}
+
+/// Keys that stand twice in an applied configuration are warned of, or refused by strict validation.
+fn check_repeated(call: &Call<'_>, repeated: &[String]) -> Result<()> {
+    for text in repeated {
+        match call.field_validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => {
+                yaml::warnings(text).for_each(|warning| call.request.warnings.add(warning));
+            }
+            FieldValidation::Strict => {
+                let message = format!("error strict decoding YAML: {text}");
+                return Err(ApiError::bad_request(message));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Call<'_> {
@@ -98,8 +120,9 @@ fn apply(
                 fields.apply(current, owners, config, &call.manager, *force)
             })
             .map_err(managed::apply_error)?;
+        check_repeated(call, strict)?;
         let shown = value.clone();
-        let mut value = decode_patched(call, value, strict, &|| shown.to_string())?;
+        let mut value = decode_patched(call, value, &[], &|| shown.to_string())?;
         call.check_namespace(&mut value)?;
         call.check_name(&value)?;
         // The version the configuration names is a condition; without one there is none.

@@ -9,6 +9,7 @@ use crate::error::{ApiError, Result};
 use crate::rest::body::content_type;
 use crate::rest::options::invalid;
 use crate::rest::{Call, FieldValidation};
+use crate::yaml;
 
 /// Most operations in a JSON patch.
 const MAX_OPERATIONS: usize = 10_000;
@@ -50,10 +51,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
         "application/strategic-merge-patch+json" if !custom => {
             parse_merge(body, Patch::Strategic, &|text| text)
         }
-        "application/apply-patch+yaml" => parse_apply(call, body).map(|patch| Read {
-            patch,
-            strict: Vec::new(),
-        }),
+        "application/apply-patch+yaml" => parse_apply(call, body),
         other if !custom => {
             tracing::debug!(media_type = other, "unknown patch type");
             Err(Status::unsupported_media_type("415: Unsupported Media Type").into())
@@ -170,7 +168,7 @@ fn parse_merge(
     })
 }
 
-fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
+fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     let query = &call.request.query;
     if query.text("fieldManager").is_none() {
         let text = "is required for apply patch";
@@ -182,13 +180,14 @@ fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
     let decoding = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("error decoding YAML: {error}"))
     };
-    let config: Value = match serde_json::from_slice(body) {
-        Ok(config) => config,
-        Err(_) => {
-            let text = std::str::from_utf8(body).map_err(|error| decoding(&error))?;
-            serde_saphyr::from_str(text).map_err(|error| decoding(&error))?
-        }
+    let read = match serde_json::from_slice(body) {
+        Ok(value) => yaml::Yaml {
+            value,
+            repeated: None,
+        },
+        Err(_) => yaml::read(body).map_err(|error| decoding(&error))?,
     };
+    let config = read.value;
     if !config.is_object() && !config.is_null() {
         let found = decode::json_type(&config);
         let text = format!(
@@ -197,8 +196,14 @@ fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Patch> {
         );
         return Err(decoding(&text));
     }
-    Ok(Patch::Apply {
-        config,
-        force: query.flag("force"),
+    let repeated = read
+        .repeated
+        .map(|text| format!("error converting YAML to JSON: {text}"));
+    Ok(Read {
+        patch: Patch::Apply {
+            config,
+            force: query.flag("force"),
+        },
+        strict: repeated.into_iter().collect(),
     })
 }

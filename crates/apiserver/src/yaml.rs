@@ -1,0 +1,83 @@
+//! Bodies in YAML.
+
+use allot_apimachinery::quote::quote;
+use serde_json::Value;
+
+/// A document, and what is to be said about keys that stand twice in it.
+pub(crate) struct Yaml {
+    /// The document; of a repeated key the last value counts.
+    pub(crate) value: Value,
+    /// The first repeated key, as upstream's parser reports it.
+    pub(crate) repeated: Option<String>,
+}
+
+const PREFIX: &str = "yaml: unmarshal errors:\n";
+
+/// Reads a document.
+///
+/// # Errors
+/// It is no YAML, or no text.
+pub(crate) fn read(body: &[u8]) -> Result<Yaml, String> {
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    let error = match serde_saphyr::from_str(text) {
+        Ok(value) => {
+            return Ok(Yaml {
+                value,
+                repeated: None,
+            });
+        }
+        Err(error) => error,
+    };
+    let serde_saphyr::Error::DuplicateMappingKey { key, location } = error.without_snippet() else {
+        return Err(error.to_string());
+    };
+    let key = quote(key.as_deref().unwrap_or_default());
+    let line = location.line();
+    let lenient = serde_saphyr::options! {
+        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins
+    };
+    let value =
+        serde_saphyr::from_str_with_options(text, lenient).map_err(|error| error.to_string())?;
+    Ok(Yaml {
+        value,
+        repeated: Some(format!(
+            "{PREFIX}  line {line}: key {key} already set in map"
+        )),
+    })
+}
+
+/// What a client is warned of where strict validation would say `text`: the lines of the parser's report, or the text.
+pub(crate) fn warnings(text: &str) -> impl Iterator<Item = String> {
+    let report = text
+        .strip_prefix("error converting YAML to JSON: ")
+        .unwrap_or(text);
+    let lines = report.strip_prefix(PREFIX).unwrap_or(text);
+    lines.split('\n').map(|line| line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_last_of_repeated_keys_counts() {
+        let read = read(b"a: 1\nb:\n  c: 2\n  c: 3\n").expect("YAML");
+        assert_eq!(read.value, json!({"a": 1, "b": {"c": 3}}));
+        let repeated = read.repeated.expect("a repeated key");
+        assert_eq!(
+            repeated,
+            "yaml: unmarshal errors:\n  line 4: key \"c\" already set in map"
+        );
+        let warned: Vec<String> = warnings(&repeated).collect();
+        assert_eq!(warned, ["line 4: key \"c\" already set in map"]);
+        assert_eq!(warnings("unknown field \"x\"").count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_refused() {
+        assert!(read(b"a: [1").is_err());
+        assert!(read(b"\xff").is_err());
+    }
+}
