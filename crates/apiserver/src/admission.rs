@@ -8,6 +8,7 @@ mod dra;
 pub(crate) mod dynamic;
 mod limits;
 mod node;
+pub mod plugins;
 mod pods;
 mod quota;
 mod security;

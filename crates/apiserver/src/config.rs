@@ -22,8 +22,6 @@ pub struct Config {
     pub authorization: Vec<AuthorizationMode>,
     /// Admission plugins that are switched off.
     pub disabled_admission: Vec<String>,
-    /// Admission plugins that are switched on beyond the default.
-    pub enabled_admission: Vec<String>,
     /// Issuer of service-account tokens.
     pub service_account_issuer: String,
     /// PKCS#8 key (ES256) for service-account tokens; one is made at start if absent.
@@ -74,7 +72,6 @@ impl Default for Config {
             anonymous: true,
             authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             disabled_admission: Vec::new(),
-            enabled_admission: Vec::new(),
             service_account_issuer: "https://kubernetes.default.svc".to_owned(),
             service_account_key: None,
             kubelet_client: None,

@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,11 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     for directory in directories {
         std::fs::create_dir_all(&directory).map_err(|source| io(&directory, source))?;
     }
+    // What is in the volumes, tokens and secrets, is for pods alone.
+    let pods = config.root_dir.join("pods");
+    let mut private = std::fs::DirBuilder::new();
+    let made = private.recursive(true).mode(0o750).create(&pods);
+    made.map_err(|source| io(&pods, source))?;
     let runtime = make_runtime(&config).await?;
     let plugins = Arc::new(Plugins::default());
     let api = Arc::new(claims::ResourceApi::new(client.clone()));

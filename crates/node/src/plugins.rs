@@ -178,35 +178,39 @@ pub(crate) async fn watch(directory: PathBuf, plugins: Arc<Plugins>, api: Arc<Re
         tokio::time::sleep(RECONCILE).await;
     };
     plugins.classic.store(classic, Ordering::Relaxed);
-    let mut registered: HashMap<PathBuf, (Inode, Option<Arc<Plugin>>)> = HashMap::new();
+    let mut registered: HashMap<PathBuf, (Inode, Result<Arc<Plugin>, String>)> = HashMap::new();
     let mut changes = changes(&directory);
     loop {
         let found = sockets(&directory);
         registered.retain(|path, (inode, plugin)| {
             let keep = found.get(path) == Some(inode);
-            if let Some(plugin) = plugin.as_ref().filter(|_| !keep) {
+            if let Ok(plugin) = plugin
+                && !keep
+            {
                 tracing::info!(driver = plugin.driver, socket = %path.display(), "driver plugin is gone");
                 plugins.remove(plugin);
             }
             keep
         });
         for (path, inode) in found {
-            if matches!(registered.get(&path), Some((_, Some(_)))) {
+            let before = registered.get(&path).map(|(_, plugin)| plugin);
+            if matches!(before, Some(Ok(_))) {
                 continue;
             }
-            let plugin = match register(&path, &plugins).await {
+            let plugin = register(&path, &plugins).await;
+            match &plugin {
                 Ok(plugin) => {
                     tracing::info!(driver = plugin.driver, socket = %path.display(), "driver plugin registered");
-                    Some(plugin)
                 }
+                // A driver that was killed leaves its socket, perhaps for good.
+                Err(error) if matches!(before, Some(Err(told)) if told == error) => {}
                 Err(error) => {
                     tracing::warn!(socket = %path.display(), error, "driver plugin was not registered");
-                    None
                 }
-            };
+            }
             registered.insert(path, (inode, plugin));
         }
-        let failed = registered.values().any(|(_, plugin)| plugin.is_none());
+        let failed = registered.values().any(|(_, plugin)| plugin.is_err());
         match &mut changes {
             Some(changes) if !failed => {
                 changes.next().await;

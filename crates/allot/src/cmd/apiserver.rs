@@ -292,6 +292,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             other => bail!("--authorization-mode: {other:?} is not one of Node, RBAC, AlwaysAllow"),
         })
         .collect::<anyhow::Result<_>>()?;
+    check_plugins(args)?;
     Ok(Config {
         tokens,
         authorization,
@@ -300,7 +301,6 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
         disabled_admission: args.disable_admission_plugins.clone(),
-        enabled_admission: args.enable_admission_plugins.clone(),
         service_account_issuer: args.service_account_issuer.clone(),
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),
@@ -308,6 +308,28 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         ..Config::default()
     })
 }
+
+/// Refuses names of admission plugins that nobody knows, and tells of those that do nothing here.
+fn check_plugins(args: &Args) -> anyhow::Result<()> {
+    use allot_apiserver::admission::plugins::works;
+    let lists = [
+        ("enable", &args.enable_admission_plugins),
+        ("disable", &args.disable_admission_plugins),
+    ];
+    for (verb, names) in lists {
+        for name in names {
+            match works(name) {
+                None => bail!("--{verb}-admission-plugins: plugin {name:?} is unknown"),
+                Some(false) if verb == "enable" => {
+                    tracing::warn!("the admission plugin {name} is not built: it does nothing");
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Reads kube-apiserver's token file.
 fn read_tokens(file: &Path) -> anyhow::Result<BTreeMap<String, User>> {
     let text = std::fs::read_to_string(file)

@@ -44,6 +44,10 @@ fn unknown_flags_and_values_are_named() {
         "nonsense",
     );
     refused(
+        &["up", "--in-memory", "--disable-admission-plugins=Nonsense"],
+        "--disable-admission-plugins: plugin \"Nonsense\" is unknown",
+    );
+    refused(
         &[
             "up",
             "--in-memory",

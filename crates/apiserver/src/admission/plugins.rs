@@ -1,0 +1,58 @@
+//! Names of admission plugins, as the flags of kube-apiserver take them.
+
+/// Those that work here; all of them are on unless they are switched off.
+const BUILT: [&str; 17] = [
+    "DefaultIngressClass",
+    "DefaultStorageClass",
+    "DefaultTolerationSeconds",
+    "LimitRanger",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "NamespaceLifecycle",
+    "NodeRestriction",
+    "PodSecurity",
+    "Priority",
+    "ResourceQuota",
+    "RuntimeClass",
+    "ServiceAccount",
+    "StorageObjectInUseProtection",
+    "TaintNodesByCondition",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+];
+
+/// Those of kube-apiserver that are no plugins here: what they do is done elsewhere, or not at all.
+const OTHERS: [&str; 23] = [
+    "AlwaysAdmit",
+    "AlwaysDeny",
+    "AlwaysPullImages",
+    "CertificateApproval",
+    "CertificateSigning",
+    "CertificateSubjectRestriction",
+    "ClusterTrustBundleAttest",
+    "DenyServiceExternalIPs",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "ImagePolicyWebhook",
+    "LimitPodHardAntiAffinityTopology",
+    "NamespaceAutoProvision",
+    "NamespaceExists",
+    "NodeDeclaredFeatureValidator",
+    "OwnerReferencesPermissionEnforcement",
+    "PersistentVolumeClaimResize",
+    "PodGroupProtection",
+    "PodGroupWorkloadExists",
+    "PodNodeSelector",
+    "PodResizeValidator",
+    "PodTolerationRestriction",
+    "PodTopologyLabels",
+];
+
+/// Whether a plugin of that name works here; `None` if kube-apiserver has no such plugin.
+pub fn works(name: &str) -> Option<bool> {
+    match name {
+        _ if BUILT.contains(&name) => Some(true),
+        _ if OTHERS.contains(&name) => Some(false),
+        _ => None,
+    }
+}
