@@ -13,6 +13,20 @@ use serde::Serialize;
 
 /// Flags of `allot allocate`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A problem has nodes, claims, deviceClasses and resourceSlices as in the lists of a
+cluster, all in v1 form; features are names of feature gates that are on:
+
+  {\"nodes\": [{\"metadata\": {\"name\": \"a\"}}],
+   \"deviceClasses\": [{\"metadata\": {\"name\": \"gpu\"}, \"spec\": {}}],
+   \"claims\": [{\"metadata\": {\"name\": \"c\"}, \"spec\": {\"devices\": {\"requests\": [
+     {\"name\": \"gpus\", \"exactly\": {\"deviceClassName\": \"gpu\", \"allocationMode\": \"ExactCount\", \"count\": 2}}]}}}],
+   \"resourceSlices\": [{\"metadata\": {\"name\": \"s\"}, \"spec\": {\"driver\": \"gpu.example.com\",
+     \"nodeName\": \"a\", \"pool\": {\"name\": \"a\", \"generation\": 1, \"resourceSliceCount\": 1},
+     \"devices\": [{\"name\": \"gpu-0\"}]}}],
+   \"features\": []}
+
+  allot allocate --explain -o text problem.json")]
 pub struct Args {
     /// Problems as JSON objects, one after the other; may be gzipped. Standard input when absent or `-`
     file: Option<PathBuf>,
@@ -239,7 +253,10 @@ fn share_id() -> String {
 
 fn print(output: &mut impl Write, answer: &Answer) -> std::io::Result<()> {
     for node in &answer.results {
-        write!(output, "{} {}: ", answer.name, node.result.node)?;
+        if !answer.name.is_empty() {
+            write!(output, "{} ", answer.name)?;
+        }
+        write!(output, "{}: ", node.result.node)?;
         match (&node.explanation, &node.result) {
             (Some(explanation), _) => write!(output, "{}", explanation.line)?,
             (

@@ -283,6 +283,24 @@ async fn a_driver_is_drained_although_nobody_reads_about_it() {
     assert_eq!(error, "");
 }
 
+/// Nothing said what a problem looks like.
+#[test]
+fn regression_the_problem_in_the_help_is_one() {
+    let help = allot(&["allocate", "--help"]);
+    let help = String::from_utf8(help.stdout).expect("UTF-8");
+    let from = help.find("  {\"nodes\"").expect("an example");
+    let problem = help[from..].split("\n\n").next().expect("an example");
+    let directory = directory();
+    let file = directory.path().join("problem.json");
+    std::fs::write(&file, problem).expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let answer = allot(&["allocate", "--explain", "-o", "text", path]);
+    assert_eq!(
+        String::from_utf8_lossy(&answer.stdout),
+        "a: claim c, request gpus needs 2 devices, 1 seen\n"
+    );
+}
+
 #[test]
 fn json_that_is_no_problem_to_solve_is_refused() {
     let directory = directory();
