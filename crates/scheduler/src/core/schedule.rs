@@ -22,7 +22,7 @@ use crate::status::Code;
 
 /// What an attempt decided, before anything is changed.
 enum Decision {
-    Place(Placed),
+    Place(Box<Placed>),
     Negotiate(Negotiation),
     Reject(Box<Refusal>),
     Fail(String),
@@ -69,7 +69,7 @@ impl Core {
         };
         let _span = tracing::debug_span!("schedule", pod = %queued.info.key).entered();
         match self.decide(&queued, &profile, time) {
-            Decision::Place(placed) => self.reserve(queued, placed, time),
+            Decision::Place(placed) => self.reserve(queued, *placed, time),
             Decision::Negotiate(negotiation) => self.negotiate(queued, &profile, negotiation, time),
             Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
             Decision::Fail(message) => {
@@ -151,7 +151,7 @@ impl Core {
                 };
                 let classic_claims = attempt.classic().map(PodClaims::keys);
                 let (claims, joins) = claim_tasks(&attempt, &placement);
-                Decision::Place(Placed {
+                Decision::Place(Box::new(Placed {
                     placement,
                     node,
                     claims,
@@ -159,7 +159,7 @@ impl Core {
                     classic,
                     classic_claims: classic_claims.unwrap_or_default(),
                     volumes,
-                })
+                }))
             }
             Err(unplaced) => match unplaced.error() {
                 Some(error) => Decision::Fail(error.message()),
