@@ -354,17 +354,7 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
         return custom.validate(version_of(object), object, None, Part::Main);
     }
     let path = Path::new("metadata");
-    let checked = if has_own_finalizers(resource) {
-        meta_rules::any_object_meta
-    } else {
-        meta_rules::object_meta
-    };
-    let mut errors = checked(
-        &object["metadata"],
-        resource.namespaced,
-        name_rule(resource),
-        &path,
-    );
+    let mut errors = validate_meta(resource, object, &path);
     if is_definition(resource) {
         let name = crate::object::meta(object, "name");
         if !name.is_empty() && name != allot_schema::definition::required_name(object) {
@@ -385,6 +375,17 @@ pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> Erro
     }
     errors.extend(validate::create(&resource.group, &resource.plural, object));
     errors
+}
+
+/// Errors of the metadata of an object as that of a new one.
+fn validate_meta(resource: &Resource, object: &Value, path: &Path) -> ErrorList {
+    let rules = if has_own_finalizers(resource) {
+        meta_rules::any_object_meta
+    } else {
+        meta_rules::object_meta
+    };
+    let metadata = &object["metadata"];
+    rules(metadata, resource.namespaced, name_rule(resource), path)
 }
 
 /// Finalizers of these kinds need no domain: upstream validates them as those of custom resources.
@@ -460,17 +461,7 @@ fn validate_kind_update(
         });
     }
     if part == Part::Main {
-        let checked = if has_own_finalizers(resource) {
-            meta_rules::any_object_meta
-        } else {
-            meta_rules::object_meta
-        };
-        errors.extend(checked(
-            &object["metadata"],
-            resource.namespaced,
-            name_rule(resource),
-            &path,
-        ));
+        errors.extend(validate_meta(resource, object, &path));
     }
     errors.extend(validate::update(
         &resource.group,

@@ -19,6 +19,7 @@ mod decl;
 mod field_path;
 mod run;
 
+pub use decl::RESERVED;
 pub(crate) use field_path::resolve as resolve_field_path;
 
 /// The compiled rules of a schema.

@@ -269,32 +269,9 @@ fn variable(value: &Value, compiler: &mut Compiler, path: &Path, errors: &mut Er
 
 /// An identifier that means nothing to the language.
 fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     let letter = |byte: u8| byte == b'_' || byte.is_ascii_alphabetic();
     let mut bytes = name.bytes();
     bytes.next().is_some_and(letter)
         && bytes.all(|byte| letter(byte) || byte.is_ascii_digit())
-        && !RESERVED.contains(&name)
+        && !allot_schema::rules::RESERVED.contains(&name)
 }

@@ -144,7 +144,8 @@ fn smallest(schema: &Structural) -> u64 {
     }
 }
 
-const RESERVED: [&str; 21] = [
+/// Words that are no identifiers in expressions.
+pub const RESERVED: [&str; 21] = [
     "true",
     "false",
     "null",

@@ -209,14 +209,14 @@ impl Check {
             }
         }
         let (checks, count) = (&schema.checks, items.len() as i64);
-        if let Some(min) = checks.min_items.filter(|min| count < *min) {
-            let text = format!("should have at least {min} items");
-            found.add(at.fault(Kind::Other, count, &text));
-        }
-        if let Some(max) = checks.max_items.filter(|max| count > *max) {
-            let text = format!("should have at most {max} items");
-            found.add(at.fault(Kind::TooMany { count, max }, count, &text));
-        }
+        check_size(
+            count,
+            checks.min_items,
+            checks.max_items,
+            "items",
+            at,
+            &mut found,
+        );
         if checks.unique_items && (1..items.len()).any(|n| items[..n].contains(&items[n])) {
             found.add(at.fault(Kind::Other, "", "shouldn't contain duplicates"));
         }
@@ -233,14 +233,14 @@ impl Check {
     ) -> Outcome {
         let mut found = Outcome::default();
         let (checks, count) = (&schema.checks, map.len() as i64);
-        if let Some(min) = checks.min_properties.filter(|min| count < *min) {
-            let text = format!("should have at least {min} properties");
-            found.add(at.fault(Kind::Other, count, &text));
-        }
-        if let Some(max) = checks.max_properties.filter(|max| count > *max) {
-            let text = format!("should have at most {max} properties");
-            found.add(at.fault(Kind::TooMany { count, max }, count, &text));
-        }
+        check_size(
+            count,
+            checks.min_properties,
+            checks.max_properties,
+            "properties",
+            at,
+            &mut found,
+        );
         let below = |name: &str| {
             // What an object is says nothing about what it was.
             let typed = at.is_start() && matches!(name, "apiVersion" | "kind");
@@ -402,6 +402,25 @@ fn check_type(value: &Value, expected: &str, format: &str, at: &At<'_>) -> Outco
         return Outcome::passed();
     }
     wrong_type(expected, found, at)
+}
+
+/// How many elements or fields there may be.
+fn check_size(
+    count: i64,
+    min: Option<i64>,
+    max: Option<i64>,
+    what: &str,
+    at: &At<'_>,
+    found: &mut Outcome,
+) {
+    if let Some(min) = min.filter(|min| count < *min) {
+        let text = format!("should have at least {min} {what}");
+        found.add(at.fault(Kind::Other, count, &text));
+    }
+    if let Some(max) = max.filter(|max| count > *max) {
+        let text = format!("should have at most {max} {what}");
+        found.add(at.fault(Kind::TooMany { count, max }, count, &text));
+    }
 }
 
 fn check_enum(value: &Value, schema: &Structural, at: &At<'_>) -> Outcome {
