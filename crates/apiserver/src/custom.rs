@@ -12,6 +12,7 @@ use crate::registry::{Resource, Subresource, Version, collection_name};
 use crate::strategy::Part;
 
 mod column;
+pub mod conversion;
 pub mod json_path;
 pub mod lifecycle;
 mod scale;
@@ -25,6 +26,7 @@ pub struct CustomResource {
     kind: String,
     namespaced: bool,
     versions: Vec<CustomVersion>,
+    converter: Option<conversion::Converter>,
 }
 
 /// One version of a custom resource.
@@ -84,6 +86,7 @@ impl CustomResource {
             kind: text(&spec["names"], "kind").to_owned(),
             namespaced: text(spec, "scope") == "Namespaced",
             versions,
+            converter: conversion::Converter::of(object),
         }
     }
 

@@ -65,6 +65,7 @@ mod table;
 mod validate;
 mod versions;
 mod warnings;
+mod webhook;
 mod yaml;
 
 pub use body::Body;

@@ -7,6 +7,7 @@ use allot_schema::apply::{Error, FieldManager, Managed, Versions, empty_object};
 use allot_schema::fields::Set;
 use serde_json::Value;
 
+use crate::custom::conversion::{self, Known};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::versions;
@@ -17,6 +18,8 @@ pub struct ResourceVersions<'a> {
     pub resource: &'a Resource,
     /// The subresource, or empty.
     pub subresource: &'a str,
+    /// What a webhook has converted.
+    pub conversions: &'a Known,
 }
 
 fn split(api_version: &str) -> (&str, &str) {
@@ -39,6 +42,10 @@ impl Versions for ResourceVersions<'_> {
 
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
         let (_, version) = split(api_version);
+        let (_, found) = split(object["apiVersion"].as_str().unwrap_or_default());
+        if found != version && conversion::is_by_webhook(self.resource) {
+            return self.conversions.get(object, version);
+        }
         versions::convert(self.resource, object.clone(), version).ok()
     }
 
@@ -58,16 +65,18 @@ impl Versions for ResourceVersions<'_> {
     }
 }
 
-/// Runs `work` with the field manager of a request.
+/// Runs `work` with the field manager of a request. What it lacked of `conversions` has to be learned, and the work repeated.
 pub fn with_manager<T>(
     resource: &Resource,
     version: &str,
     subresource: &str,
+    conversions: &Known,
     work: impl FnOnce(&FieldManager<'_>, &dyn Fn() -> Value) -> T,
 ) -> T {
     let versions = ResourceVersions {
         resource,
         subresource,
+        conversions,
     };
     let api_version = resource.api_version(version);
     let now = crate::object::now();

@@ -90,7 +90,8 @@ pub fn string_map(value: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The stored form, see [`crate::ordered::stored`]; the kind that the object names says how fields are ordered.
+/// The stored form, see [`crate::ordered::stored`]; the kind that the object names says how fields are ordered. Custom
+/// objects say in which version they are.
 pub fn draft(object: &Value) -> Draft {
     compose(object, None)
 }
@@ -103,7 +104,9 @@ pub fn draft_owned(object: &Value, owners: &Managed) -> Draft {
 fn compose(object: &Value, owners: Option<&Managed>) -> Draft {
     let (group, version) = split_api_version(text(object, &["apiVersion"]));
     let schema = allot_schema::types::lookup(group, version, text(object, &["kind"]));
-    let (bytes, revision_at) = crate::ordered::stored(object, owners, schema);
+    let own = (schema.is_none() && !crate::registry::is_builtin_group(group))
+        .then(|| text(object, &["apiVersion"]));
+    let (bytes, revision_at) = crate::ordered::stored(object, owners, schema, own);
     Draft::at(bytes, revision_at)
 }
 

@@ -110,12 +110,14 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
     out.push(b'}');
 }
 
-/// The stored form of an object: without kind and apiVersion, and with an empty resourceVersion whose offset is
-/// the second part of the answer. Owners that come apart from the object replace those in it.
+/// The stored form of an object: without kind, with the `apiVersion` that is given if one is, and with an empty
+/// resourceVersion whose offset is the second part of the answer. Owners that come apart from the object replace those
+/// in it.
 pub fn stored(
     value: &Value,
     owners: Option<&Managed>,
     schema: Option<&'static Struct>,
+    api_version: Option<&str>,
 ) -> (Vec<u8>, usize) {
     let empty = Map::new();
     let map = value.as_object().unwrap_or(&empty);
@@ -128,6 +130,10 @@ pub fn stored(
     let revision_at = stored_metadata(&mut out, metadata, owners);
     out.push(b'}');
     let mut first = false;
+    if let Some(api_version) = api_version.filter(|it| !it.is_empty()) {
+        key(&mut out, &mut first, "apiVersion");
+        plain(&mut out, &api_version.into());
+    }
     let mut write = |name: &str, value: &Value, field: Option<&'static Field>| {
         if !matches!(name, "metadata" | "kind" | "apiVersion") {
             key(&mut out, &mut first, name);

@@ -302,6 +302,11 @@ pub fn builtin(config: &RuntimeConfig, release: Release) -> Registry {
     Registry::new(newer.chain(crate::classic::resources(config, release)))
 }
 
+/// A group of a built-in resource.
+pub(crate) fn is_builtin_group(name: &str) -> bool {
+    rows::is_group(name)
+}
+
 /// The store's collection of a resource.
 pub(crate) fn collection_name(group: &str, plural: &str) -> Arc<str> {
     if group.is_empty() {

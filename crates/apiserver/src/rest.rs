@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use allot_store::Entry;
 use bytes::Bytes;
 use http::{Method, Response};
 
 use crate::body::Body;
+use crate::custom::conversion;
 use crate::encode::View;
 use crate::error::{ApiError, Result};
 use crate::negotiate::{Media, Offer, Shape, negotiate};
@@ -46,6 +48,8 @@ pub struct Call<'a> {
     pub manager: String,
     /// The object, where it is named by the body and not by the path.
     pub object_name: Option<String>,
+    /// What a webhook has converted to find out who owns which field.
+    pub conversions: conversion::Known,
 }
 
 /// What happens to unknown and duplicate fields.
@@ -66,6 +70,37 @@ impl Call<'_> {
             resource: &self.resource,
             version: &self.version,
         }
+    }
+
+    /// A stored entry in the version of the request, if a webhook makes it.
+    ///
+    /// # Errors
+    /// 500 where the webhook fails.
+    pub async fn converted(&self, entry: Arc<Entry>) -> Result<Arc<Entry>> {
+        conversion::entry(self.core, &self.resource, &self.version, entry).await
+    }
+
+    /// As [`Call::converted`], for many.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn all_converted(&self, entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>> {
+        conversion::entries(self.core, &self.resource, &self.version, entries).await
+    }
+
+    /// Repeats work with the owners of fields until it has all the conversions that it needs.
+    ///
+    /// # Errors
+    /// 500 where the webhook fails.
+    pub async fn with_conversions<T>(&self, mut work: impl FnMut() -> T) -> Result<T> {
+        let mut done = work();
+        for _ in 1..conversion::ROUNDS {
+            if !self.conversions.learn(self.core, &self.resource).await? {
+                break;
+            }
+            done = work();
+        }
+        Ok(done)
     }
 
     /// Namespace of the path.
@@ -165,6 +200,7 @@ pub async fn dispatch(
         field_validation: options::field_validation(request, verb)?,
         manager: options::manager(request, verb)?,
         object_name: None,
+        conversions: conversion::Known::default(),
         resource,
     };
     if matches!(call.media.shape, Shape::Table | Shape::TableV1beta1)

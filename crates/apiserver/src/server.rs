@@ -44,8 +44,8 @@ pub struct Core {
     pub metrics: crate::metrics::Metrics,
     /// Documents that have been made.
     pub openapi: crate::openapi::Cache,
-    /// Held by a write of a service while it gets addresses and ports that nobody else may get.
-    pub services: tokio::sync::Mutex<()>,
+    /// Services that have been given addresses and ports and are not stored yet.
+    pub(crate) services: crate::services::Pending,
     /// Ends watches and other streams when the server stops.
     pub shutdown: tokio_util::sync::CancellationToken,
 }
@@ -68,7 +68,7 @@ impl Server {
             config,
             metrics: crate::metrics::Metrics::default(),
             openapi: crate::openapi::Cache::default(),
-            services: tokio::sync::Mutex::default(),
+            services: crate::services::Pending::default(),
             shutdown: tokio_util::sync::CancellationToken::new(),
         }))
     }

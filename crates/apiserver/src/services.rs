@@ -1,10 +1,11 @@
 //! What the server gives to services: addresses of the cluster's range and ports of the nodes.
 //!
-//! Writes of services are serialised by [`Core::services`], so that nothing is given twice; the objects of kind
-//! IPAddress, which show who has an address, follow the services.
+//! What a service has been given is [reserved](Reserved) until it is stored, so that nothing is given twice while
+//! webhooks take their time; the objects of kind IPAddress, which show who has an address, follow the services.
 
 mod families;
 mod ports;
+mod reserved;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,13 +31,16 @@ const HEADLESS: &str = "None";
 /// Random picks before every possibility is tried in turn.
 const PICKS: usize = 64;
 
-/// Gives a new or changed service what it needs and does not name, and refuses what others have.
+pub(crate) use reserved::{Pending, Reserved};
+
+/// Gives a new or changed service what it needs and does not name, and refuses what others have. That is reserved until
+/// the answer is dropped, which has to be after the service is stored.
 pub(crate) async fn allocate(
     core: &Core,
     service: &mut Value,
     old: Option<&Value>,
     dry_run: bool,
-) -> Result<()> {
+) -> Result<Reserved> {
     if old.is_none() {
         // Clients from before there were two addresses name one.
         let address = text(service, &["spec", "clusterIP"]).to_owned();
@@ -45,23 +49,31 @@ pub(crate) async fn allocate(
         }
     }
     families::settle(service, old)?;
+    let alone = core.services.alone().await;
     let others = others(core, service).await?;
     let had_address = old.is_some_and(|old| kind(old) != "ExternalName");
     if kind(service) != "ExternalName" && !had_address {
         give_address(core, service, &others, dry_run).await?;
     }
-    ports::give(&core.config.node_ports, service, old, &others)
+    ports::give(&core.config.node_ports, service, old, &others)?;
+    Ok(core.services.reserve(&alone, service, dry_run))
 }
 
-/// All services but this one.
+/// All services but this one, those included that are about to be stored.
 async fn others(core: &Core, service: &Value) -> Result<Vec<Value>> {
+    // First those, lest one of them is stored in between and missed.
+    let mut others = core.services.pending(service);
     let page = core.backend.list(SERVICES, ListOptions::default()).await?;
-    let own = format!("{}/{}", meta(service, "namespace"), meta(service, "name"));
+    let own = key(service);
     let entries = page.entries.iter().filter(|entry| *entry.key != *own);
     // What the store holds was written by this server as JSON.
-    Ok(entries
-        .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
-        .collect())
+    others.extend(entries.filter_map(|entry| serde_json::from_slice::<Value>(&entry.value).ok()));
+    Ok(others)
+}
+
+/// Where a service is stored.
+fn key(service: &Value) -> String {
+    format!("{}/{}", meta(service, "namespace"), meta(service, "name"))
 }
 
 async fn give_address(
@@ -160,8 +172,7 @@ pub(crate) async fn follow(
         remove(core, ADDRESSES, address).await?;
     }
     if let (Some(gone), None) = (before, after) {
-        let key = format!("{}/{}", meta(gone, "namespace"), meta(gone, "name"));
-        remove(core, "endpoints", &key).await?;
+        remove(core, "endpoints", &key(gone)).await?;
     }
     Ok(())
 }

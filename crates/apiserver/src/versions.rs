@@ -9,6 +9,7 @@ use allot_apimachinery::Status;
 use serde_json::Value;
 
 use crate::classic;
+use crate::custom::{CustomResource, conversion};
 use crate::error::{ApiError, Result};
 use crate::object::Owned;
 use crate::registry::Resource;
@@ -35,7 +36,17 @@ fn converts(resource: &Resource) -> bool {
 /// # Errors
 /// 500 if it can not be converted.
 pub fn decode(resource: &Resource, version: &str, bytes: &[u8]) -> Result<Value> {
-    convert(resource, stored(resource, bytes)?, version)
+    let object = stored(resource, bytes)?;
+    if is_in(&object, version) {
+        return Ok(object);
+    }
+    convert(resource, object, version)
+}
+
+/// The object says that it is in this version.
+fn is_in(object: &Value, version: &str) -> bool {
+    let found = crate::object::text(object, &["apiVersion"]);
+    crate::object::split_api_version(found).1 == version
 }
 
 /// A stored object in the version it is stored in.
@@ -61,23 +72,43 @@ fn damaged(error: serde_json::Error) -> ApiError {
 }
 
 fn settled(resource: &Resource, mut object: Value) -> Result<Value> {
+    if resource.custom.is_some() {
+        return settled_custom(resource, object);
+    }
     let version = classic::stored_version(resource, &object).to_owned();
     set_type(&mut object, resource, &version);
     if resource.group == EVENTS {
         events::from_core(&mut object);
     }
-    if resource.custom.is_some() {
-        // A definition may have got defaults since.
-        return convert(resource, object, &version);
-    }
     Ok(object)
 }
 
-/// A received object in the version that is stored.
+/// A custom object in the version that it was stored in.
+fn settled_custom(resource: &Resource, mut object: Value) -> Result<Value> {
+    if object.get("kind").is_some() {
+        // The store leaves the kind out: this one has been converted, and gets no defaults any more.
+        return Ok(object);
+    }
+    let found = object["apiVersion"].as_str();
+    let (group, version) = crate::object::split_api_version(found.unwrap_or_default());
+    let version = match found {
+        // From before objects of several versions were told apart.
+        None => resource.storage_version.clone(),
+        Some(found) if group != resource.group || resource.version(version).is_none() => {
+            return Err(conversion::no_such_version(found));
+        }
+        Some(_) => version.to_owned(),
+    };
+    set_type(&mut object, resource, &version);
+    // A definition may have got defaults since.
+    convert(resource, object, &version)
+}
+
+/// A received object in the version in which it is worked on: the stored one, for custom objects that of the request.
 ///
 /// # Errors
 /// 400 if it can not be converted.
-pub fn to_storage(resource: &Resource, mut object: Value) -> Result<Value> {
+pub fn to_internal(resource: &Resource, mut object: Value) -> Result<Value> {
     if resource.group == EVENTS {
         events::to_core(&mut object);
     }
@@ -85,6 +116,9 @@ pub fn to_storage(resource: &Resource, mut object: Value) -> Result<Value> {
         return Ok(original);
     }
     if classic::kind_of(resource, &object).is_some() {
+        return Ok(object);
+    }
+    if resource.custom.is_some() {
         return Ok(object);
     }
     convert(resource, object, &resource.storage_version)
@@ -95,8 +129,7 @@ pub fn to_storage(resource: &Resource, mut object: Value) -> Result<Value> {
 /// # Errors
 /// 400 if it can not be converted.
 pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result<Cow<'a, Value>> {
-    let found = crate::object::text(object, &["apiVersion"]);
-    if crate::object::split_api_version(found).1 == version {
+    if is_in(object, version) {
         return Ok(Cow::Borrowed(object));
     }
     convert(resource, object.clone(), version).map(Cow::Owned)
@@ -107,12 +140,15 @@ pub fn seen<'a>(resource: &Resource, object: &'a Value, version: &str) -> Result
 /// # Errors
 /// 400 if it can not be converted.
 pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<Value> {
+    if let Some(custom) = &resource.custom {
+        return convert_custom(resource, custom, object, version);
+    }
     let from = object["apiVersion"]
         .as_str()
         .and_then(|it| it.rsplit('/').next())
         .unwrap_or_default()
         .to_owned();
-    if from == version && resource.custom.is_none() {
+    if from == version {
         return Ok(object);
     }
     if let Some(converted) = classic::convert(resource, &object, &from, version) {
@@ -134,14 +170,30 @@ pub fn convert(resource: &Resource, mut object: Value, version: &str) -> Result<
         object = allot_model::convert::convert(kind, from, to, object)
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
     }
-    if resource.custom.is_some() && !crate::object::text(&object, &["kind"]).is_empty() {
+    set_type(&mut object, resource, version);
+    Ok(object)
+}
+
+/// A custom object in another version without the help of a webhook: only the name of the version changes, and what
+/// the version does not have goes. Defaults are those of the version it was in.
+fn convert_custom(
+    resource: &Resource,
+    custom: &CustomResource,
+    mut object: Value,
+    version: &str,
+) -> Result<Value> {
+    let same = is_in(&object, version);
+    if !same && conversion::is_by_webhook(resource) {
+        return Err(conversion::not_at_hand(&object, version));
+    }
+    if crate::object::text(&object, &["kind"]).is_empty() {
+        set_type(&mut object, resource, version);
+    } else {
         // A custom object of another kind stays one: validation refuses it.
         object["apiVersion"] = resource.api_version(version).into();
-    } else {
-        set_type(&mut object, resource, version);
     }
-    if let Some(custom) = &resource.custom {
-        custom.prune(version, &mut object);
+    custom.prune(version, &mut object);
+    if same {
         custom.default(version, &mut object);
     }
     Ok(object)

@@ -129,7 +129,8 @@ pub struct Event {
 }
 
 impl Event {
-    pub(crate) fn new(kind: EventKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
+    /// A change, of which no encoding is known yet.
+    pub fn new(kind: EventKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
         Event {
             kind,
             entry,

@@ -5,7 +5,6 @@
 
 mod asking;
 mod backend;
-mod call;
 mod changes;
 mod definition;
 mod evaluate;

@@ -23,7 +23,7 @@ fn fields_come_in_the_order_of_the_type() {
 #[test]
 fn the_stored_form_has_a_place_for_the_revision() {
     let config = json!({"kind": "ConfigMap", "metadata": {"name": "c", "resourceVersion": "7"}, "data": {"a": "1"}});
-    let (bytes, at) = stored(&config, None, schema("ConfigMap"));
+    let (bytes, at) = stored(&config, None, schema("ConfigMap"), None);
     let complete = allot_store::Draft::at(bytes, at).complete(42);
     assert_eq!(
         &complete[..],
@@ -34,7 +34,7 @@ fn the_stored_form_has_a_place_for_the_revision() {
 #[test]
 fn nothing_is_lost_without_a_type() {
     let thing = json!({"metadata": {"name": "x", "extra": {"a": null}}, "spec": {"z": 1, "a": 2}});
-    let (bytes, at) = stored(&thing, None, None);
+    let (bytes, at) = stored(&thing, None, None, None);
     let complete = allot_store::Draft::at(bytes, at).complete(1);
     let mut read: Value = serde_json::from_slice(&complete).unwrap();
     assert_eq!(read["metadata"]["resourceVersion"].take(), "1");
@@ -50,7 +50,7 @@ fn owners_apart_take_the_place_of_those_in_the_object() {
     let owners = |manager: &str| json!([{"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:a": {}}}}]);
     let config = json!({"metadata": {"name": "c", "managedFields": owners("two"), "labels": {"a": "b"}}, "data": {"a": "1"}});
     let apart: Managed = serde_json::from_value(owners("one")).unwrap();
-    let (bytes, at) = stored(&config, Some(&apart), schema("ConfigMap"));
+    let (bytes, at) = stored(&config, Some(&apart), schema("ConfigMap"), None);
     let read = crate::object::Owned::read(&allot_store::Draft::at(bytes, at).complete(1)).unwrap();
     assert_eq!(read.owners, apart);
     assert!(read.object["metadata"].get("managedFields").is_none());

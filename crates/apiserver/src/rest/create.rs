@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::{Call, DeleteOptions};
 use crate::admission::{self, Asked, Attributes, Operation, Shown};
 use crate::body::Body;
+use crate::custom::conversion;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut};
 use crate::{managed, services, strategy, versions};
@@ -30,25 +31,14 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         return super::sub::binding::create_top_level(call, object).await;
     }
     let created = call.store_new(object, None).await?;
-    match created {
-        Stored::Entry(entry) => {
-            call.view()
-                .object_response(201, &entry, call.media, call.table_options())
-        }
-        Stored::Value(object) => {
-            let object = versions::convert(&call.resource, object, &call.version)?;
-            Ok(call
-                .view()
-                .unstored_response(201, object, call.media, call.table_options()))
-        }
-    }
+    call.stored_response(201, created).await
 }
 
 /// What a write left behind.
 pub(super) enum Stored {
     /// A stored version.
     Entry(Arc<Entry>),
-    /// An object in the stored version's form that is not stored: a dry run, or its last state.
+    /// An object that is not stored: a dry run, or its last state.
     Value(Value),
 }
 
@@ -107,6 +97,7 @@ impl Call<'_> {
                     &self.resource,
                     &self.version,
                     subresource,
+                    &self.conversions,
                     |fields, empty| {
                         let nobody = Managed::default();
                         fields.update(&empty(), &nobody, &mut object, &self.manager)
@@ -115,7 +106,7 @@ impl Call<'_> {
             }
         };
         managed::show_unusual(&owners, &mut object);
-        let mut object = versions::to_storage(&self.resource, object)?;
+        let mut object = versions::to_internal(&self.resource, object)?;
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
         let generated = sent_name.is_empty() && !base.is_empty();
@@ -132,14 +123,12 @@ impl Call<'_> {
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
         let service = self.resource.is("", "services");
-        let _alone = if service {
-            Some(self.core.services.lock().await)
+        // Until the service is stored, nobody else gets what it has been given.
+        let _reserved = if service {
+            Some(services::allocate(self.core, &mut object, None, self.dry_run).await?)
         } else {
             None
         };
-        if service {
-            services::allocate(self.core, &mut object, None, self.dry_run).await?;
-        }
         let metadata = metadata_mut(&mut object);
         for key in [
             "deletionTimestamp",
@@ -196,7 +185,7 @@ impl Call<'_> {
                 self.resource.collection.clone(),
                 key,
                 Expect::Absent,
-                object::draft_owned(&object, &owners),
+                conversion::draft(self.core, &self.resource, &object, &owners).await?,
             );
             match self.core.backend.commit(write).await {
                 Ok(entry) => {

@@ -12,6 +12,7 @@ use super::create::Stored;
 use super::options::{DeleteOptions, Preconditions, Propagation};
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
+use crate::custom::conversion;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut, strings};
@@ -36,13 +37,13 @@ pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let deleted = call
         .delete_one(call.name(), call.namespace(), &options)
         .await?;
-    call.deleted_response(deleted)
+    call.deleted_response(deleted).await
 }
 
 impl Call<'_> {
-    pub(super) fn deleted_response(&self, deleted: Deleted) -> Result<Response<Body>> {
+    pub(super) async fn deleted_response(&self, deleted: Deleted) -> Result<Response<Body>> {
         match deleted {
-            Deleted::Pending(stored) => self.stored_response(200, stored),
+            Deleted::Pending(stored) => self.stored_response(200, stored).await,
             Deleted::Gone(object) if answers_with_object(&self.resource) => {
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
@@ -84,6 +85,7 @@ impl Call<'_> {
                 .get(&self.resource.collection, &key)
                 .await?;
             let entry = entry.ok_or_else(|| ApiError::from(Status::not_found(&resource, name)))?;
+            let entry = self.converted(entry).await?;
             let Owned {
                 object: old,
                 owners,
@@ -113,7 +115,11 @@ impl Call<'_> {
                 crate::custom::lifecycle::mark_deleted(&mut new);
             }
             let gone = mark(&self.resource, &mut new, options);
-            let draft = object::draft_owned(&new, &owners);
+            let draft = if gone {
+                object::draft_owned(&new, &owners)
+            } else {
+                conversion::draft(self.core, &self.resource, &new, &owners).await?
+            };
             let whole = |object| {
                 let owners = owners.clone();
                 Owned { object, owners }.whole()
@@ -319,8 +325,8 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
         .backend
         .list(&call.resource.collection, list)
         .await?;
-    let entries: Vec<_> = page
-        .entries
+    let entries = call.all_converted(page.entries).await?;
+    let entries: Vec<_> = entries
         .into_iter()
         .filter(|entry| call.selects(&selection, entry))
         .collect();

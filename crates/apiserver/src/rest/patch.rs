@@ -42,7 +42,7 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
     let stored = call
         .modify_owned(part, |current, owners| apply(&call, &read, current, owners))
         .await?;
-    call.stored_response(200, stored)
+    call.stored_response(200, stored).await
 }
 
 async fn create_by_apply(
@@ -62,19 +62,24 @@ async fn create_by_apply(
         let resource = call.resource.group_resource();
         return Err(Status::conflict(&resource, call.name(), &why).into());
     }
-    let (object, owners) =
-        managed::with_manager(&call.resource, &call.version, "", |fields, empty| {
+    let (object, owners) = managed::with_manager(
+        &call.resource,
+        &call.version,
+        "",
+        &call.conversions,
+        |fields, empty| {
             let nobody = Managed::default();
             fields.apply(&empty(), &nobody, config, &call.manager, false)
-        })
-        .map_err(managed::apply_error)?;
+        },
+    )
+    .map_err(managed::apply_error)?;
     check_repeated(call, strict)?;
     let shown = object.clone();
     let mut object = decode_patched(call, object, &[], &|| shown.to_string())?;
     call.check_name(&object)?;
     call.check_namespace(&mut object)?;
     let stored = call.store_new(object, Some(owners)).await?;
-    call.stored_response(201, stored)
+    call.stored_response(201, stored).await
 }
 
 /// Keys that stand twice in an applied configuration are warned of, or refused by strict validation.
@@ -115,11 +120,14 @@ fn apply(
 ) -> Result<(Value, Option<Managed>)> {
     if let Patch::Apply { config, force } = patch {
         let subresource = call.request.info.subresource.as_str();
-        let (value, owners) =
-            managed::with_manager(&call.resource, &call.version, subresource, |fields, _| {
-                fields.apply(current, owners, config, &call.manager, *force)
-            })
-            .map_err(managed::apply_error)?;
+        let (value, owners) = managed::with_manager(
+            &call.resource,
+            &call.version,
+            subresource,
+            &call.conversions,
+            |fields, _| fields.apply(current, owners, config, &call.manager, *force),
+        )
+        .map_err(managed::apply_error)?;
         check_repeated(call, strict)?;
         let shown = value.clone();
         let mut value = decode_patched(call, value, &[], &|| shown.to_string())?;

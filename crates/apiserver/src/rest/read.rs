@@ -29,6 +29,7 @@ pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
         .get(&call.resource.collection, &call.key())
         .await?;
     let entry = entry.ok_or_else(|| call.not_found())?;
+    let entry = call.converted(entry).await?;
     call.view()
         .object_response(200, &entry, call.media, call.table_options())
 }
@@ -221,6 +222,7 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
         StoreError::Expired { .. } => Status::expired("The resourceVersion for the provided list is too old.").into(),
         other => other.into(),
     })?;
+    page.entries = call.all_converted(page.entries).await?;
     let mut more = page.remaining > 0;
     if filtered {
         page.entries.retain(|entry| call.selects(&selection, entry));

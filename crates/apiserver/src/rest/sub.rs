@@ -45,7 +45,7 @@ pub(super) async fn dispatch(
         "update" => {
             let object = call.object_for_update(&body)?;
             let stored = call.modify(part, |_| Ok(object.clone())).await?;
-            call.stored_response(200, stored)
+            call.stored_response(200, stored).await
         }
         "patch" => patch::patch_part(call, body, part).await,
         _ => Err(ApiError::method_not_allowed()),

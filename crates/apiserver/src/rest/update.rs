@@ -11,6 +11,7 @@ use super::Call;
 use super::create::Stored;
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
+use crate::custom::conversion;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut};
 use crate::strategy::{self, Part};
@@ -33,7 +34,7 @@ pub(super) async fn update(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         return call.create_by_update(object).await;
     }
     let stored = call.modify(part, |_| Ok(object.clone())).await?;
-    call.stored_response(200, stored)
+    call.stored_response(200, stored).await
 }
 
 /// Kinds that a `PUT` may create.
@@ -84,7 +85,7 @@ impl Call<'_> {
         }
         metadata_mut(&mut object).remove("resourceVersion");
         let stored = self.store_new(object, None).await?;
-        self.stored_response(201, stored)
+        self.stored_response(201, stored).await
     }
 
     pub(super) fn uid_conflict(&self, wanted: &str, found: &str) -> ApiError {
@@ -98,9 +99,14 @@ impl Call<'_> {
     }
 
     /// The answer with what a write left behind.
-    pub(super) fn stored_response(&self, code: u16, stored: Stored) -> Result<Response<Body>> {
+    pub(super) async fn stored_response(
+        &self,
+        code: u16,
+        stored: Stored,
+    ) -> Result<Response<Body>> {
         match stored {
             Stored::Entry(entry) => {
+                let entry = self.converted(entry).await?;
                 self.view()
                     .object_response(code, &entry, self.media, self.table_options())
             }
@@ -132,11 +138,6 @@ impl Call<'_> {
     ) -> Result<Stored> {
         let key = self.key();
         let service = part == Part::Main && self.resource.is("", "services");
-        let _alone = if service {
-            Some(self.core.services.lock().await)
-        } else {
-            None
-        };
         for _ in 0..ATTEMPTS {
             let entry = self
                 .core
@@ -144,9 +145,12 @@ impl Call<'_> {
                 .get(&self.resource.collection, &key)
                 .await?;
             let entry = entry.ok_or_else(|| self.not_found())?;
+            let stale = conversion::is_stale(&self.resource, &entry);
+            let entry = self.converted(entry).await?;
             let old = versions::load(&self.resource, &entry.value)?;
             let seen = versions::seen(&self.resource, &old.object, &self.version)?;
-            let (new, applied) = change(&seen, &old.owners)?;
+            let changed = self.with_conversions(|| change(&seen, &old.owners));
+            let (new, applied) = changed.await??;
             let unconditional = self.check_version(&new, entry.revision)?;
             // Of a patch the uid is validated with the rest of the metadata.
             let uid = meta(&new, "uid");
@@ -154,8 +158,10 @@ impl Call<'_> {
             if !patched && !uid.is_empty() && uid != meta(&old.object, "uid") {
                 return Err(self.uid_conflict(uid, meta(&old.object, "uid")));
             }
-            let new = self.finish_update(new, applied, &old, &seen, part).await?;
-            if allot_schema::apply::same_content(&new.object, &old.object)
+            let finished = self.finish_update(new, applied, &old, &seen, part);
+            let (new, _reserved) = finished.await?;
+            if !stale
+                && allot_schema::apply::same_content(&new.object, &old.object)
                 && new.owners.same_but_times(&old.owners)
             {
                 return Ok(Stored::Entry(entry));
@@ -170,7 +176,9 @@ impl Call<'_> {
                 Write::delete(collection, key.as_str(), entry.revision, old.draft())
             } else {
                 let expect = Expect::Revision(entry.revision);
-                Write::put(collection, key.as_str(), expect, new.draft())
+                let (object, owners) = (&new.object, &new.owners);
+                let draft = conversion::draft(self.core, &self.resource, object, owners).await?;
+                Write::put(collection, key.as_str(), expect, draft)
             };
             match self.core.backend.commit(write).await {
                 Ok(gone) if ended => {
@@ -240,22 +248,21 @@ impl Call<'_> {
         old: &Owned,
         seen: &Value,
         part: Part,
-    ) -> Result<Owned> {
+    ) -> Result<(Owned, Option<services::Reserved>)> {
         strategy::default(&self.resource, &self.version, &mut new);
         let owners = match applied {
             Some(owners) => owners,
             // A binding or an eviction is an object of its own: nobody comes to own what it changes in the pod.
             None if part == Part::Sub => old.owners.clone(),
             None => {
-                let subresource = self.request.info.subresource.as_str();
-                managed::with_manager(&self.resource, &self.version, subresource, |fields, _| {
-                    fields.update(seen, &old.owners, &mut new, &self.manager)
-                })
+                let (updated, owners) = self.update_owners(new, old, seen).await?;
+                new = updated;
+                owners
             }
         };
         managed::show_unusual(&owners, &mut new);
         let old = &old.object;
-        let mut new = versions::to_storage(&self.resource, new)?;
+        let mut new = versions::to_internal(&self.resource, new)?;
         // Written through the other generation's version without what it was read with: it changes its form.
         let in_form = versions::in_form_of(&self.resource, old, &new)?;
         let old = in_form.as_ref().unwrap_or(old);
@@ -303,9 +310,11 @@ impl Call<'_> {
         }
         admission::mutate(self.core, &attributes, &mut new).await?;
         strategy::prepare_for_update(self.core, &self.resource, &mut new, old, part);
-        if part == Part::Main && self.resource.is("", "services") {
-            services::allocate(self.core, &mut new, Some(old), self.dry_run).await?;
-        }
+        let reserved = if part == Part::Main && self.resource.is("", "services") {
+            Some(services::allocate(self.core, &mut new, Some(old), self.dry_run).await?)
+        } else {
+            None
+        };
         let mut errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
         let verb = self.request.info.verb.as_str();
         errors.extend(admission::field_errors(self.core, &attributes, verb, &new).await?);
@@ -318,10 +327,36 @@ impl Call<'_> {
         }
         admission::validate(self.core, &attributes, &new, &self.request.warnings).await?;
         strategy::finish(&self.resource, &mut new);
-        Ok(Owned {
-            object: new,
-            owners,
+        let object = new;
+        Ok((Owned { object, owners }, reserved))
+    }
+
+    /// Who owns the fields of a changed object; the object as it is then.
+    async fn update_owners(
+        &self,
+        new: Value,
+        old: &Owned,
+        seen: &Value,
+    ) -> Result<(Value, Managed)> {
+        let subresource = self.request.info.subresource.as_str();
+        let (resource, version) = (&self.resource, self.version.as_str());
+        let update = |new: &mut Value| {
+            let known = &self.conversions;
+            managed::with_manager(resource, version, subresource, known, |fields, _| {
+                fields.update(seen, &old.owners, new, &self.manager)
+            })
+        };
+        if !conversion::is_by_webhook(resource) {
+            let mut new = new;
+            let owners = update(&mut new);
+            return Ok((new, owners));
+        }
+        self.with_conversions(|| {
+            let mut tried = new.clone();
+            let owners = update(&mut tried);
+            (tried, owners)
         })
+        .await
     }
 }
 

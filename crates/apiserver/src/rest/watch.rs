@@ -14,6 +14,7 @@ use super::Call;
 use super::options::parse_int;
 use super::read::{validate_options, version_error};
 use crate::body::Body;
+use crate::custom::conversion;
 use crate::encode::View;
 use crate::error::{ApiError, Result};
 use crate::negotiate::{Encoding, Media, Shape};
@@ -56,7 +57,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
             ..ListOptions::default()
         };
         let page = backend.list(&call.resource.collection, options).await?;
-        initial = page.entries;
+        initial = call.all_converted(page.entries).await?;
         initial.retain(|entry| call.selects(&selection, entry));
         Some(backend.watch(&call.resource.collection, &prefix, page.revision)?)
     } else {
@@ -168,6 +169,13 @@ impl Stream {
             tokio::select! {
                 changes = watcher.changes() => match changes {
                     Ok(events) => {
+                        let events = match self.converted(events).await {
+                            Ok(events) => events,
+                            Err(error) => {
+                                self.done = true;
+                                return Some(self.frame("ERROR", &error.0.to_json()));
+                            }
+                        };
                         let parts = self.events(&events);
                         if !parts.is_empty() {
                             return Some(join(parts));
@@ -184,7 +192,9 @@ impl Stream {
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
                     // Catches up first, so that the bookmark covers everything before it.
-                    if let Ok(events) = self.watcher.as_mut()?.poll_changes() {
+                    if let Ok(events) = self.watcher.as_mut()?.poll_changes()
+                        && let Ok(events) = self.converted(events).await
+                    {
                         let mut parts = self.events(&events);
                         parts.push(self.bookmark(false));
                         return Some(join(parts));
@@ -220,6 +230,11 @@ impl Stream {
                 () = self.core.shutdown.cancelled() => return false,
             }
         }
+    }
+
+    /// What happened, as objects in the version of the watch.
+    async fn converted(&self, events: Vec<Arc<Event>>) -> Result<Vec<Arc<Event>>> {
+        conversion::events(&self.core, &self.resource, &self.version, events).await
     }
 
     fn selects(&self, entry: &Entry) -> bool {
@@ -305,8 +320,11 @@ impl Stream {
 
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
         let revision = self.watcher.as_ref().map_or(self.from, Watcher::position);
-        let mut object =
-            crate::managed::with_manager(&self.resource, &self.version, "", |_, empty| empty());
+        let mut object = {
+            let nothing = conversion::Known::default();
+            let (resource, version) = (&self.resource, self.version.as_str());
+            crate::managed::with_manager(resource, version, "", &nothing, |_, empty| empty())
+        };
         object["metadata"] = json!({"resourceVersion": revision.to_string()});
         if initial_end {
             object["metadata"]["annotations"] = json!({INITIAL_EVENTS_END: "true"});

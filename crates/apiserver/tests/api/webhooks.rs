@@ -1,6 +1,8 @@
 //! Admission webhooks: real servers behind TLS.
 
+mod conversion;
 mod mutating;
+mod services;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin;
@@ -34,6 +37,8 @@ struct Hooks {
     bundle: String,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
     connections: Arc<AtomicUsize>,
+    /// Told of every request.
+    news: Arc<Notify>,
 }
 
 impl Hooks {
@@ -53,25 +58,29 @@ impl Hooks {
             bundle: STANDARD.encode(authority.certificate()),
             asked: Arc::default(),
             connections: Arc::default(),
+            news: Arc::default(),
         };
         let (asked, connections) = (hooks.asked.clone(), hooks.connections.clone());
+        let news = hooks.news.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 connections.fetch_add(1, Ordering::Relaxed);
                 let (acceptor, asked) = (acceptor.clone(), asked.clone());
+                let news = news.clone();
                 tokio::spawn(async move {
                     // A client that does not trust the certificate goes away.
                     let Ok(stream) = acceptor.accept(stream).await else {
                         return;
                     };
                     let service = service_fn(|request: http::Request<hyper::body::Incoming>| {
-                        let asked = asked.clone();
+                        let (asked, news) = (asked.clone(), news.clone());
                         async move {
                             let path = request.uri().to_string();
                             let body = request.into_body().collect().await?.to_bytes();
                             let review: Value = serde_json::from_slice(&body).unwrap();
                             asked.lock().push((path.clone(), review.clone()));
+                            news.notify_one();
                             let Some((code, answer)) = reply(&path, &review) else {
                                 return std::future::pending().await;
                             };

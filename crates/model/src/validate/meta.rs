@@ -184,7 +184,8 @@ fn labels_and_annotations(metadata: &Value, path: &Path) -> ErrorList {
     errors
 }
 
-fn labels(metadata: &Value, path: &Path) -> ErrorList {
+/// Checks the labels of `metadata`, which are at `path`.
+pub fn labels(metadata: &Value, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     for (key, value) in metadata.entries("labels").iter() {
         errors.extend(names::label_name(key, path));
@@ -193,7 +194,8 @@ fn labels(metadata: &Value, path: &Path) -> ErrorList {
     errors
 }
 
-fn annotations(metadata: &Value, path: &Path) -> ErrorList {
+/// Checks the annotations of `metadata`, which are at `path`.
+pub fn annotations(metadata: &Value, path: &Path) -> ErrorList {
     let mut errors = ErrorList::new();
     let mut size = 0;
     for (key, value) in metadata.entries("annotations").iter() {

@@ -61,7 +61,7 @@ pub(super) async fn mutate(
             continue;
         }
         let outcome = match ask(webhook, &target, request, object, true).await {
-            Ok(answer) => apply(webhook, &target, request, object, answer),
+            Ok(answer) => apply(webhook, &target, request, object, answer).await,
             Err(trouble) => Err(trouble),
         };
         let (patched, trouble) = match outcome {
@@ -125,10 +125,12 @@ async fn ask(
     asked["uid"] = uid.as_str().into();
     asked["object"] = request
         .versioned(object, target)
+        .await
         .map_err(internal)?
         .into_owned();
     asked["oldObject"] = request
         .versioned(old, target)
+        .await
         .map_err(internal)?
         .into_owned();
     let answer = webhook
@@ -148,7 +150,7 @@ async fn ask(
 }
 
 /// The object as a webhook wants it, if that is another.
-fn apply(
+async fn apply(
     webhook: &Webhook,
     target: &Target,
     request: &Request<'_>,
@@ -166,7 +168,7 @@ fn apply(
         )));
     }
     let failed = |error: ApiError| internal(&error.0.message);
-    let before = request.versioned(object, target).map_err(failed)?;
+    let before = request.versioned(object, target).await.map_err(failed)?;
     let mut after = before.clone().into_owned();
     patch
         .apply(&mut after)
@@ -176,6 +178,7 @@ fn apply(
     }
     request
         .restored(object, after, target)
+        .await
         .map(Some)
         .map_err(failed)
 }

@@ -85,8 +85,8 @@ impl<'a> Stage<'a> {
     ) -> Result<Result<Self, ApiError>, ApiError> {
         let old = request.attributes.old.unwrap_or(&Value::Null);
         let (object, old) = match (
-            request.versioned(object, target),
-            request.versioned(old, target),
+            request.versioned(object, target).await,
+            request.versioned(old, target).await,
         ) {
             (Ok(object), Ok(old)) => (object, old),
             (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),

@@ -168,7 +168,7 @@ pub(super) async fn mutate(
                 Ok(after) => {
                     mutated = true;
                     if after != *stage.object {
-                        let after = request.restored(object, after, &target);
+                        let after = request.restored(object, after, &target).await;
                         *object = after.map_err(internal)?;
                         rounds.changed();
                     }

@@ -7,6 +7,7 @@ use allot_store::ListOptions;
 use serde_json::Value;
 
 use super::request::Request;
+use crate::custom::conversion;
 use crate::error::Result;
 use crate::object::{split_api_version, string_map, text};
 use crate::registry::Resource;
@@ -97,7 +98,8 @@ impl ParamRef {
             }
         };
         let backend = &request.core.backend;
-        let read = |bytes: &[u8]| versions::decode(resource, kind.version(), bytes);
+        let (core, version) = (request.core, kind.version());
+        let read = |bytes: &[u8]| versions::decode(resource, version, bytes);
         let mut found = Vec::new();
         if self.name.is_empty() {
             let selector = match LabelSelector::from_json(&self.selector)
@@ -111,7 +113,9 @@ impl ParamRef {
                 prefix: &prefix,
                 ..ListOptions::default()
             };
-            for entry in backend.list(&resource.collection, options).await?.entries {
+            let page = backend.list(&resource.collection, options).await?;
+            let entries = conversion::entries(core, resource, version, page.entries);
+            for entry in entries.await? {
                 let param = read(&entry.value)?;
                 if selector.matches(&string_map(&param["metadata"]["labels"])) {
                     found.push(param);
@@ -120,6 +124,7 @@ impl ParamRef {
         } else {
             let key = resource.key(namespace, &self.name);
             if let Some(entry) = backend.get(&resource.collection, &key).await? {
+                let entry = conversion::entry(core, resource, version, entry).await?;
                 found.push(read(&entry.value)?);
             }
         }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::super::{Asked, Attributes, Operation, Shown, stored};
+use crate::custom::conversion;
 use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::object::meta;
@@ -185,12 +186,16 @@ impl<'a> Request<'a> {
     /// An object as the target's kind.
     ///
     /// # Errors
-    /// 400 if it has no such form.
-    pub fn versioned<'v>(&self, object: &'v Value, target: &Target) -> Result<Cow<'v, Value>> {
+    /// 400 if it has no such form, 500 where a conversion webhook fails.
+    pub async fn versioned<'v>(
+        &self,
+        object: &'v Value,
+        target: &Target,
+    ) -> Result<Cow<'v, Value>> {
         if object.is_null() || self.asked.shown == Shown::Sent {
             return Ok(Cow::Borrowed(object));
         }
-        let object = as_resource(&target.resource, object, &target.version)?;
+        let object = self.as_resource(target, object).await?;
         match self.asked.shown {
             Shown::Scale => scale::of_object(self.asked.call, &object).map(Cow::Owned),
             _ => Ok(object),
@@ -200,15 +205,15 @@ impl<'a> Request<'a> {
     /// The object that one in the target's form stands for; `object` is what it was before.
     ///
     /// # Errors
-    /// 400 for what is no such object.
-    pub fn restored(&self, object: &Value, changed: Value, target: &Target) -> Result<Value> {
+    /// 400 for what is no such object, 500 where a conversion webhook fails.
+    pub async fn restored(&self, object: &Value, changed: Value, target: &Target) -> Result<Value> {
         let resource = &target.resource;
         if self.asked.shown == Shown::Sent {
             return Ok(changed);
         }
         let mut changed = match (self.asked.shown, resource.schema(&target.version)) {
             (Shown::Scale, _) => {
-                let object = as_resource(resource, object, &target.version)?;
+                let object = self.as_resource(target, object).await?;
                 scale::with_replicas(self.asked.call, &object, &changed)?
             }
             (_, Some(schema)) => {
@@ -220,7 +225,20 @@ impl<'a> Request<'a> {
             (_, None) => changed,
         };
         crate::strategy::default(resource, &target.version, &mut changed);
-        versions::to_storage(&self.target.resource, changed)
+        if resource.custom.is_some() {
+            let version = &self.target.version;
+            return conversion::object(self.core, resource, version, changed).await;
+        }
+        versions::to_internal(&self.target.resource, changed)
+    }
+
+    async fn as_resource<'v>(&self, target: &Target, object: &'v Value) -> Result<Cow<'v, Value>> {
+        let (resource, version) = (&target.resource, target.version.as_str());
+        if conversion::is_by_webhook(resource) {
+            let converted = conversion::object(self.core, resource, version, object.clone());
+            return converted.await.map(Cow::Owned);
+        }
+        as_resource(resource, object, version)
     }
 
     /// The namespace of the request, as it is stored; none for what lives in none.

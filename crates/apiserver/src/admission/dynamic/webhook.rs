@@ -7,7 +7,6 @@ use allot_apimachinery::Status;
 use allot_cel::authorization::Answers;
 use serde_json::Value;
 
-use super::call::Client;
 use super::definition::met;
 use super::evaluate::{Scene, settle};
 use super::expression::{Compiler, Expression, Wanted};
@@ -16,6 +15,7 @@ use super::request::{Request, Target};
 use super::review::Version;
 use crate::error::Result;
 use crate::object::{meta, strings, text};
+use crate::webhook::Client;
 
 /// How long a webhook gets that says nothing about it.
 const TIMEOUT_SECONDS: u64 = 10;
@@ -99,8 +99,8 @@ impl Webhook {
         }
         let internal = |error: crate::ApiError| Status::internal(&error.0.message);
         let old = request.attributes.old.unwrap_or(&Value::Null);
-        let object = request.versioned(object, &target).map_err(internal)?;
-        let old = request.versioned(old, &target).map_err(internal)?;
+        let object = request.versioned(object, &target).await.map_err(internal)?;
+        let old = request.versioned(old, &target).await.map_err(internal)?;
         let (described, check) = (request.to_json(&target), request.check());
         let answers = Arc::new(Answers::default());
         let scene = Scene {

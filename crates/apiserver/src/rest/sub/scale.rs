@@ -67,7 +67,7 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         }
     };
     let object = match stored {
-        Stored::Entry(entry) => call.view().object(&entry)?,
+        Stored::Entry(entry) => call.view().object(&*call.converted(entry).await?)?,
         Stored::Value(object) => versions::convert(&call.resource, object, &call.version)?,
     };
     let media = crate::negotiate::Media {
@@ -111,11 +111,14 @@ fn applied(
         }
     }
     let subresource = call.request.info.subresource.as_str();
-    let (mut value, owners) =
-        managed::with_manager(&call.resource, &call.version, subresource, |fields, _| {
-            fields.apply(current, owners, &part, &call.manager, force)
-        })
-        .map_err(managed::apply_error)?;
+    let (mut value, owners) = managed::with_manager(
+        &call.resource,
+        &call.version,
+        subresource,
+        &call.conversions,
+        |fields, _| fields.apply(current, owners, &part, &call.manager, force),
+    )
+    .map_err(managed::apply_error)?;
     value["metadata"]["resourceVersion"] = meta(config, "resourceVersion").into();
     Ok((value, owners))
 }

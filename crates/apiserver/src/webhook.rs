@@ -37,7 +37,7 @@ const TRUSTED: [&str; 4] = [
 type Connection = SendRequest<Full<Bytes>>;
 
 /// Where a webhook is, and the connections that are open to it.
-pub(super) struct Client {
+pub(crate) struct Client {
     host: String,
     port: u16,
     path: String,

@@ -1,0 +1,67 @@
+//! What services have been given that are on their way into the store.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::key;
+use crate::object::meta;
+
+/// Services that are about to be stored.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// Held while something is chosen, and only then: nothing but the store is asked meanwhile.
+    choosing: tokio::sync::Mutex<()>,
+    services: Arc<Mutex<Services>>,
+}
+
+#[derive(Default)]
+struct Services {
+    next: u64,
+    all: Vec<(u64, Value)>,
+}
+
+/// Nobody else is given anything as long as this is there.
+pub(super) struct Alone<'a>(#[expect(dead_code, reason = "held")] tokio::sync::MutexGuard<'a, ()>);
+
+/// What one service has been given is nobody else's as long as this is there.
+pub(crate) struct Reserved {
+    number: u64,
+    services: Arc<Mutex<Services>>,
+}
+
+impl Pending {
+    pub(super) async fn alone(&self) -> Alone<'_> {
+        Alone(self.choosing.lock().await)
+    }
+
+    /// All but those that would be stored in the place of `service`: of them at most one will be.
+    pub(super) fn pending(&self, service: &Value) -> Vec<Value> {
+        let named = !meta(service, "name").is_empty();
+        let services = self.services.lock();
+        let all = services.all.iter().map(|(_, other)| other);
+        all.filter(|other| !(named && key(other) == key(service)))
+            .cloned()
+            .collect()
+    }
+
+    /// Notes what a service has been given; a dry run needs nothing.
+    pub(super) fn reserve(&self, _: &Alone<'_>, service: &Value, dry_run: bool) -> Reserved {
+        let mut services = self.services.lock();
+        services.next += 1;
+        let number = services.next;
+        if !dry_run {
+            services.all.push((number, service.clone()));
+        }
+        let services = self.services.clone();
+        Reserved { number, services }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut services = self.services.lock();
+        services.all.retain(|(number, _)| *number != self.number);
+    }
+}
