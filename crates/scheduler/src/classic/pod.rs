@@ -143,11 +143,12 @@ impl PodClaims {
                 .is_some_and(|n| !n.matches(&node.name, node.labels()))
         };
         let reject = |reason: &'static str| Err(Rejection::unresolvable(PLUGIN, reason));
+        let mut available = true;
         for claim in &self.claims {
             match &claim.state {
-                State::Allocated(nodes) if outside(nodes) => return reject(NOT_AVAILABLE),
+                State::Allocated(nodes) => available &= !outside(nodes),
                 State::Structured { suitable, .. } if outside(suitable) => return reject(EXCLUDED),
-                State::Allocated(_) | State::Structured { .. } => {}
+                State::Structured { .. } => {}
                 State::Negotiated {
                     suitable,
                     unsuitable,
@@ -164,7 +165,13 @@ impl PodClaims {
                 }
             }
         }
-        self.allocate(&node.name, cx).map(|_| ())
+        self.allocate(&node.name, cx)?;
+        // Last, because it is the one reason that a deallocation can help against.
+        if available {
+            Ok(())
+        } else {
+            reject(NOT_AVAILABLE)
+        }
     }
 
     /// Allocates on a node what the scheduler has to; by position of the claim.
@@ -255,11 +262,28 @@ impl PodClaims {
         };
         let candidates: Vec<&PodClaim> = self.claims.iter().filter(in_the_way).collect();
         let at = (attempt as usize).checked_rem(candidates.len())?;
-        let publish = (!self.spec.selected_node.is_empty()).then(|| SchedulingSpec {
+        let publish = (!self.spec.selected_node.is_empty()).then(|| self.without_selection());
+        Some((candidates[at].claim.clone(), publish))
+    }
+
+    /// What to tell the drivers when the pod fits nowhere and one of them has refused the selected node: the others
+    /// would go on allocating for it, and so take from a pod that could go there what it then has deallocated, time
+    /// and again.
+    pub fn withdrawal(&self) -> Option<SchedulingSpec> {
+        let refuses = |unsuitable: &Option<Vec<String>>| {
+            unsuitable
+                .as_ref()
+                .is_some_and(|u| u.contains(&self.spec.selected_node))
+        };
+        let refused = self.pending().any(refuses) && !self.pending().all(refuses);
+        refused.then(|| self.without_selection())
+    }
+
+    fn without_selection(&self) -> SchedulingSpec {
+        SchedulingSpec {
             selected_node: String::new(),
             ..self.spec.clone()
-        });
-        Some((candidates[at].claim.clone(), publish))
+        }
     }
 
     /// What has to be written before the pod can be bound to a node (Reserve).

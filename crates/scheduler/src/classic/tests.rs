@@ -306,6 +306,46 @@ fn another_node_is_selected_when_the_driver_refuses() {
     );
 }
 
+#[test]
+fn a_node_that_one_driver_refuses_is_not_selected_for_the_others() {
+    let mut world = World::usual();
+    world.claim("a", json!({}));
+    world.claim("b", json!({}));
+    let told = spec("n1", &["n0", "n1"]);
+    // `a` could be allocated; `b` lost its place on the selected node and has none elsewhere.
+    world.scheduling(
+        "p",
+        &told,
+        json!([{"name": "a"}, {"name": "b", "unsuitableNodes": ["n0", "n1"]}]),
+    );
+    world.pod("p", &["a", "b"]);
+    assert_eq!(world.run().published(), Some(spec("", &["n0", "n1"])));
+    // Nothing more to say until a driver thinks otherwise.
+    let answers = json!([{"name": "a"}, {"name": "b", "unsuitableNodes": ["n0"]}]);
+    world.scheduling("p", &spec("", &["n0", "n1"]), answers);
+    assert_eq!(world.run().published(), Some(told));
+}
+
+/// However the claims are ordered.
+#[test]
+fn nothing_is_deallocated_for_a_node_that_does_not_fit_anyway() {
+    for claims in [["a", "b"], ["b", "a"]] {
+        let mut world = World::usual();
+        world.claim("a", allocated_on("n1", json!({})));
+        world.claim("b", json!({}));
+        let answers = json!([{"name": "b", "unsuitableNodes": ["n0", "n1"]}]);
+        world.scheduling("p", &spec("", &["n0", "n1"]), answers);
+        world.pod("p", &claims);
+        let outcome = world.run();
+        assert_eq!(outcome.deallocated(), None, "{}", outcome.message());
+        assert!(
+            outcome.message().contains("2 resourceclaim cannot be"),
+            "{}",
+            outcome.message()
+        );
+    }
+}
+
 /// A pod with one claim is rejected with this reason.
 fn check_rejection(reason: &str, claim: Value, class: Value) {
     let mut world = World::usual();

@@ -223,15 +223,8 @@ impl Core {
             Outcome::Unschedulable,
             std::time::Duration::ZERO,
         );
-        if let (Some(spec), Some(classic)) = (negotiation.publish, &mut self.classic) {
-            tracing::debug!(pod = %pod.key, node = spec.selected_node, "negotiates");
-            classic.negotiations.want(&pod.key, spec.clone());
-            let (pod, known) = (pod.clone(), classic.negotiations.uid(&pod.key));
-            self.actions.push(Action::Classic(classic::Action::Publish {
-                pod,
-                spec,
-                known,
-            }));
+        if let Some(spec) = negotiation.publish {
+            self.publish_classic(&pod, spec);
         }
         // Upstream counts the one node that the pod would go to.
         let message = format!("0/1 nodes are available: 1 {}.", negotiation.message);
@@ -243,6 +236,20 @@ impl Core {
         })));
         let by = [Plugin::DynamicResources].into_iter().collect();
         self.queue.put_back_pending(queued, by, time.now);
+    }
+
+    pub(super) fn publish_classic(&mut self, pod: &Arc<PodInfo>, spec: SchedulingSpec) {
+        let Some(classic) = &mut self.classic else {
+            return;
+        };
+        tracing::debug!(pod = %pod.key, node = spec.selected_node, "negotiates");
+        classic.negotiations.want(&pod.key, spec.clone());
+        let (pod, known) = (pod.clone(), classic.negotiations.uid(&pod.key));
+        self.actions.push(Action::Classic(classic::Action::Publish {
+            pod,
+            spec,
+            known,
+        }));
     }
 
     /// Classic claims are going to be reserved for a pod.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use allot_model::classic::objects::SchedulingSpec;
+
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, Nominate, Rejected, SpecialTask};
 use crate::attempt::{Attempt, Placement, Unplaced};
@@ -44,6 +46,8 @@ struct Refusal {
     message: String,
     nominate: Nominate,
     undo: Option<Deallocation>,
+    /// What drivers of classic claims have to know.
+    publish: Option<SchedulingSpec>,
     victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
 }
 
@@ -93,6 +97,7 @@ impl Core {
                 message: message::NO_NODES.to_owned(),
                 nominate: Nominate::Keep,
                 undo: None,
+                publish: None,
                 victims: None,
             }));
         }
@@ -120,6 +125,7 @@ impl Core {
                     message,
                     nominate: Nominate::Keep,
                     undo: None,
+                    publish: None,
                     victims: None,
                 }));
             }
@@ -194,6 +200,7 @@ impl Core {
             });
         let mut after = Vec::new();
         let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
+        let mut publish = None;
         if profile.post_filters.contains(Plugin::DynamicResources) {
             undo = attempt
                 .devices()
@@ -207,6 +214,7 @@ impl Core {
                 undo = classic
                     .deallocation(&attempt.pod.uid, &elsewhere, tries)
                     .map(|(claim, publish)| Deallocation::Classic(claim, publish));
+                publish = classic.withdrawal().filter(|_| undo.is_none());
             }
             let has_claims = attempt.devices().is_some() || attempt.classic().is_some();
             after.push(match (&undo, has_claims) {
@@ -249,6 +257,7 @@ impl Core {
             message,
             nominate,
             undo,
+            publish,
             victims,
         }
     }
@@ -360,6 +369,7 @@ impl Core {
             message,
             nominate,
             undo,
+            publish,
             victims,
         } = refusal;
         let pod = queued.info.clone();
@@ -377,6 +387,9 @@ impl Core {
                 self.deallocate_classic(&pod, claim, publish);
             }
             None => {}
+        }
+        if let Some(spec) = publish {
+            self.publish_classic(&pod, spec);
         }
         match &nominate {
             Nominate::Set(node) => {
