@@ -40,6 +40,12 @@ pub fn is_shared(resource: &Resource) -> bool {
             .any(|version| version.served && is_version(&version.name))
 }
 
+/// The resource holds objects of both generations that have no form in the other one. Lists and watches of a version
+/// leave out those that it can not show.
+pub fn is_apart(resource: &Resource) -> bool {
+    resource.plural == "resourceslices" && is_shared(resource)
+}
+
 /// The classic kind of an object whose `apiVersion` says what it is.
 pub fn kind_of(resource: &Resource, object: &Value) -> Option<Kind> {
     if resource.group != GROUP {

@@ -17,6 +17,9 @@ mod extract;
 #[cfg(test)]
 mod tests;
 
+/// A field that every classic slice has, and no newer one.
+const CLASSIC_DRIVER: &str = "driverName";
+
 /// What of an object a selector can see; derived once per stored version.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
@@ -102,8 +105,8 @@ fn selectable(resource: &Resource) -> Vec<String> {
         ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
         _ => &[],
     };
-    if crate::classic::is_shared(resource) && resource.plural == "resourceslices" {
-        return ["spec.nodeName", "spec.driver", "nodeName", "driverName"]
+    if crate::classic::is_apart(resource) {
+        return ["spec.nodeName", "spec.driver", "nodeName", CLASSIC_DRIVER]
             .map(str::to_owned)
             .to_vec();
     }
@@ -178,6 +181,9 @@ fn field_value(resource: &Resource, object: &Value, field: &str) -> String {
 pub struct Selection {
     labels: Option<Selector>,
     fields: Option<FieldSelector>,
+    /// Where objects of both generations are stored that have no form in the other one: which of them the request is
+    /// about.
+    classic: Option<bool>,
     /// The one namespace that can match, if the selector says so.
     pub namespace: Option<String>,
 }
@@ -224,12 +230,14 @@ impl Selection {
             namespace: exact("metadata.namespace"),
             labels: labels.filter(|labels| !labels.is_empty()),
             fields: fields.filter(|fields| !fields.is_empty()),
+            classic: crate::classic::is_apart(resource)
+                .then(|| crate::classic::is_version(version)),
         })
     }
 
     /// Everything matches.
     pub fn is_everything(&self) -> bool {
-        self.labels.is_none() && self.fields.is_none()
+        self.labels.is_none() && self.fields.is_none() && self.classic.is_none()
     }
 
     /// The stored version matches.
@@ -248,6 +256,10 @@ impl Selection {
                 .fields
                 .as_ref()
                 .is_none_or(|fields| fields.matches(|name| attributes.field(name)))
+            && self.classic.is_none_or(|classic| {
+                let driver = attributes.field(CLASSIC_DRIVER);
+                classic == driver.is_some_and(|driver| !driver.is_empty())
+            })
     }
 }
 

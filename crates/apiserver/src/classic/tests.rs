@@ -237,6 +237,42 @@ async fn both_generations_live_side_by_side() {
     assert_eq!(rows, [json!(["new", "pending"]), json!(["old", "pending"])]);
 }
 
+/// Slices of the two generations say nothing of each other: each version shows its own, instead of failing.
+#[tokio::test]
+async fn lists_and_watches_show_the_slices_of_their_generation() {
+    let server = server(36, "resource.k8s.io/v1alpha2=true").await;
+    let path = |version| format!("/apis/resource.k8s.io/{version}/resourceslices");
+    let classic = json!({
+        "apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceSlice", "metadata": {"name": "old"},
+        "nodeName": "n", "driverName": "d.example", "namedResources": {"instances": [{"name": "i"}]},
+    });
+    let newer = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "new"},
+        "spec": {"driver": "d.example", "nodeName": "n", "devices": [],
+                 "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}},
+    });
+    assert_eq!(post(&server, &path("v1alpha2"), classic).await.0, 201);
+    assert_eq!(post(&server, &path("v1"), newer).await.0, 201);
+
+    for (version, only) in [("v1", "new"), ("v1alpha2", "old")] {
+        for query in ["", "?limit=1", "?resourceVersion=0"] {
+            let (code, list) = get(&server, &(path(version) + query)).await;
+            assert_eq!(code, 200, "{list}");
+            let items = list["items"].as_array().unwrap();
+            let names: Vec<_> = items.iter().map(|i| &i["metadata"]["name"]).collect();
+            assert_eq!(names, [only], "{version}{query}");
+        }
+        let (_, event) = get(&server, &(path(version) + "?watch=1&timeoutSeconds=1")).await;
+        let seen = (&event["type"], &event["object"]["metadata"]["name"]);
+        assert_eq!(seen, (&json!("ADDED"), &json!(only)), "one event");
+    }
+
+    let all = send(&server, Method::DELETE, &path("v1"), "", Value::Null).await;
+    assert_eq!(all.0, 200);
+    let (_, left) = get(&server, &path("v1alpha2")).await;
+    assert_eq!(left["items"].as_array().unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn a_round_trip_through_the_other_generation_loses_nothing() {
     let server = server(36, "resource.k8s.io/v1alpha2=true").await;
