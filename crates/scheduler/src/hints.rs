@@ -24,6 +24,13 @@ pub enum ClusterEvent<'a> {
     PodAdded(&'a PodInfo),
     /// Labels of a pod on a node changed.
     PodChanged(&'a PodInfo),
+    /// A pod on a node was resized.
+    PodResized {
+        /// Before.
+        old: &'a PodInfo,
+        /// After.
+        new: &'a PodInfo,
+    },
     /// A pod on a node finished or went away.
     PodGone(&'a PodInfo),
     /// Something that a claim held may be free.
@@ -62,6 +69,7 @@ pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
         ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged(_) => {
             &[P::PodTopologySpread, P::InterPodAffinity]
         }
+        ClusterEvent::PodResized { .. } => &[P::NodeResourcesFit],
         ClusterEvent::PodGone(_) => &[
             P::NodePorts,
             P::NodeResourcesFit,
@@ -89,6 +97,9 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
     match event {
         ClusterEvent::NodeAdded(node) => node_suits(plugin, pod, node),
         ClusterEvent::NodeChanged { old, new } => node_change_helps(plugin, pod, old, new),
+        ClusterEvent::PodResized { old, new } => {
+            old.requests.has_more_of(&pod.requests, &new.requests)
+        }
         ClusterEvent::PodGone(gone) => match plugin {
             Plugin::NodePorts => gone
                 .ports

@@ -200,7 +200,7 @@ impl PodInfo {
         Self {
             controller: replicated_by(&pod),
             requests: requests(&pod),
-            nonzero: resources::pod_requests_nonzero(&pod),
+            nonzero: resources::pod_requests_nonzero(&pod, is_bound(&pod)),
             ports: host_ports(&pod),
             required_affinity,
             required_anti_affinity,
@@ -257,7 +257,7 @@ impl PodInfo {
         if let Some(spec) = &mut pod.spec {
             spec.resources = None;
         }
-        resources::pod_requests(&pod)
+        resources::pod_requests(&pod, is_bound(&pod))
     }
 
     /// The specification; pods always have one.
@@ -329,13 +329,17 @@ impl PodInfo {
 
 /// What a pod requests, and once it is on a node what devices give it beside that.
 fn requests(pod: &Pod) -> Resources {
-    let mut requests = resources::pod_requests(pod);
-    let bound = pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
+    let bound = is_bound(pod);
+    let mut requests = resources::pod_requests(pod, bound);
     let status = pod.status.as_ref().filter(|_| bound);
     if let Some(claims) = status.and_then(|s| s.node_allocatable_resource_claim_statuses.as_ref()) {
         requests.add(&native::recorded(pod, claims));
     }
     requests
+}
+
+fn is_bound(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|s| s.node_name.is_some())
 }
 
 /// Whether a pod ran to its end.

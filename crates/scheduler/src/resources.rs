@@ -103,6 +103,16 @@ impl Resources {
         }
     }
 
+    /// Whether it is more than `other` in something that `wanted` has.
+    pub fn has_more_of(&self, wanted: &Self, other: &Self) -> bool {
+        let fixed = |r: &Self| [r.milli_cpu, r.memory, r.ephemeral];
+        let three = fixed(self).into_iter().zip(fixed(other)).zip(fixed(wanted));
+        let scalars = wanted.scalars.iter();
+        three
+            .chain(scalars.map(|(n, w)| ((self.scalar(n), other.scalar(n)), *w)))
+            .any(|((own, other), wanted)| wanted > 0 && own > other)
+    }
+
     /// Whether nothing is asked for.
     pub fn is_zero(&self) -> bool {
         self.milli_cpu == 0
@@ -112,80 +122,174 @@ impl Resources {
     }
 }
 
-fn requests_of(requirements: Option<&ResourceRequirements>) -> Resources {
-    Resources::from_list(requirements.and_then(|r| r.requests.as_ref()))
+/// What a pod asks for as a whole: the sum of its containers or the largest step of its initialisation, whichever is
+/// more, then pod-level resources, then overhead. Of a pod on a node (`running`) it is what the node still holds for it
+/// while it is being resized. Rule: upstream's `PodRequests`.
+pub fn pod_requests(pod: &Pod, running: bool) -> Resources {
+    Sum::of(pod, running, &[]).resources()
+}
+
+/// Like [`pod_requests`], with the defaults for containers that ask for no CPU or memory; used for scoring only.
+pub fn pod_requests_nonzero(pod: &Pod, running: bool) -> (i64, i64) {
+    let mut defaults = vec![
+        ("cpu", i128::from(DEFAULT_MILLI_CPU) * (NANO / 1000)),
+        ("memory", i128::from(DEFAULT_MEMORY) * NANO),
+    ];
+    // A pod that asks for something as a whole has the defaults only of what nobody asks for.
+    if pod_level(pod).next().is_some() {
+        let known = Sum::of(pod, running, &[]);
+        defaults.retain(|(name, _)| !known.0.contains_key(name));
+    }
+    let total = Sum::of(pod, running, &defaults).resources();
+    (total.milli_cpu, total.memory)
+}
+
+/// What the pod asks for as a whole.
+fn pod_level(pod: &Pod) -> impl Iterator<Item = (&str, &ApiQuantity)> {
+    let resources = pod.spec.as_ref().and_then(|s| s.resources.as_ref());
+    let requests = resources.and_then(|r| r.requests.as_ref());
+    let supported = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
+    let named = requests.into_iter().flatten();
+    named
+        .map(|(name, q)| (name.as_str(), q))
+        .filter(move |(name, _)| supported(name))
+}
+
+const NANO: i128 = 1_000_000_000;
+
+/// Amounts in billionths, the finest that quantities keep: they are rounded only once, as a whole.
+#[derive(Debug, Clone, Default)]
+struct Sum<'a>(BTreeMap<&'a str, i128>);
+
+impl<'a> Sum<'a> {
+    fn list(list: Option<&'a ResourceList>) -> Self {
+        let read = |q: &ApiQuantity| quantity(q).map_or(0, |q| q.nanos());
+        let amounts = list.into_iter().flatten();
+        Self(amounts.map(|(n, q)| (n.as_str(), read(q))).collect())
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let sum = self.0.entry(name).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+
+    fn max(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let largest = self.0.entry(name).or_insert(*amount);
+            *largest = (*largest).max(*amount);
+        }
+    }
+
+    fn resources(&self) -> Resources {
+        let ceil = |amount: i128, unit: i128| {
+            let up = amount.div_euclid(unit) + i128::from(amount.rem_euclid(unit) != 0);
+            i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
+        };
+        let mut out = Resources::default();
+        for (name, amount) in &self.0 {
+            match *name {
+                "cpu" => out.milli_cpu = ceil(*amount, NANO / 1000),
+                "memory" => out.memory = ceil(*amount, NANO),
+                "ephemeral-storage" => out.ephemeral = ceil(*amount, NANO),
+                "pods" => {}
+                _ => out.set_scalar(name, ceil(*amount, NANO)),
+            }
+        }
+        out
+    }
+
+    /// What a node holds: what is asked for or what it has agreed to or set up, whichever is more; without what is
+    /// asked for where that can never be.
+    fn held(
+        pod: &Pod,
+        wanted: Self,
+        actual: &'a ResourceRequirements,
+        allocated: Option<&'a ResourceList>,
+    ) -> Self {
+        let mut held = Self::list(actual.requests.as_ref());
+        held.max(&Self::list(allocated));
+        if !is_resize_infeasible(pod) {
+            held.max(&wanted);
+        }
+        held
+    }
+
+    fn of(pod: &'a Pod, running: bool, defaults: &[(&'a str, i128)]) -> Self {
+        let Some(spec) = &pod.spec else {
+            return Self::default();
+        };
+        let status = pod.status.as_ref().filter(|_| running);
+        let container = |container: &'a Container, resizable: bool| {
+            let requirements = container.resources.as_ref();
+            let mut own = Self::list(requirements.and_then(|r| r.requests.as_ref()));
+            let statuses = status.into_iter().flat_map(|s| {
+                let lists = [&s.container_statuses, &s.init_container_statuses];
+                lists.into_iter().flatten().flatten()
+            });
+            let mut status = statuses.filter(|s| resizable && s.name == container.name);
+            if let Some(status) = status.next_back()
+                && let Some(actual) = &status.resources
+            {
+                own = Self::held(pod, own, actual, status.allocated_resources.as_ref());
+            }
+            for (name, amount) in defaults {
+                own.0.entry(name).or_insert(*amount);
+            }
+            own
+        };
+        let mut total = Self::default();
+        for c in &spec.containers {
+            total.add(&container(c, true));
+        }
+        // Sidecars run beside everything that starts after them; other init containers run alone, beside the sidecars
+        // before them.
+        let mut sidecars = Self::default();
+        let mut largest = Self::default();
+        for c in spec.init_containers.iter().flatten() {
+            let sidecar = is_sidecar(c);
+            let mut step = container(c, sidecar);
+            if sidecar {
+                total.add(&step);
+                sidecars.add(&step);
+                step = sidecars.clone();
+            } else {
+                step.add(&sidecars);
+            }
+            largest.max(&step);
+        }
+        total.max(&largest);
+        let mut whole = Self::default();
+        for (name, q) in pod_level(pod) {
+            whole.0.insert(name, quantity(q).map_or(0, |q| q.nanos()));
+        }
+        if let Some(status) = status
+            && let Some(actual) = &status.resources
+        {
+            // Only of what is asked for; nothing where nobody has set it up.
+            let names: Vec<&str> = whole.0.keys().copied().collect();
+            let held = Self::held(pod, whole, actual, status.allocated_resources.as_ref());
+            let amount = |name| held.0.get(name).copied().unwrap_or(0);
+            whole = Self(names.into_iter().map(|n| (n, amount(n))).collect());
+        }
+        total.0.extend(whole.0);
+        total.add(&Self::list(spec.overhead.as_ref()));
+        total
+    }
 }
 
 fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a pod asks for as a whole: the sum of its containers or the largest step of its initialisation, whichever is
-/// more, then pod-level resources, then overhead. Rule: upstream's `PodRequests`.
-pub fn pod_requests(pod: &Pod) -> Resources {
-    aggregate(pod, requests_of)
-}
-
-/// Like [`pod_requests`], with the defaults for containers that ask for no CPU or memory; used for scoring only.
-pub fn pod_requests_nonzero(pod: &Pod) -> (i64, i64) {
-    let total = aggregate(pod, |requirements| {
-        let requests = requirements.and_then(|r| r.requests.as_ref());
-        let mut out = Resources::from_list(requests);
-        let asks = |name: &str| requests.is_some_and(|r| r.contains_key(name));
-        if !asks("cpu") {
-            out.milli_cpu = DEFAULT_MILLI_CPU;
-        }
-        if !asks("memory") {
-            out.memory = DEFAULT_MEMORY;
-        }
-        out
-    });
-    (total.milli_cpu, total.memory)
-}
-
-fn aggregate(pod: &Pod, of: impl Fn(Option<&ResourceRequirements>) -> Resources) -> Resources {
-    let Some(spec) = &pod.spec else {
-        return Resources::default();
-    };
-    let mut total = Resources::default();
-    for container in &spec.containers {
-        total.add(&of(container.resources.as_ref()));
-    }
-    // Sidecars run beside everything that starts after them; other init containers run alone, beside the sidecars
-    // before them.
-    let mut sidecars = Resources::default();
-    let mut largest = Resources::default();
-    for container in spec.init_containers.iter().flatten() {
-        let own = of(container.resources.as_ref());
-        let mut step = own.clone();
-        if is_sidecar(container) {
-            total.add(&own);
-            sidecars.add(&own);
-            step = sidecars.clone();
-        } else {
-            step.add(&sidecars);
-        }
-        largest.max(&step);
-    }
-    total.max(&largest);
-    if let Some(list) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
-        let pod_level = Resources::from_list(Some(list));
-        if list.contains_key("cpu") {
-            total.milli_cpu = pod_level.milli_cpu;
-        }
-        if list.contains_key("memory") {
-            total.memory = pod_level.memory;
-        }
-        for (name, amount) in pod_level
-            .scalars
-            .iter()
-            .filter(|(n, _)| n.starts_with("hugepages-"))
-        {
-            total.set_scalar(name, *amount);
-        }
-    }
-    total.add(&Resources::from_list(spec.overhead.as_ref()));
-    total
+/// The node will never do what the newest resize asks for.
+fn is_resize_infeasible(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let mut pending = conditions.filter(|c| c.type_ == "PodResizePending");
+    pending
+        .next()
+        .is_some_and(|c| c.reason.as_deref() == Some("Infeasible"))
 }
 
 #[cfg(test)]

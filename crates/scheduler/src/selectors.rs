@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use allot_apimachinery::names;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -137,7 +138,7 @@ impl NodeTerm {
                 .match_fields
                 .iter()
                 .flatten()
-                .map(node_requirement)
+                .map(field_requirement)
                 .collect(),
         }
     }
@@ -153,7 +154,11 @@ impl NodeTerm {
             && self
                 .fields
                 .iter()
-                .all(|r| r.key == "metadata.name" && r.matches(Some(name)))
+                .all(|r| match r.key.as_str() {
+                    "metadata.name" => r.matches(Some(name)),
+                    // A field that nodes do not have is empty.
+                    _ => r.matches(Some("")),
+                })
     }
 
     /// The node names this term is restricted to by `metadata.name in (…)`, if it is.
@@ -166,20 +171,34 @@ impl NodeTerm {
 }
 
 fn node_requirement(r: &NodeSelectorRequirement) -> Requirement {
-    let values = || r.values.clone().unwrap_or_default();
-    let bound = || {
-        r.values
-            .as_deref()
-            .and_then(|v| v.first())
-            .and_then(|v| v.parse::<i64>().ok())
+    let values = r.values.as_deref().unwrap_or_default();
+    let bound = || match values {
+        [value] => value.parse::<i64>().ok(),
+        _ => None,
     };
     let op = match r.operator.as_str() {
-        "In" => Op::In(values()),
-        "NotIn" => Op::NotIn(values()),
-        "Exists" => Op::Exists,
-        "DoesNotExist" => Op::DoesNotExist,
+        "In" if !values.is_empty() => Op::In(values.to_vec()),
+        "NotIn" if !values.is_empty() => Op::NotIn(values.to_vec()),
+        "Exists" if values.is_empty() => Op::Exists,
+        "DoesNotExist" if values.is_empty() => Op::DoesNotExist,
         "Gt" => bound().map_or(Op::Never, Op::Gt),
         "Lt" => bound().map_or(Op::Never, Op::Lt),
+        _ => Op::Never,
+    };
+    // No node has such a label, yet `NotIn` would match. The API server lets some through, such as `Gt` of `-1`.
+    let valid = names::qualified_name(&r.key).is_empty()
+        && values.iter().all(|v| names::label_value(v).is_empty());
+    Requirement {
+        key: r.key.clone(),
+        op: if valid { op } else { Op::Never },
+    }
+}
+
+fn field_requirement(r: &NodeSelectorRequirement) -> Requirement {
+    let values = r.values.as_deref().unwrap_or_default();
+    let op = match (r.operator.as_str(), values) {
+        ("In", [value]) => Op::In(vec![value.clone()]),
+        ("NotIn", [value]) => Op::NotIn(vec![value.clone()]),
         _ => Op::Never,
     };
     Requirement {

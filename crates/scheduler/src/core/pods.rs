@@ -53,10 +53,14 @@ impl Core {
         self.cache.set_pod(new.clone());
         match old.filter(|o| o.node_name().is_some()) {
             None => self.requeue(&ClusterEvent::PodAdded(&new), time),
-            Some(old) if old.labels() != new.labels() => {
-                self.requeue(&ClusterEvent::PodChanged(&new), time)
+            Some(old) => {
+                if old.labels() != new.labels() {
+                    self.requeue(&ClusterEvent::PodChanged(&new), time);
+                }
+                if old.requests != new.requests {
+                    self.requeue(&ClusterEvent::PodResized { old, new: &new }, time);
+                }
             }
-            Some(_) => {}
         }
     }
 

@@ -253,11 +253,12 @@ pub fn scores(
         |n: &NodeInfo| lenient || constraints.iter().all(|c| n.labels().contains_key(&c.key));
     let mut sums = vec![0f64; nodes.len()];
     for c in &constraints {
-        let feasible: FxHashSet<&str> = nodes
+        // Where nodes without the label take part, they are a domain.
+        let feasible: FxHashSet<Option<&str>> = nodes
             .iter()
             .map(|i| &snapshot.nodes[*i])
             .filter(|n| has_all(n))
-            .filter_map(|n| n.labels().get(&c.key).map(String::as_str))
+            .map(|n| n.labels().get(&c.key).map(String::as_str))
             .collect();
         if feasible.is_empty() {
             continue;
@@ -266,7 +267,7 @@ pub fn scores(
         let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
         for node in &snapshot.nodes {
             if let Some(value) = node.labels().get(&c.key)
-                && feasible.contains(value.as_str())
+                && feasible.contains(&Some(value.as_str()))
                 && has_all(node)
                 && c.includes(pod, affinity, node)
             {

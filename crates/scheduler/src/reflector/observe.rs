@@ -65,13 +65,18 @@ impl Observe for Pod {
             ),
             "PodStatus" => matches!(
                 field,
-                "conditions"
+                "allocatedResources"
+                    | "conditions"
+                    | "containerStatuses"
+                    | "initContainerStatuses"
                     | "nodeAllocatableResourceClaimStatuses"
                     | "nominatedNodeName"
                     | "phase"
                     | "resourceClaimStatuses"
+                    | "resources"
                     | "startTime"
             ),
+            "ContainerStatus" => matches!(field, "name" | "allocatedResources" | "resources"),
             _ => true,
         }
     }

@@ -10,7 +10,7 @@ fn container(requests: Value) -> Value {
 }
 
 fn check(spec: Value, milli_cpu: i64, memory: i64) {
-    let got = pod_requests(&pod(spec.clone()));
+    let got = pod_requests(&pod(spec.clone()), false);
     assert_eq!((got.milli_cpu, got.memory), (milli_cpu, memory), "{spec}");
 }
 
@@ -59,7 +59,7 @@ fn scoring_defaults_apply_per_container() {
     let p = pod(
         json!({"containers": [container(json!({})), container(json!({"cpu": "1", "memory": "0"}))]}),
     );
-    assert_eq!(pod_requests_nonzero(&p), (1100, DEFAULT_MEMORY));
+    assert_eq!(pod_requests_nonzero(&p, false), (1100, DEFAULT_MEMORY));
 }
 
 #[test]
