@@ -235,6 +235,7 @@ impl Publisher {
                 Scope::Node { .. } => true,
             })
             .collect();
+        let mut result = Ok(());
         for name in names {
             let target = Target {
                 driver: &self.driver,
@@ -246,9 +247,10 @@ impl Publisher {
                 .filter(|slice| slice.spec.pool.name == name)
                 .collect();
             let plan = Plan::new(&target, desired.pools.get(name), existing, stored);
-            self.execute(&plan, stored).await?;
+            // What one pool meets with is no reason to leave out the others.
+            result = result.and(self.execute(&plan, stored).await);
         }
-        Ok(())
+        result
     }
 
     /// The owner of the slices is the Node object, known by UID.

@@ -285,7 +285,10 @@ fn is_sidecar(container: &Container) -> bool {
 
 /// The node will never do what the newest resize asks for.
 fn is_resize_infeasible(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
     let mut pending = conditions.filter(|c| c.type_ == "PodResizePending");
     pending
         .next()

@@ -151,14 +151,11 @@ impl NodeTerm {
         self.labels
             .iter()
             .all(|r| r.matches(labels.get(&r.key).map(String::as_str)))
-            && self
-                .fields
-                .iter()
-                .all(|r| match r.key.as_str() {
-                    "metadata.name" => r.matches(Some(name)),
-                    // A field that nodes do not have is empty.
-                    _ => r.matches(Some("")),
-                })
+            && self.fields.iter().all(|r| match r.key.as_str() {
+                "metadata.name" => r.matches(Some(name)),
+                // A field that nodes do not have is empty.
+                _ => r.matches(Some("")),
+            })
     }
 
     /// The node names this term is restricted to by `metadata.name in (…)`, if it is.

@@ -82,8 +82,9 @@ fn answer(case: &Value) -> Value {
 #[test]
 fn the_answers_are_those_of_upstream() {
     let own = include_str!("upstream.jsonl").to_owned();
-    let cases = std::env::var("ALLOT_UPSTREAM_CASES")
-        .map_or(own, |path| std::fs::read_to_string(path).expect("the cases"));
+    let cases = std::env::var("ALLOT_UPSTREAM_CASES").map_or(own, |path| {
+        std::fs::read_to_string(path).expect("the cases")
+    });
     let (mut count, mut wrong) = (0, Vec::new());
     for line in cases.lines() {
         let case: Value = serde_json::from_str(line).expect("a case");

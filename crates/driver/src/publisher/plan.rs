@@ -1,12 +1,13 @@
 //! What has to change so that a pool is as wanted: pure, so that the rules about generations can be tested.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::resource::v1::{DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::jiff::{SignedDuration, TimestampRound, Unit};
 
-use super::{Pool, Scope, Slice, Stored};
+use super::{Pool, Scope, Stored};
 
 /// Which pool of whom.
 pub(super) struct Target<'a> {
@@ -47,7 +48,7 @@ impl Plan {
         let empty = Vec::new();
         let slices = wanted.map_or(&empty, |pool| &pool.slices);
         current.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-        let matched = assign(slices, &mut current);
+        let matched = assign(slices.len(), &mut current);
         plan.delete.extend(current.into_iter().cloned());
         let Some(pool) = wanted else { return plan };
 
@@ -69,7 +70,7 @@ impl Plan {
             .filter(|&index| matched[index].is_some_and(|slice| !unchanged(index, slice, base)))
             .count();
         // One update replaces one slice at once; anything more needs a new generation to be seen as one change.
-        let keep = created == 0 && changed <= 1 && base >= 1;
+        let keep = created == 0 && changed <= 1;
         let generation = if keep || pool.generation > newest {
             base
         } else {
@@ -84,7 +85,7 @@ impl Plan {
                     plan.update.push((index, updated));
                 }
                 None => {
-                    let metadata = metadata(target);
+                    let metadata = metadata(target, index, slices.len());
                     plan.create.push((
                         index,
                         ResourceSlice {
@@ -99,68 +100,72 @@ impl Plan {
     }
 }
 
-/// Chooses an existing slice for every wanted one: first those with the same devices, then any. What is used is
-/// taken out of `existing`.
+/// Chooses an existing slice for every wanted one: the one whose name says that it is at this place. Where there is
+/// one place only, names need not say anything. What is used is taken out of `existing`.
 fn assign<'a>(
-    wanted: &[Slice],
+    wanted: usize,
     existing: &mut Vec<&'a ResourceSlice>,
 ) -> Vec<Option<&'a ResourceSlice>> {
-    let mut result = vec![None; wanted.len()];
-    for (slot, slice) in result.iter_mut().zip(wanted) {
-        let devices: BTreeSet<&str> = slice
-            .devices
-            .iter()
-            .map(|device| device.name.as_str())
-            .collect();
-        let counters: BTreeSet<&str> = slice
-            .shared_counters
-            .iter()
-            .map(|set| set.name.as_str())
-            .collect();
-        let same = existing.iter().position(|slice| {
-            let spec = &slice.spec;
-            let found: BTreeSet<&str> = spec
-                .devices
-                .iter()
-                .flatten()
-                .map(|device| device.name.as_str())
-                .collect();
-            let sets: BTreeSet<&str> = spec
-                .shared_counters
-                .iter()
-                .flatten()
-                .map(|set| set.name.as_str())
-                .collect();
-            found == devices && sets == counters
-        });
-        *slot = same.map(|at| existing.remove(at));
-    }
-    for slot in result.iter_mut().filter(|slot| slot.is_none()) {
-        if !existing.is_empty() {
-            *slot = Some(existing.remove(0));
+    let mut result = vec![None; wanted];
+    existing.retain(|slice| {
+        let name = slice.metadata.name.as_deref().unwrap_or_default();
+        let place = place_of(name, digits(wanted)).and_then(|at| result.get_mut(at));
+        match place {
+            Some(free @ None) => {
+                *free = Some(*slice);
+                false
+            }
+            _ => true,
         }
+    });
+    if let [free @ None] = &mut result[..]
+        && !existing.is_empty()
+    {
+        *free = Some(existing.remove(0));
     }
     result
 }
 
-fn metadata(target: &Target<'_>) -> ObjectMeta {
-    match target.scope {
-        Scope::Node { name, uid } => ObjectMeta {
-            generate_name: Some(format!("{name}-{}-", target.driver)),
-            owner_references: Some(vec![OwnerReference {
-                api_version: "v1".into(),
-                kind: "Node".into(),
-                name: name.clone(),
-                uid: uid.clone().unwrap_or_default(),
-                controller: Some(true),
-                ..OwnerReference::default()
-            }]),
-            ..ObjectMeta::default()
-        },
-        Scope::Cluster { .. } => ObjectMeta {
-            generate_name: Some(format!("{}-", target.driver)),
-            ..ObjectMeta::default()
-        },
+/// How many digits places have in names, so that slices sort as the driver listed them: the allocator takes devices in
+/// this order.
+pub(super) fn digits(slices: usize) -> usize {
+    const LEAST: usize = 5;
+    LEAST.max(format!("{:x}", slices.saturating_sub(1)).len())
+}
+
+/// The place that a name begins with.
+pub(super) fn place_of(name: &str, digits: usize) -> Option<usize> {
+    let (place, _) = name.split_once('-')?;
+    let hex = place.len() == digits && place.bytes().all(|b| b.is_ascii_hexdigit());
+    usize::from_str_radix(place, 16).ok().filter(|_| hex)
+}
+
+/// Slices of a pool are named by their place in it, and by driver and node; the only one by node and driver.
+fn metadata(target: &Target<'_>, index: usize, slices: usize) -> ObjectMeta {
+    let driver = target.driver;
+    let place = format!("{index:0width$x}", width = digits(slices));
+    let prefix = match target.scope {
+        Scope::Node { name, .. } if slices == 1 => format!("{name}-{driver}-"),
+        Scope::Node { name, .. } => format!("{place}-{driver}-{name}-"),
+        Scope::Cluster { .. } if slices == 1 => format!("{driver}-"),
+        Scope::Cluster { .. } => format!("{place}-{driver}-"),
+    };
+    let owner = |name: &String, uid: &Option<String>| OwnerReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: name.clone(),
+        uid: uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    };
+    let owners = match target.scope {
+        Scope::Node { name, uid } => Some(vec![owner(name, uid)]),
+        Scope::Cluster { .. } => None,
+    };
+    ObjectMeta {
+        generate_name: Some(prefix),
+        owner_references: owners,
+        ..ObjectMeta::default()
     }
 }
 
@@ -189,21 +194,26 @@ fn spec(
             })
             .and_then(|before| before.taints.as_deref())
             .unwrap_or_default();
-        for taint in device
-            .taints
-            .iter_mut()
-            .flatten()
-            .filter(|taint| taint.time_added.is_none())
-        {
-            // Otherwise the taint would look new with every update.
+        for taint in device.taints.iter_mut().flatten() {
             let same = |other: &&DeviceTaint| {
                 (&other.key, &other.value, &other.effect)
                     == (&taint.key, &taint.value, &taint.effect)
             };
-            taint.time_added = before
-                .iter()
-                .find(same)
-                .and_then(|found| found.time_added.clone());
+            let known = before.iter().find(same);
+            let known = known.and_then(|found| found.time_added.as_ref());
+            let close = |own: &Time, known: &Time| {
+                let apart = own.0.duration_since(known.0).abs();
+                apart <= SignedDuration::from_secs(1)
+            };
+            // Without a time the taint would look new with every update; the server keeps whole seconds only.
+            match (&mut taint.time_added, known) {
+                (own @ None, known) => *own = known.cloned(),
+                (Some(own), Some(known)) if close(own, known) => *own = known.clone(),
+                (Some(own), _) => {
+                    let whole = TimestampRound::new().smallest(Unit::Second);
+                    own.0 = own.0.round(whole).unwrap_or(own.0);
+                }
+            }
         }
     }
     ResourceSliceSpec {
@@ -222,14 +232,10 @@ fn spec(
     }
 }
 
-/// Brings a spec into a form in which equal means the same: quantities in their canonical text, empty lists absent,
-/// no times of taints (they differ by rounding at most).
+/// Brings a spec into a form in which equal means the same: quantities in their canonical text, empty lists absent.
 fn normal(spec: &ResourceSliceSpec) -> serde_json::Value {
     let mut spec = spec.clone();
     for device in spec.devices.iter_mut().flatten() {
-        for taint in device.taints.iter_mut().flatten() {
-            taint.time_added = None;
-        }
         for capacity in device
             .capacity
             .iter_mut()
@@ -326,12 +332,16 @@ pub(super) fn dropped_features(
         .zip(of(got))
         .filter_map(|((name, sent), (_, got))| (got < sent).then_some(name))
         .collect();
-    match (
-        names.is_empty(),
-        sent.devices.iter().flatten().count() == got.devices.iter().flatten().count(),
-    ) {
-        (false, _) => Some(names.join(" ")),
-        (true, false) => Some("unknown".into()),
-        (true, true) => None,
+    if !names.is_empty() {
+        return Some(names.join(" "));
     }
+    // Times of taints are the server's to fill in.
+    let content = |spec: &ResourceSliceSpec| {
+        let mut spec = spec.clone();
+        let devices = spec.devices.iter_mut().flatten();
+        let taints = devices.flat_map(|d| d.taints.iter_mut().flatten());
+        taints.for_each(|taint| taint.time_added = None);
+        normal(&spec)
+    };
+    (content(sent) != content(got)).then(|| "unknown".to_owned())
 }

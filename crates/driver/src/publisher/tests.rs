@@ -105,30 +105,64 @@ fn generations_follow_the_upstream_rules() {
     assert!(name.starts_with("n1-gpu.example.com-"), "{name}");
     // One changed slice is one write: no new generation.
     server.check(&[&["a"]], "-0 ~1 +0", &[1]);
+    // The name of an only slice says nothing about its place.
+    server.check(&[&["a"], &["c"]], "-1 ~0 +2", &[2, 2]);
     // A new slice changes the count of all.
-    server.check(&[&["a"], &["c"]], "-0 ~1 +1", &[2, 2]);
+    server.check(&[&["a"], &["c"], &["d"]], "-0 ~2 +1", &[3, 3, 3]);
+    server.check(&[&["a"], &["c"]], "-1 ~2 +0", &[4, 4]);
     // Two changed slices.
-    server.check(&[&["x"], &["y"]], "-0 ~2 +0", &[3, 3]);
+    server.check(&[&["x"], &["y"]], "-0 ~2 +0", &[5, 5]);
     // Fewer slices: one goes, one changes its count.
-    server.check(&[&["y"]], "-1 ~1 +0", &[3]);
+    server.check(&[&["y"]], "-1 ~1 +0", &[5]);
     assert_eq!(server.publish(None).0, "-1 ~0 +0");
 }
 
 #[test]
-fn slices_with_unchanged_devices_keep_their_object() {
+fn names_say_where_slices_belong() {
     let mut server = Server::default();
     server.check(&[&["a"], &["b"]], "-0 ~0 +2", &[1, 1]);
-    let name = |server: &Server, device: &str| {
-        let found = server
-            .slices
-            .iter()
-            .find(|s| s.spec.devices.as_ref().unwrap()[0].name == device)
-            .unwrap();
-        found.metadata.name.clone()
-    };
-    let before = name(&server, "b");
     server.check(&[&["c"], &["b"]], "-0 ~1 +0", &[1, 1]);
-    assert_eq!(name(&server, "b"), before);
+    // Whatever the order in which they are listed.
+    server.slices.reverse();
+    server.check(&[&["c"], &["d"]], "-0 ~1 +0", &[1, 1]);
+    let places = |server: &Server| {
+        let mut slices: Vec<_> = server.slices.iter().collect();
+        slices.sort_by_key(|slice| slice.metadata.name.clone());
+        let name = |slice: &&ResourceSlice| slice.spec.devices.as_ref().unwrap()[0].name.clone();
+        slices.iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(places(&server), ["c", "d"]);
+    // A slice whose name says nothing, one too many for its place, and one for a place that there is not.
+    for name in ["n1-gpu-x", "00001-gpu.example.com-n1-zzz", "00002-x", "0-x"] {
+        let mut other = server.slices[0].clone();
+        other.metadata.name = Some(name.into());
+        server.slices.push(other);
+        server.check(&[&["c"], &["d"]], "-1 ~0 +0", &[1, 1]);
+        assert_eq!(places(&server), ["c", "d"], "{name}");
+    }
+}
+
+#[test]
+fn more_slices_have_longer_places() {
+    let check = |slices, last, expected: &str| {
+        assert_eq!(
+            format!("{last:0width$x}", width = plan::digits(slices)),
+            expected
+        );
+    };
+    check(1, 0, "00000");
+    check(0x100000, 0xfffff, "fffff");
+    check(0x100001, 0x100000, "100000");
+    for (name, digits, expected) in [
+        ("00010-d-n", 5, Some(16)),
+        ("00010-d-n", 6, None),
+        ("+0010-d-n", 5, None),
+        ("0000g-d-n", 5, None),
+        ("-00010", 5, None),
+        ("00010", 5, None),
+    ] {
+        assert_eq!(plan::place_of(name, digits), expected, "{name}");
+    }
 }
 
 #[test]
@@ -137,7 +171,7 @@ fn slices_of_older_generations_are_deleted_and_larger_ones_win() {
     server.check(&[&["a"]], "-0 ~0 +1", &[1]);
     let mut newer = server.slices[0].clone();
     newer.metadata = ObjectMeta {
-        name: Some("other".into()),
+        name: Some("00000-other".into()),
         uid: Some("other".into()),
         ..ObjectMeta::default()
     };
@@ -190,6 +224,14 @@ fn equal_quantities_in_another_form_and_times_of_taints_are_no_change() {
         Some(time),
         "an update keeps the time of a taint"
     );
+    // A time that the driver gives counts, by the second.
+    for (millis, writes) in [(400, "-0 ~0 +0"), (2600, "-0 ~1 +0"), (3400, "-0 ~0 +0")] {
+        let mut wanted = wanted("40Gi");
+        let time = k8s_openapi::jiff::Timestamp::from_millisecond(millis).unwrap();
+        wanted.slices[0].devices[0].taints.as_mut().unwrap()[0].time_added =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(time));
+        assert_eq!(server.publish(Some(&wanted)).0, writes, "{millis}");
+    }
 }
 
 #[test]
@@ -212,6 +254,12 @@ fn dropped_fields_are_named() {
         dropped.as_deref(),
         Some("DRADeviceTaints DRAConsumableCapacity")
     );
+    let other = Device {
+        all_nodes: Some(true),
+        ..device.clone()
+    };
+    let dropped = plan::dropped_features(&spec(other), &spec(device.clone()));
+    assert_eq!(dropped.as_deref(), Some("unknown"));
     assert_eq!(
         plan::dropped_features(&spec(device.clone()), &spec(device)),
         None
@@ -245,18 +293,18 @@ fn contradictions_are_found_before_anything_is_written() {
     let uses = |set: &str, counter: &str| serde_json::json!({"name": "a", "consumesCounters": [{"counterSet": set, "counters": {counter: {"value": "1"}}}]});
     check(
         serde_json::json!([{"devices": [{"name": "a"}]}, {"devices": [{"name": "a"}]}]),
-        "pool \"n1\": duplicate device \"a\"",
+        "found duplicate device \"a\" in pool \"n1\"",
     );
     check(
         serde_json::json!([{"sharedCounters": [set]}, {"sharedCounters": [set]}]),
-        "pool \"n1\": duplicate counter set \"s\"",
+        "found duplicate counter set \"s\" in pool \"n1\"",
     );
     check(
         serde_json::json!([{"sharedCounters": [set]}, {"devices": [uses("t", "c")]}]),
-        "pool \"n1\": device \"a\": unknown counter set \"t\"",
+        "counter set \"t\" referenced by device \"a\" not found",
     );
     check(
         serde_json::json!([{"sharedCounters": [set]}, {"devices": [uses("s", "d")]}]),
-        "pool \"n1\": device \"a\": unknown counter \"d\" in counter set \"s\"",
+        "counter \"d\" referenced by device \"a\" not found in counter set \"s\"",
     );
 }

@@ -6,29 +6,36 @@ use super::{Pool, Resources};
 
 /// The first contradiction, for people.
 pub(super) fn resources(resources: &Resources) -> Result<(), String> {
-    resources.pools.iter().try_for_each(|(name, pool)| {
-        check(pool).map_err(|problem| format!("pool {name:?}: {problem}"))
-    })
+    resources
+        .pools
+        .iter()
+        .try_for_each(|(name, pool)| check(name, pool))
 }
 
-fn check(pool: &Pool) -> Result<(), String> {
+fn check(name: &str, pool: &Pool) -> Result<(), String> {
     let mut counters: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for set in pool.slices.iter().flat_map(|slice| &slice.shared_counters) {
         let names = set.counters.keys().map(String::as_str).collect();
         if counters.insert(&set.name, names).is_some() {
-            return Err(format!("duplicate counter set {:?}", set.name));
+            return Err(format!(
+                "found duplicate counter set {:?} in pool {name:?}",
+                set.name
+            ));
         }
     }
     let mut devices = BTreeSet::new();
     for device in pool.slices.iter().flat_map(|slice| &slice.devices) {
         if !devices.insert(&device.name) {
-            return Err(format!("duplicate device {:?}", device.name));
+            return Err(format!(
+                "found duplicate device {:?} in pool {name:?}",
+                device.name
+            ));
         }
         for consumption in device.consumes_counters.iter().flatten() {
             let Some(known) = counters.get(consumption.counter_set.as_str()) else {
                 return Err(format!(
-                    "device {:?}: unknown counter set {:?}",
-                    device.name, consumption.counter_set
+                    "counter set {:?} referenced by device {:?} not found",
+                    consumption.counter_set, device.name
                 ));
             };
             if let Some(counter) = consumption
@@ -37,7 +44,7 @@ fn check(pool: &Pool) -> Result<(), String> {
                 .find(|name| !known.contains(name.as_str()))
             {
                 return Err(format!(
-                    "device {:?}: unknown counter {counter:?} in counter set {:?}",
+                    "counter {counter:?} referenced by device {:?} not found in counter set {:?}",
                     device.name, consumption.counter_set
                 ));
             }
