@@ -33,7 +33,7 @@ pub enum Part {
 /// What the API server answered.
 pub async fn patch<K>(api: &Api<K>, name: &str, part: Part, body: &Value) -> Result<K, Error>
 where
-    K: Resource + Clone + DeserializeOwned + Debug,
+    K: Resource + Clone + DeserializeOwned + Debug + 'static,
 {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -70,7 +70,7 @@ pub fn same<K: Resource>(obj: &K) -> Value {
 /// What the API server answered.
 pub async fn create<K>(client: &Client, api: &Api<K>, body: &Value) -> Result<K, Error>
 where
-    K: Resource + Clone + Debug + DeserializeOwned,
+    K: Resource + Clone + Debug + DeserializeOwned + 'static,
 {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -104,7 +104,7 @@ pub async fn delete<K>(
     options: Delete,
 ) -> Result<Outcome<K>, Error>
 where
-    K: Resource + Clone + DeserializeOwned + Debug,
+    K: Resource + Clone + DeserializeOwned + Debug + 'static,
 {
     let params = DeleteParams {
         grace_period_seconds: options.grace,
