@@ -6,7 +6,7 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use allot_model::validate::meta as meta_rules;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::classic;
 use crate::jobs;
@@ -233,40 +233,7 @@ pub fn prepare_for_update(
             }
             adopt(object, kept);
         }
-        Part::Status => {
-            let status = object["status"].take();
-            let mut kept = old.clone();
-            // Metadata other than what identifies the object may be changed along with the status.
-            for key in [
-                "labels",
-                "annotations",
-                "finalizers",
-                "managedFields",
-                "resourceVersion",
-            ] {
-                let value = object["metadata"][key].take();
-                let target = metadata_mut(&mut kept);
-                if matches!(key, "labels" | "annotations" | "finalizers")
-                    && !status_updates_metadata(resource)
-                {
-                    continue;
-                }
-                match value {
-                    Value::Null => target.remove(key),
-                    value => target.insert(key.to_owned(), value),
-                };
-            }
-            match status {
-                Value::Null => {
-                    if let Value::Object(map) = &mut kept {
-                        map.remove("status");
-                    }
-                }
-                status => kept["status"] = status,
-            }
-            kept["apiVersion"] = object["apiVersion"].clone();
-            *object = kept;
-        }
+        Part::Status => keep_all_but_status(resource, object, old),
     }
     if part == Part::Main && resource.group == "certificates.k8s.io" {
         keep(object, old, "spec");
@@ -294,6 +261,40 @@ pub fn prepare_for_update(
         };
         if next > 0 {
             metadata_mut(object).insert("generation".to_owned(), next.into());
+        }
+    }
+}
+
+/// What an update of the status leaves alone is as it was; most of it usually is.
+fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
+    let (Value::Object(map), Value::Object(old)) = (object, old) else {
+        return;
+    };
+    restore(map, old, |key| {
+        !matches!(key, "status" | "metadata" | "apiVersion")
+    });
+    // Metadata other than what identifies the object may be changed along with the status.
+    let writable = status_updates_metadata(resource);
+    if let (Some(Value::Object(metadata)), Some(Value::Object(old))) =
+        (map.get_mut("metadata"), old.get("metadata"))
+    {
+        restore(metadata, old, |key| match key {
+            "labels" | "annotations" | "finalizers" => !writable,
+            "managedFields" | "resourceVersion" => false,
+            _ => true,
+        });
+    }
+    if map.get("status").is_some_and(Value::is_null) {
+        map.remove("status");
+    }
+}
+
+/// Gives the chosen members the values they had.
+fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl Fn(&str) -> bool) {
+    map.retain(|key, _| !choose(key) || old.contains_key(key));
+    for (key, value) in old {
+        if choose(key) && map.get(key) != Some(value) {
+            map.insert(key.clone(), value.clone());
         }
     }
 }

@@ -165,6 +165,8 @@ fn set_generation(value: &mut Value, generation: i64) {
 
 pub(crate) fn copy(value: &mut Value, old: &Value, key: &str) {
     match old.get(key) {
+        // To compare is cheaper than to copy, and most often there is nothing to do.
+        Some(member) if value.get(key) == Some(member) => {}
         Some(member) => set(value, key, member.clone()),
         None => remove(value, key),
     }

@@ -9,7 +9,7 @@ use allot_schema::apply::Managed;
 use allot_schema::{decode, json_patch, strategic, types};
 use bytes::Bytes;
 use http::Response;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::body::{is_registered, not_registered};
 use super::{Call, FieldValidation};
@@ -149,7 +149,15 @@ fn apply(
     };
     // An error shows the whole object: to patch again for it is cheaper than to print each.
     let shown = || patched().unwrap_or_default().to_string();
-    let mut value = decode_patched(call, patched()?, strict, &shown)?;
+    let mut value = patched()?;
+    let untouched = match call.resource.custom {
+        Some(_) => Map::new(),
+        None => take_untouched(&mut value, patch),
+    };
+    let mut value = decode_patched(call, value, strict, &shown)?;
+    if let Value::Object(map) = &mut value {
+        map.extend(untouched);
+    }
     call.check_name(&value)?;
     call.check_namespace(&mut value)?;
     // Only a version that the patch itself names is a condition.
@@ -162,6 +170,30 @@ fn apply(
 }
 
 impl Patch {
+    /// The patch may change the member of that name.
+    fn touches(&self, key: &str) -> bool {
+        match self {
+            Patch::Json(patch) => {
+                patch.paths().any(
+                    |path| match path.strip_prefix('/').map(|path| path.split('/')) {
+                        // Names with escapes are not told apart.
+                        Some(mut names) => names
+                            .next()
+                            .is_none_or(|name| name == key || name.contains('~')),
+                        None => true,
+                    },
+                )
+            }
+            Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply { config: patch, .. } => {
+                match patch.as_object() {
+                    // Directives are about the whole object.
+                    Some(map) => map.keys().any(|name| name == key || name.starts_with('$')),
+                    None => true,
+                }
+            }
+        }
+    }
+
     /// The object with the changes of a patch that is no apply.
     fn carry_out(&self, current: &Value, schema: Option<&'static types::Struct>) -> Result<Value> {
         match self {
@@ -184,6 +216,23 @@ impl Patch {
             }
         }
     }
+}
+
+/// Takes the members out of a patched object that the patch can not have changed: they have the form they were stored
+/// in. They are the larger part of most patched objects.
+fn take_untouched(value: &mut Value, patch: &Patch) -> Map<String, Value> {
+    let Value::Object(map) = value else {
+        return Map::new();
+    };
+    let fixed = |key: &str| matches!(key, "kind" | "apiVersion" | "metadata");
+    if patch.touches("kind") || patch.touches("apiVersion") {
+        return Map::new();
+    }
+    let (untouched, rest) = std::mem::take(map)
+        .into_iter()
+        .partition(|(key, _)| !fixed(key) && !patch.touches(key));
+    *map = rest;
+    untouched
 }
 
 /// The patch looks at or changes the owners of fields.

@@ -249,11 +249,20 @@ impl Call<'_> {
         seen: &Value,
         part: Part,
     ) -> Result<(Owned, Option<services::Reserved>)> {
+        if part == Part::Sub {
+            // A binding or an eviction is an object of its own, admitted and validated as what it is: nobody comes
+            // to own what it changes in the pod, and the pod's rules are not asked.
+            strategy::prepare_for_update(self.core, &self.resource, &mut new, &old.object, part);
+            strategy::finish(&self.resource, &mut new);
+            let owners = old.owners.clone();
+            let object = new;
+            return Ok((Owned { object, owners }, None));
+        }
+        let spec = set_aside(&mut new, seen, part);
         strategy::default(&self.resource, &self.version, &mut new);
+        put_back(&mut new, spec);
         let owners = match applied {
             Some(owners) => owners,
-            // A binding or an eviction is an object of its own: nobody comes to own what it changes in the pod.
-            None if part == Part::Sub => old.owners.clone(),
             None => {
                 let (updated, owners) = self.update_owners(new, old, seen).await?;
                 new = updated;
@@ -301,8 +310,7 @@ impl Call<'_> {
             user: &self.request.user,
             old: Some(old),
             dry_run: self.dry_run,
-            // A binding or an eviction has been admitted as what it is.
-            asked: (part != Part::Sub).then(|| self.asked(None)),
+            asked: Some(self.asked(None)),
         };
         let patched = self.request.info.verb == "patch";
         if let Some(warning) = crate::warnings::repeated_owners(&mut new, patched) {
@@ -326,7 +334,9 @@ impl Call<'_> {
             self.request.warnings.add(warning);
         }
         admission::validate(self.core, &attributes, &new, &self.request.warnings).await?;
+        let spec = set_aside(&mut new, old, part);
         strategy::finish(&self.resource, &mut new);
+        put_back(&mut new, spec);
         let object = new;
         Ok((Owned { object, owners }, reserved))
     }
@@ -357,6 +367,21 @@ impl Call<'_> {
             (tried, owners)
         })
         .await
+    }
+}
+
+/// Takes the spec out of an object whose status is written: as it was stored, it needs neither defaults nor form.
+fn set_aside(new: &mut Value, old: &Value, part: Part) -> Option<Value> {
+    let new = new.as_object_mut().filter(|_| part == Part::Status)?;
+    if new.get("spec")? != old.get("spec")? {
+        return None;
+    }
+    new.remove("spec")
+}
+
+fn put_back(new: &mut Value, spec: Option<Value>) {
+    if let (Some(spec), Some(new)) = (spec, new.as_object_mut()) {
+        new.insert("spec".to_owned(), spec);
     }
 }
 

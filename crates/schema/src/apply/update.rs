@@ -9,6 +9,7 @@ use super::{
     managed::Entry, managed::Owner, meta_paths,
 };
 use crate::{
+    Node,
     fields::Set,
     merge::{self, Comparison},
 };
@@ -42,7 +43,9 @@ impl FieldManager<'_> {
         manager: &str,
     ) -> Option<Managed> {
         let node = self.versions.node(self.api_version)?;
-        if !merge::fits(new, node) || !merge::fits(live, node) {
+        // Built-in types do not change: what is stored fits.
+        let stored_fits = matches!(node, Node::Struct(_)) || merge::fits(live, node);
+        if !stored_fits || !merge::fits(new, node) {
             return None;
         }
         let managed = self.reconcile(managed);
