@@ -190,6 +190,13 @@ pub async fn validate(
     object: &Value,
     warn: &Warnings,
 ) -> Result<()> {
+    if attributes
+        .resource
+        .is("scheduling.k8s.io", "priorityclasses")
+        && enabled(core, "Priority")
+    {
+        pods::one_default_class(core, attributes, object).await?;
+    }
     if attributes.resource.is("", "pods") && enabled(core, "LimitRanger") {
         limits::check(core, attributes, object).await?;
     }

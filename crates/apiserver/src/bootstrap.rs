@@ -1,6 +1,6 @@
 //! What every cluster has from the start.
 
-mod flow;
+pub(crate) mod flow;
 mod kubernetes;
 pub(crate) mod registered;
 

@@ -481,6 +481,7 @@ fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
         ("", "services") => names::dns1123_label,
         ("apps", "statefulsets") => names::dns1123_label,
         ("rbac.authorization.k8s.io", _) => names::path_segment_name,
+        ("networking.k8s.io", "ipaddresses") => validate::ip_name,
         _ => names::dns1123_subdomain,
     }
 }

@@ -14,7 +14,10 @@ mod batch;
 mod certificate;
 mod config;
 mod container;
+mod csi;
 mod event;
+mod flow;
+mod internal;
 mod network;
 mod node;
 mod pod;
@@ -29,6 +32,11 @@ mod service;
 mod storage;
 mod volume;
 
+pub(crate) use network::addresses::ip_name;
+
+/// What upstream says to a change of what can not change.
+const IMMUTABLE: &str = "field is immutable";
+
 /// Errors of a new object.
 pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
     let mut errors = ErrorList::new();
@@ -36,6 +44,7 @@ pub fn create(group: &str, plural: &str, object: &Value) -> ErrorList {
     match (group, plural) {
         ("", "pods") => pod::validate_create(object, &mut errors),
         ("batch", "cronjobs") => batch::cron_job(object, true, &mut errors),
+        ("storage.k8s.io", "volumeattachments") => csi::attachment(object, true, &mut errors),
         _ => {}
     }
     errors
@@ -98,8 +107,30 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         }
         ("batch", "jobs", Part::Main) => batch::job_update(object, old, &mut errors),
         ("batch", "cronjobs", Part::Main) => batch::cron_job(object, false, &mut errors),
-        ("storage.k8s.io", "storageclasses", _) => {
-            storage::class_update(object, old, &mut errors);
+        ("batch", "jobs", Part::Status) => batch::job_status(object, old, &mut errors),
+        ("", "resourcequotas", Part::Main) => quota::update(object, old, &mut errors),
+        ("", "resourcequotas", Part::Status) => quota::used(object, &mut errors),
+        ("storage.k8s.io", _, _) => storage_update(plural, object, old, &mut errors),
+        ("flowcontrol.apiserver.k8s.io", _, Part::Status) => {
+            flow::conditions(object, &mut errors);
+        }
+        ("networking.k8s.io", "ingressclasses", _) => {
+            network::class_update(object, old, &mut errors);
+        }
+        ("networking.k8s.io", "ingresses", Part::Status) => {
+            network::ingress_status(object, &mut errors);
+        }
+        ("networking.k8s.io", "ipaddresses", _) => {
+            network::address_update(object, old, &mut errors);
+        }
+        ("networking.k8s.io", "servicecidrs", Part::Main) => {
+            network::range_update(object, old, &mut errors);
+        }
+        ("policy", "poddisruptionbudgets", Part::Status) => {
+            config::budget_status(object, &mut errors);
+        }
+        ("autoscaling", "horizontalpodautoscalers", Part::Status) => {
+            scaling::status(object, &mut errors);
         }
         ("", "persistentvolumeclaims", Part::Main) => {
             storage::claim_update(object, old, &mut errors);
@@ -119,6 +150,18 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         _ => check(group, plural, object, &mut errors),
     }
     errors
+}
+
+fn storage_update(plural: &str, object: &Value, old: &Value, errors: &mut ErrorList) {
+    match plural {
+        "storageclasses" => storage::class_update(object, old, errors),
+        "csidrivers" => csi::driver_update(object, old, errors),
+        "csinodes" => csi::node_update(object, old, errors),
+        "csistoragecapacities" => csi::capacity_update(object, old, errors),
+        "volumeattachments" => csi::attachment_update(object, old, errors),
+        "volumeattributesclasses" => csi::attributes_update(object, old, errors),
+        _ => {}
+    }
 }
 
 fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
@@ -149,7 +192,16 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("certificates.k8s.io", _) => certificate::request(object, errors),
         ("policy", "poddisruptionbudgets") => config::budget(object, errors),
         ("rbac.authorization.k8s.io", _) => config::access(plural, object, errors),
+        ("networking.k8s.io", "ipaddresses") => network::address(object, errors),
+        ("networking.k8s.io", "servicecidrs") => network::range(object, errors),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => flow::schema(object, errors),
+        ("flowcontrol.apiserver.k8s.io", _) => flow::level(object, errors),
         ("storage.k8s.io", "storageclasses") => storage::class(object, errors),
+        ("storage.k8s.io", "csidrivers") => csi::driver(object, errors),
+        ("storage.k8s.io", "csinodes") => csi::node(object, errors),
+        ("storage.k8s.io", "csistoragecapacities") => csi::capacity(object, errors),
+        ("storage.k8s.io", "volumeattachments") => csi::attachment(object, false, errors),
+        ("storage.k8s.io", "volumeattributesclasses") => csi::attributes(object, errors),
         ("node.k8s.io", "runtimeclasses") => config::runtime_class(object, errors),
         ("admissionregistration.k8s.io", _) => installed(plural, object, None, errors),
         _ => {}
@@ -252,6 +304,33 @@ fn int_or_percent(value: &Value, path: &Path, errors: &mut ErrorList) {
             }
         }
         value => not_negative(value, path, errors),
+    }
+}
+
+/// A path that begins with a domain, such as `example.com/name`.
+fn domain_prefixed_path(value: &str, path: &Path, errors: &mut ErrorList) {
+    const FORM: &str = "[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+";
+    if value.is_empty() {
+        errors.push(Error::required(path, ""));
+        return;
+    }
+    let parts = value.split_once('/');
+    let Some((host, rest)) = parts.filter(|(host, rest)| !host.is_empty() && !rest.is_empty())
+    else {
+        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        errors.push(Error::invalid(path, value, detail));
+        return;
+    };
+    rule(
+        allot_apimachinery::names::dns1123_subdomain(host),
+        host,
+        path,
+        errors,
+    );
+    let fits = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
+    if !rest.chars().all(fits) {
+        let detail = allot_apimachinery::names::regex_error("Invalid path", FORM, &[]);
+        errors.push(Error::invalid(path, rest, detail));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Attributes, forbidden, stored};
+use super::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::{child_mut, meta, text};
 use crate::server::Core;
@@ -84,6 +84,27 @@ async fn default_class(core: &Core) -> Result<Option<Value>> {
     Ok(classes
         .filter(|class| class["globalDefault"] == true)
         .min_by_key(|class| class["value"].as_i64()))
+}
+
+/// Refuses a second class that is the default.
+pub(super) async fn one_default_class(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    class: &Value,
+) -> Result<()> {
+    if class["globalDefault"] != true {
+        return Ok(());
+    }
+    let Some(default) = default_class(core).await? else {
+        return Ok(());
+    };
+    let name = meta(&default, "name");
+    if attributes.operation == Operation::Update && name == meta(class, "name") {
+        return Ok(());
+    }
+    let why =
+        format!("PriorityClass {name} is already marked as default. Only one default can exist");
+    Err(forbidden(attributes, &why))
 }
 
 /// Pods stay for a while on a node that is not ready or unreachable, unless they say otherwise.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
+use allot_apimachinery::quote::quote;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde_json::Value;
@@ -151,19 +152,14 @@ impl Authenticator {
                 extra.entry(key).or_default().push(value.to_owned());
             }
         }
-        let Some(name) = users.into_iter().next() else {
+        let Some(name) = users.into_iter().next().filter(|name| !name.is_empty()) else {
             if groups.is_empty() && uids.is_empty() && extra.is_empty() {
                 return Ok(());
             }
-            let asked: Vec<String> = groups
-                .iter()
-                .map(|group| format!("{{Group  {group}    }}"))
-                .collect();
-            let why = format!(
-                "requested [{}] without impersonating a user",
-                asked.join(" ")
-            );
-            return Err(Status::internal(&why).into());
+            let uid = uids.first().map_or("", String::as_str);
+            let wanted = go_user(uid, &groups, &extra);
+            let why = format!("requested {wanted} without impersonating a user name");
+            return Err(Status::bad_request(why).into());
         };
         let account = name
             .strip_prefix(SERVICE_ACCOUNT_PREFIX)
@@ -230,6 +226,29 @@ impl Authenticator {
         request.user = user;
         Ok(())
     }
+}
+
+/// A user without a name as Go prints the struct.
+fn go_user(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> String {
+    let list = |items: &[String]| {
+        let items: Vec<String> = items.iter().map(|it| quote(it)).collect();
+        format!("[]string{{{}}}", items.join(", "))
+    };
+    let groups = match groups {
+        [] => "[]string(nil)".to_owned(),
+        groups => list(groups),
+    };
+    let extra = if extra.is_empty() {
+        "map[string][]string(nil)".to_owned()
+    } else {
+        let extra = extra.iter();
+        let extra: Vec<String> = extra
+            .map(|(key, values)| format!("{}:{}", quote(key), list(values)))
+            .collect();
+        format!("map[string][]string{{{}}}", extra.join(", "))
+    };
+    let uid = quote(uid);
+    format!("&user.DefaultInfo{{Name:\"\", UID:{uid}, Groups:{groups}, Extra:{extra}}}")
 }
 
 /// The identity of a service account.

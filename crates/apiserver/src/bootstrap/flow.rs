@@ -39,6 +39,17 @@ pub(super) fn objects(now: &str) -> Vec<(String, String, Value)> {
     objects
 }
 
+/// The spec of one of the objects that every server relies on, which nobody can change.
+pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
+    if !matches!(name, "exempt" | "catch-all") {
+        return None;
+    }
+    let objects = objects("").into_iter();
+    let mut wanted =
+        objects.filter(|(collection, named, _)| collection.ends_with(plural) && named == name);
+    wanted.next().map(|(.., mut object)| object["spec"].take())
+}
+
 /// The annotation says that the server keeps the object as it made it.
 fn metadata(name: &str) -> Value {
     json!({"name": name, "generation": 1, "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}})

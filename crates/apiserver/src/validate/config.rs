@@ -161,13 +161,13 @@ const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
     let name = text(&object["metadata"], "name");
     if name.starts_with("system-")
-        && !matches!(name, "system-cluster-critical" | "system-node-critical")
+        && let Some(why) = system_class(object, name)
     {
-        let detail = "priority class names with 'system-' prefix are reserved for system use only";
-        errors.push(Error::forbidden(
-            &Path::new("metadata").child("name"),
-            detail,
-        ));
+        let detail = format!(
+            "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+        );
+        let at = Path::new("metadata").child("name");
+        errors.push(Error::forbidden(&at, detail));
     }
     if object["value"].as_i64().unwrap_or_default() > MAX_USER_PRIORITY
         && !name.starts_with("system-")
@@ -184,6 +184,32 @@ pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
         &Path::new("preemptionPolicy"),
         errors,
     );
+}
+
+/// What a class with the name of one of the server's has other than that.
+fn system_class(object: &Value, name: &str) -> Option<String> {
+    let wanted = match name {
+        "system-node-critical" => 2_000_001_000,
+        "system-cluster-critical" => 2_000_000_000,
+        _ => return Some(format!("{name} is not a known system priority class")),
+    };
+    if object["value"].as_i64() != Some(wanted) {
+        return Some(format!("value of {name} PriorityClass must be {wanted}"));
+    }
+    let default = object["globalDefault"] == true;
+    default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
+}
+
+pub(super) fn budget_status(object: &Value, errors: &mut ErrorList) {
+    let (status, path) = (&object["status"], Path::new("status"));
+    for key in [
+        "disruptionsAllowed",
+        "currentHealthy",
+        "desiredHealthy",
+        "expectedPods",
+    ] {
+        super::not_negative(&status[key], &path.child(key), errors);
+    }
 }
 
 pub(super) fn budget(object: &Value, errors: &mut ErrorList) {

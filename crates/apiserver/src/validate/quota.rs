@@ -1,57 +1,241 @@
 //! Quotas of namespaces.
 
+use std::collections::BTreeSet;
+
+use allot_apimachinery::Quantity;
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
 use serde_json::Value;
 
-/// Names and amounts of a quota.
+use super::{IMMUTABLE, entries, internal, list, rule, text};
+
+const STANDARD: [&str; 20] = [
+    "configmaps",
+    "cpu",
+    "ephemeral-storage",
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "memory",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+    "requests.storage",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+    "storage",
+];
+/// Resources of which there are only whole ones.
+const WHOLE: [&str; 9] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+    "services.loadbalancers",
+    "services.nodeports",
+];
+/// What pods use, and the only things that most scopes can be about.
+const COMPUTE: [&str; 6] = [
+    "cpu",
+    "limits.cpu",
+    "limits.memory",
+    "memory",
+    "requests.cpu",
+    "requests.memory",
+];
+/// Scopes that no quota can have together.
+const CONTRARY: [[&str; 2]; 2] = [
+    ["BestEffort", "NotBestEffort"],
+    ["Terminating", "NotTerminating"],
+];
+
+/// Checks a quota.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
-    const STANDARD: [&str; 20] = [
-        "configmaps",
-        "cpu",
-        "ephemeral-storage",
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "memory",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-        "requests.storage",
-        "resourcequotas",
-        "secrets",
-        "services",
-        "services.loadbalancers",
-        "services.nodeports",
-        "storage",
-    ];
-    let path = Path::new("spec").child("hard");
-    for (name, amount) in object["spec"]["hard"].as_object().into_iter().flatten() {
-        let at = path.key(name);
-        for text in allot_apimachinery::names::qualified_name(name) {
-            errors.push(Error::invalid(&at, name.as_str(), text));
-        }
-        if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
-            errors.push(Error::invalid(
-                &at,
-                name.as_str(),
-                "must be a standard resource for quota",
-            ));
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    amounts(spec, "hard", &path, errors);
+    scopes(spec, &path.child("scopes"), errors);
+    if spec["scopeSelector"].is_object() {
+        let at = path.child("scopeSelector").child("matchExpressions");
+        selector(spec, &at, errors);
+    }
+    used(object, errors);
+}
+
+/// Checks what a quota is said to have used.
+pub(super) fn used(object: &Value, errors: &mut ErrorList) {
+    for key in ["hard", "used"] {
+        amounts(&object["status"], key, &Path::new("status"), errors);
+    }
+}
+
+/// Checks a change of a quota.
+pub(super) fn update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    validate(object, errors);
+    let scopes = |object: &Value| -> BTreeSet<String> {
+        let scopes = list(&object["spec"], "scopes").iter();
+        scopes
+            .filter_map(|it| it.as_str().map(str::to_owned))
+            .collect()
+    };
+    if scopes(object) != scopes(old) {
+        let at = Path::new("spec").child("scopes");
+        errors.push(Error::invalid(&at, &object["spec"]["scopes"], IMMUTABLE));
+    }
+}
+
+fn is_standard(name: &str) -> bool {
+    let pages = name.strip_prefix("requests.").unwrap_or(name);
+    STANDARD.contains(&name) || pages.starts_with("hugepages-")
+}
+
+fn is_whole(name: &str) -> bool {
+    let extended = name.contains('/')
+        && !name.contains("kubernetes.io/")
+        && !name.starts_with("requests.")
+        && names::qualified_name(&format!("requests.{name}")).is_empty();
+    WHOLE.contains(&name) || extended
+}
+
+fn amounts(object: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
+    for (name, amount) in entries(object, key) {
+        let at = path.child(key).key(name);
+        let texts = names::qualified_name(name);
+        let bad_name = !texts.is_empty();
+        rule(texts, name, &at, errors);
+        if !name.contains('/') && !is_standard(name) {
+            if !bad_name {
+                let detail = "must be a standard resource type or fully qualified";
+                errors.push(Error::invalid(&at, name.as_str(), detail));
+            }
+            let detail = "must be a standard resource for quota";
+            errors.push(Error::invalid(&at, name.as_str(), detail));
         }
         let text = amount
             .as_str()
             .map_or_else(|| amount.to_string(), str::to_owned);
-        if text
-            .parse::<allot_apimachinery::Quantity>()
-            .is_ok_and(|amount| amount.milli_value() < 0)
-        {
-            errors.push(Error::invalid(
-                &at,
-                text.as_str(),
-                "must be greater than or equal to 0",
-            ));
+        let Ok(amount) = text.parse::<Quantity>() else {
+            continue;
+        };
+        if amount < Quantity::ZERO {
+            let detail = "must be greater than or equal to 0";
+            errors.push(Error::invalid(&at, text.as_str(), detail));
+        }
+        if is_whole(name) && amount.milli_value() % 1000 != 0 {
+            errors.push(Error::invalid(&at, text.as_str(), "must be an integer"));
         }
     }
+}
+
+/// A scope that there is.
+fn is_scope(scope: &str) -> bool {
+    let others = [
+        "CrossNamespacePodAffinity",
+        "PriorityClass",
+        "VolumeAttributesClass",
+    ];
+    others.contains(&scope) || CONTRARY.iter().flatten().any(|known| *known == scope)
+}
+
+/// Objects of the scope can use the resource.
+fn fits(scope: &str, resource: &str) -> bool {
+    match scope {
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => {
+            matches!(resource, "persistentvolumeclaims" | "requests.storage")
+        }
+        scope if is_scope(scope) => resource == "pods" || COMPUTE.contains(&resource),
+        _ => true,
+    }
+}
+
+/// How many of the resources that a quota names can not be counted in a scope.
+fn misfits(spec: &Value, scope: &str) -> usize {
+    let named = entries(spec, "hard").map(|(name, _)| name.as_str());
+    named
+        .filter(|name| is_standard(name) && !fits(scope, name))
+        .count()
+}
+
+fn scopes(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut seen = BTreeSet::new();
+    for scope in list(spec, "scopes") {
+        let scope = scope.as_str().unwrap_or_default();
+        if !is_scope(scope) {
+            errors.push(Error::invalid(path, &spec["scopes"], "unsupported scope"));
+        }
+        for _ in 0..misfits(spec, scope) {
+            let detail = "unsupported scope applied to resource";
+            errors.push(Error::invalid(path, &spec["scopes"], detail));
+        }
+        seen.insert(scope);
+    }
+    contrary(spec, &seen, path, errors);
+}
+
+fn contrary(spec: &Value, seen: &BTreeSet<&str>, path: &Path, errors: &mut ErrorList) {
+    for pair in CONTRARY {
+        if pair.iter().all(|scope| seen.contains(scope)) {
+            errors.push(Error::invalid(path, &spec["scopes"], "conflicting scopes"));
+        }
+    }
+}
+
+fn selector(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut seen = BTreeSet::new();
+    for requirement in list(&spec["scopeSelector"], "matchExpressions") {
+        let scope = text(requirement, "scopeName");
+        if !is_scope(scope) {
+            let at = path.child("scopeName");
+            errors.push(Error::invalid(&at, scope, "unsupported scope"));
+        }
+        for _ in 0..misfits(spec, scope) {
+            let detail = "unsupported scope applied to resource";
+            let selector = &spec["scopeSelector"];
+            let shown = internal::shown(
+                ("", "v1", "ResourceQuota"),
+                &["spec", "scopeSelector"],
+                selector,
+            );
+            errors.push(Error::invalid(path, shown, detail));
+        }
+        let (operator, at) = (text(requirement, "operator"), path.child("operator"));
+        let plain = scope == "CrossNamespacePodAffinity"
+            || CONTRARY.iter().flatten().any(|known| *known == scope);
+        if plain && operator != "Exists" {
+            let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+                          ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                          ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.push(Error::invalid(&at, operator, detail));
+        }
+        let (values, place) = (list(requirement, "values"), path.child("values"));
+        match operator {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                    errors.push(Error::required(&place, detail));
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    let detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                    errors.push(Error::invalid(&place, &requirement["values"], detail));
+                }
+            }
+            other => {
+                let detail = "not a valid selector operator";
+                errors.push(Error::invalid(&at, other, detail));
+            }
+        }
+        seen.insert(scope);
+    }
+    contrary(spec, &seen, path, errors);
 }

@@ -59,6 +59,14 @@ pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
     }
 }
 
+/// Checks how many replicas an autoscaler sees and wants.
+pub(super) fn status(object: &Value, errors: &mut ErrorList) {
+    let (status, path) = (&object["status"], Path::new("status"));
+    for key in ["currentReplicas", "desiredReplicas"] {
+        super::not_negative(&status[key], &path.child(key), errors);
+    }
+}
+
 const LIMIT_TYPES: [&str; 3] = ["Container", "PersistentVolumeClaim", "Pod"];
 
 fn quantities(item: &Value, key: &str) -> BTreeMap<String, Quantity> {

@@ -7,22 +7,48 @@ use serde_json::Value;
 
 use super::{entries, label_selector, list, one_of, rule, text};
 
-/// Checks a storage class.
-pub(super) fn class(object: &Value, errors: &mut ErrorList) {
-    let provisioner = text(object, "provisioner");
-    let path = Path::new("provisioner");
-    if provisioner.is_empty() {
-        errors.push(Error::required(&path, ""));
+/// Most parameters of a class, and their size in bytes.
+const MAX_PARAMETERS: usize = 512;
+const MAX_PARAMETER_BYTES: usize = 256 << 10;
+
+/// Checks the name of what makes volumes.
+pub(super) fn provisioner(name: &str, path: &Path, errors: &mut ErrorList) {
+    if name.is_empty() {
+        errors.push(Error::required(path, ""));
     } else {
-        let texts = names::qualified_name(&provisioner.to_lowercase());
-        rule(texts, provisioner, &path, errors);
+        let name = name.to_lowercase();
+        rule(names::qualified_name(&name), &name, path, errors);
     }
-    for (key, _) in entries(object, "parameters") {
+}
+
+/// Checks what is told to it.
+pub(super) fn parameters(object: &Value, errors: &mut ErrorList) {
+    let path = Path::new("parameters");
+    if entries(object, "parameters").count() > MAX_PARAMETERS {
+        errors.push(Error::too_long(&path, MAX_PARAMETERS));
+        return;
+    }
+    let mut size = 0;
+    for (key, value) in entries(object, "parameters") {
         if key.is_empty() {
             let detail = "field can not be empty.";
-            errors.push(Error::invalid(&Path::new("parameters"), "", detail));
+            errors.push(Error::invalid(&path, "", detail));
         }
+        size += key.len() + value.as_str().map_or(0, str::len);
     }
+    if size > MAX_PARAMETER_BYTES {
+        errors.push(Error::too_long(&path, MAX_PARAMETER_BYTES));
+    }
+}
+
+/// Checks a storage class.
+pub(super) fn class(object: &Value, errors: &mut ErrorList) {
+    provisioner(
+        text(object, "provisioner"),
+        &Path::new("provisioner"),
+        errors,
+    );
+    parameters(object, errors);
     let policies = ["Delete", "Retain"];
     one_of(
         text(object, "reclaimPolicy"),

@@ -2,6 +2,8 @@
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::{NODES, User};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
 use crate::{admin, send};
@@ -131,4 +133,23 @@ async fn a_token_lives_as_long_as_its_account() {
     let forged = json!({"spec": {"token": "a.b.c"}});
     let (_, answer) = admin(&server, "POST", reviews, forged).await;
     assert!(answer["status"]["error"].is_string(), "{answer}");
+}
+
+#[tokio::test]
+async fn nobody_can_act_as_a_group_alone() {
+    let server = Server::in_memory().await.unwrap();
+    let request = http::Request::get(MAPS)
+        .header("impersonate-group", "devs")
+        .header("impersonate-extra-scopes", "view")
+        .body(Full::new(Bytes::new()))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    assert_eq!(response.status(), 400);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let status: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        status["message"],
+        "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"devs\"}, \
+         Extra:map[string][]string{\"scopes\":[]string{\"view\"}}} without impersonating a user name"
+    );
 }

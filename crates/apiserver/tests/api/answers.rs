@@ -69,8 +69,10 @@ async fn server() -> Server {
     server
 }
 
-async fn check(file: &str, text: &str) {
+/// What a file expects and does not get.
+async fn check(file: &str, text: &str) -> Vec<String> {
     let server = server().await;
+    let mut wrong = Vec::new();
     for exchange in parse(text) {
         let mut words = exchange.request.split_whitespace();
         let (method, path) = (words.next().unwrap(), words.next().unwrap());
@@ -98,18 +100,35 @@ async fn check(file: &str, text: &str) {
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let asked = format!("{file}: {}", exchange.request);
-        assert_eq!(code, exchange.code, "{asked}: {body}");
-        assert_eq!(warnings, exchange.warnings, "{asked}");
+        if code != exchange.code {
+            wrong.push(format!(
+                "{asked}: {code} instead of {}: {body}",
+                exchange.code
+            ));
+            continue;
+        }
+        if warnings != exchange.warnings {
+            let expected = exchange.warnings;
+            wrong.push(format!(
+                "{asked}: warnings {warnings:?} instead of {expected:?}"
+            ));
+        }
         if exchange.answer.starts_with('{') {
             let part: Value = serde_json::from_str(exchange.answer).unwrap();
-            assert!(contains(&body, &part), "{asked}: {body} has not {part}");
+            if !contains(&body, &part) {
+                wrong.push(format!("{asked}: {body} has not {part}"));
+            }
         } else if !exchange.answer.is_empty() {
             let message = body["message"].as_str().unwrap_or_default();
             // Messages of several lines are one line in the file.
             let message = message.replace('\n', "\\n");
-            assert_eq!(message, exchange.answer, "{asked}");
+            if message != exchange.answer {
+                let expected = exchange.answer;
+                wrong.push(format!("{asked}:\n  {message}\ninstead of\n  {expected}"));
+            }
         }
     }
+    wrong
 }
 
 #[tokio::test]
@@ -121,8 +140,10 @@ async fn answers_are_upstreams() {
         .collect();
     files.sort();
     assert!(!files.is_empty());
+    let mut wrong = Vec::new();
     for file in files {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        check(&name, &std::fs::read_to_string(&file).unwrap()).await;
+        wrong.extend(check(&name, &std::fs::read_to_string(&file).unwrap()).await);
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,0 +1,168 @@
+//! Values as upstream's messages show them: in the form that objects have inside of kube-apiserver. There fields have
+//! Go's names and come in the order of the struct, and none is left out.
+
+use allot_apimachinery::field::BadValue;
+use allot_apimachinery::quote::go_json;
+use allot_schema::types::{Field, Struct, Type, lookup};
+use serde_json::Value;
+
+/// Types that have no other form inside.
+const SHARED: &str = "io.k8s.apimachinery.";
+/// Words that Go writes in capitals at the beginning of a name; longer ones come first.
+const CAPITALS: [(&str, &str); 12] = [
+    ("cidrs", "CIDRs"),
+    ("http", "HTTP"),
+    ("api", "API"),
+    ("csi", "CSI"),
+    ("dns", "DNS"),
+    ("nfs", "NFS"),
+    ("tls", "TLS"),
+    ("ttl", "TTL"),
+    ("uid", "UID"),
+    ("url", "URL"),
+    ("fs", "FS"),
+    ("ip", "IP"),
+];
+
+/// The value at a place in an object of a kind.
+pub(super) fn shown(
+    (group, version, kind): (&str, &str, &str),
+    place: &[&str],
+    value: &Value,
+) -> BadValue {
+    let mut found = lookup(group, version, kind);
+    for name in place {
+        let field = found.and_then(|structure| structure.field(name));
+        found = field.and_then(|field| inner(&field.ty));
+    }
+    let Some(structure) = found else {
+        return value.into();
+    };
+    let mut out = String::new();
+    match value {
+        Value::Array(items) => list(&mut out, items, |out, item| whole(out, item, structure)),
+        value => whole(&mut out, value, structure),
+    }
+    BadValue::raw(out)
+}
+
+/// The struct in a field, or in the list that it has.
+fn inner(ty: &Type) -> Option<&'static Struct> {
+    match ty {
+        Type::Struct(id) => Some(id.get()),
+        Type::List(element) => inner(element),
+        _ => None,
+    }
+}
+
+fn list(out: &mut String, items: &[Value], write: impl Fn(&mut String, &Value)) {
+    out.push('[');
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        write(out, item);
+    }
+    out.push(']');
+}
+
+fn whole(out: &mut String, value: &Value, structure: &'static Struct) {
+    if structure.name.starts_with(SHARED) {
+        let mut bytes = Vec::new();
+        crate::ordered::object(&mut bytes, value, Some(structure));
+        out.push_str(&String::from_utf8_lossy(&bytes));
+        return;
+    }
+    let mut fields: Vec<&Field> = structure.fields.iter().collect();
+    fields.sort_by_key(|field| field.proto);
+    out.push('{');
+    for (index, field) in fields.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push('"');
+        out.push_str(&go_name(field.name));
+        out.push_str("\":");
+        member(out, &value[field.name], field);
+    }
+    out.push('}');
+}
+
+fn member(out: &mut String, value: &Value, field: &'static Field) {
+    let zero = match (&field.ty, value) {
+        (Type::Struct(id), value) if !(field.pointer && value.is_null()) => {
+            return whole(out, value, id.get());
+        }
+        (Type::List(element), Value::Array(items)) => {
+            return list(out, items, |out, item| match inner(element) {
+                Some(structure) => whole(out, item, structure),
+                None => out.push_str(&go_json(item)),
+            });
+        }
+        (_, value) if !value.is_null() => return out.push_str(&go_json(value)),
+        _ if field.pointer => "null",
+        (Type::String, _) => "\"\"",
+        (Type::Bool, _) => "false",
+        (Type::Int32 | Type::Int64 | Type::Double | Type::IntOrString, _) => "0",
+        (Type::Quantity, _) => "\"0\"",
+        _ => "null",
+    };
+    out.push_str(zero);
+}
+
+/// The name of a field in Go.
+fn go_name(name: &str) -> String {
+    let is_word =
+        |rest: &str| rest.is_empty() || rest.starts_with(|c: char| c.is_ascii_uppercase());
+    for (word, written) in CAPITALS {
+        if let Some(rest) = name.strip_prefix(word).filter(|rest| is_word(rest)) {
+            return format!("{written}{rest}");
+        }
+    }
+    let mut chars = name.chars();
+    let first = chars.next().map(|c| c.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(kind: (&str, &str, &str), place: &[&str], value: Value, expected: &str) {
+        assert_eq!(shown(kind, place, &value).to_string(), expected);
+    }
+
+    #[test]
+    fn fields_have_gos_names_and_order_and_none_is_left_out() {
+        check(
+            ("storage.k8s.io", "v1", "VolumeAttachment"),
+            &["spec"],
+            json!({"nodeName": "n", "attacher": "d", "source": {"persistentVolumeName": "v"}}),
+            r#"{"Attacher":"d","Source":{"PersistentVolumeName":"v","InlineVolumeSpec":null},"NodeName":"n"}"#,
+        );
+        check(
+            ("storage.k8s.io", "v1", "CSINode"),
+            &["spec", "drivers"],
+            json!({"name": "d", "nodeID": "x"}),
+            r#"{"Name":"d","NodeID":"x","TopologyKeys":null,"Allocatable":null}"#,
+        );
+        check(
+            ("networking.k8s.io", "v1", "ServiceCIDR"),
+            &["spec"],
+            json!({"cidrs": ["10.0.0.0/8"]}),
+            r#"{"CIDRs":["10.0.0.0/8"]}"#,
+        );
+    }
+
+    #[test]
+    fn selectors_have_one_form() {
+        check(
+            ("apps", "v1", "Deployment"),
+            &["spec", "selector"],
+            json!({"matchExpressions": [], "matchLabels": {"a": "b"}}),
+            r#"{"matchLabels":{"a":"b"},"matchExpressions":[]}"#,
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! Addresses of services, and the ranges that they are taken from.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::super::{IMMUTABLE, internal, list, pod, rule, text};
+use super::{CIDR_TEXT, is_cidr};
+
+/// What is wrong with the name of an address object: it is the address.
+pub(crate) fn ip_name(name: &str) -> Vec<String> {
+    match name.parse::<IpAddr>() {
+        Err(_) => vec![pod::IP_TEXT.to_owned()],
+        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+            vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
+        }
+        Ok(address) if address.to_string() != name => {
+            vec![format!("must be in canonical form (\"{address}\")")]
+        }
+        Ok(_) => Vec::new(),
+    }
+}
+
+/// Checks who has an address.
+pub(in crate::validate) fn address(object: &Value, errors: &mut ErrorList) {
+    let (parent, path) = (
+        &object["spec"]["parentRef"],
+        Path::new("spec").child("parentRef"),
+    );
+    if !parent.is_object() {
+        errors.push(Error::required(&path, ""));
+        return;
+    }
+    let group = text(parent, "group");
+    if !group.is_empty() {
+        rule(
+            names::dns1123_subdomain(group),
+            group,
+            &path.child("group"),
+            errors,
+        );
+    }
+    for (key, required) in [("resource", true), ("name", true), ("namespace", false)] {
+        let (value, at) = (text(parent, key), path.child(key));
+        if !value.is_empty() {
+            rule(names::path_segment_name(value), value, &at, errors);
+        } else if required {
+            errors.push(Error::required(&at, ""));
+        }
+    }
+}
+
+/// Checks a change of who has an address.
+pub(in crate::validate) fn address_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    let (now, before) = (&object["spec"]["parentRef"], &old["spec"]["parentRef"]);
+    if now != before {
+        let at = Path::new("spec").child("parentRef");
+        let kind = ("networking.k8s.io", "v1", "IPAddress");
+        let shown = internal::shown(kind, &["spec", "parentRef"], now);
+        errors.push(Error::invalid(&at, shown, IMMUTABLE));
+    }
+}
+
+/// Checks the ranges of services.
+pub(in crate::validate) fn range(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec").child("cidrs"));
+    let ranges = list(spec, "cidrs");
+    if ranges.is_empty() {
+        errors.push(Error::required(&path, "at least one CIDR required"));
+        return;
+    }
+    if ranges.len() > 2 {
+        let shown = internal::shown(("networking.k8s.io", "v1", "ServiceCIDR"), &["spec"], spec);
+        errors.push(Error::invalid(&path, shown, "may only hold up to 2 values"));
+        return;
+    }
+    for (index, range) in ranges.iter().enumerate() {
+        let range = range.as_str().unwrap_or_default();
+        if let Some(detail) = range_text(range) {
+            errors.push(Error::invalid(&path.index(index), range, detail));
+        }
+    }
+    let families: Vec<bool> = ranges
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|range| is_cidr(range))
+        .map(|range| range.contains(':'))
+        .collect();
+    if families.len() == 2 && families[0] == families[1] {
+        let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+        errors.push(Error::invalid(&path, &spec["cidrs"], detail));
+    }
+}
+
+fn range_text(range: &str) -> Option<String> {
+    if !is_cidr(range) {
+        return Some(CIDR_TEXT.to_owned());
+    }
+    let (address, length) = range.split_once('/')?;
+    let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u32>().ok()?);
+    let first = match address {
+        IpAddr::V4(it) => {
+            let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() & mask))
+        }
+        IpAddr::V6(it) => {
+            let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() & mask))
+        }
+    };
+    let canonical = format!("{first}/{length}");
+    if first != address {
+        Some("must not have bits set beyond the prefix length".to_owned())
+    } else if canonical != range {
+        Some(format!("must be in canonical form (\"{canonical}\")"))
+    } else {
+        None
+    }
+}
+
+/// Checks a change of the ranges of services: a second family may come.
+pub(in crate::validate) fn range_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("cidrs");
+    let (now, before) = (list(&object["spec"], "cidrs"), list(&old["spec"], "cidrs"));
+    let mut fixed = |index: usize| {
+        if now[index] != before[index] {
+            errors.push(Error::invalid(&path.index(index), &now[index], IMMUTABLE));
+        }
+    };
+    match (before.len(), now.len()) {
+        (had, has) if had == has => (0..had).for_each(fixed),
+        (1, 2) => {
+            fixed(0);
+            range(object, errors);
+        }
+        _ => {
+            let ranges = &object["spec"]["cidrs"];
+            errors.push(Error::invalid(&path, ranges, IMMUTABLE));
+        }
+    }
+}
