@@ -16,6 +16,7 @@ mod storage;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::ErrorList;
+use allot_schema::apply::Managed;
 use allot_store::ListOptions;
 use serde_json::Value;
 
@@ -69,6 +70,17 @@ pub struct Asked<'a> {
     pub(crate) shown: Shown,
     /// The options of a delete.
     pub(crate) delete: Option<&'a DeleteOptions>,
+    /// Who owns the fields of the objects, which are told of it.
+    pub(crate) owners: Owners<'a>,
+}
+
+/// The owners of the fields of both objects of a write, which are apart from them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Owners<'a> {
+    /// Of the object that is to be.
+    pub(crate) new: Option<&'a Managed>,
+    /// Of the present one.
+    pub(crate) old: Option<&'a Managed>,
 }
 
 /// In what form an object is shown to policies and webhooks.
@@ -243,6 +255,7 @@ pub(crate) async fn admit_sent(
             call,
             shown: Shown::Sent,
             delete: None,
+            owners: Owners::default(),
         }),
     };
     let mut installed = dynamic::Mutation::default();

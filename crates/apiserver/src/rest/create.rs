@@ -11,7 +11,7 @@ use http::Response;
 use serde_json::Value;
 
 use super::{Call, DeleteOptions};
-use crate::admission::{self, Asked, Attributes, Operation, Shown};
+use crate::admission::{self, Asked, Attributes, Operation, Owners, Shown};
 use crate::body::Body;
 use crate::custom::conversion;
 use crate::error::{ApiError, Result};
@@ -44,7 +44,11 @@ pub(super) enum Stored {
 
 impl Call<'_> {
     /// The request as policies and webhooks are told of it.
-    pub(super) fn asked<'a>(&'a self, delete: Option<&'a DeleteOptions>) -> Asked<'a> {
+    pub(super) fn asked<'a>(
+        &'a self,
+        delete: Option<&'a DeleteOptions>,
+        owners: Owners<'a>,
+    ) -> Asked<'a> {
         let shown = match self.request.info.subresource.as_str() {
             "scale" => Shown::Scale,
             _ => Shown::Object,
@@ -53,6 +57,7 @@ impl Call<'_> {
             call: self,
             shown,
             delete,
+            owners,
         }
     }
 
@@ -110,6 +115,7 @@ impl Call<'_> {
         let sent_name = meta(&object, "name").to_owned();
         let base = meta(&object, "generateName").to_owned();
         let generated = sent_name.is_empty() && !base.is_empty();
+        let new = Some(&owners);
         let attributes = Attributes {
             operation: Operation::Create,
             resource: &self.resource,
@@ -119,7 +125,7 @@ impl Call<'_> {
             user: &self.request.user,
             old: None,
             dry_run: self.dry_run,
-            asked: Some(self.asked(None)),
+            asked: Some(self.asked(None, Owners { new, old: None })),
         };
         admission::mutate(self.core, &attributes, &mut object).await?;
         let service = self.resource.is("", "services");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Call;
 use super::create::Stored;
 use super::options::{DeleteOptions, Preconditions, Propagation};
-use crate::admission::{self, Attributes, Operation};
+use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
 use crate::custom::conversion;
 use crate::encode::value_response;
@@ -91,6 +91,10 @@ impl Call<'_> {
                 owners,
             } = versions::load(&self.resource, &entry.value)?;
             check_preconditions(&self.resource, name, &old, &options.preconditions)?;
+            let known = Owners {
+                new: None,
+                old: Some(&owners),
+            };
             let attributes = Attributes {
                 operation: Operation::Delete,
                 resource: &self.resource,
@@ -102,7 +106,7 @@ impl Call<'_> {
                 dry_run: options.dry_run,
                 // The end of a pod that is evicted has been admitted as an eviction.
                 asked: (self.request.info.subresource.is_empty())
-                    .then(|| self.asked(Some(options))),
+                    .then(|| self.asked(Some(options), known)),
             };
             admission::mutate(self.core, &attributes, &mut Value::Null).await?;
             admission::validate(self.core, &attributes, &Value::Null, &self.request.warnings)

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Call;
 use super::create::Stored;
-use crate::admission::{self, Attributes, Operation};
+use crate::admission::{self, Attributes, Operation, Owners};
 use crate::body::Body;
 use crate::custom::conversion;
 use crate::error::{ApiError, Result};
@@ -270,6 +270,10 @@ impl Call<'_> {
             }
         };
         managed::show_unusual(&owners, &mut new);
+        let known = Owners {
+            new: Some(&owners),
+            old: Some(&old.owners),
+        };
         let old = &old.object;
         let mut new = versions::to_internal(&self.resource, new)?;
         // Written through the other generation's version without what it was read with: it changes its form.
@@ -310,7 +314,7 @@ impl Call<'_> {
             user: &self.request.user,
             old: Some(old),
             dry_run: self.dry_run,
-            asked: Some(self.asked(None)),
+            asked: Some(self.asked(None, known)),
         };
         let patched = self.request.info.verb == "patch";
         if let Some(warning) = crate::warnings::repeated_owners(&mut new, patched) {

@@ -237,6 +237,12 @@ async fn a_webhook_refuses_in_its_own_words() {
     ] {
         assert_eq!(&request[key], value, "{key}");
     }
+    let owners = |object: &Value| -> Vec<Value> {
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        entries.iter().map(|it| it["manager"].clone()).collect()
+    };
+    assert_eq!(owners(&request["object"]), [Value::Null, json!("me")]);
+    assert_eq!(owners(&request["oldObject"]), [Value::Null]);
     assert_eq!(request["object"]["kind"], "ConfigMap");
     assert_eq!(request["object"]["data"]["k"], "2");
     assert_eq!(request["oldObject"]["data"]["k"], "1");

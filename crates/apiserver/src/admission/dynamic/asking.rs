@@ -119,7 +119,6 @@ async fn ask(
                    v1beta1)";
         return Err(Trouble::Call(why.to_owned()));
     };
-    let old = request.attributes.old.unwrap_or(&Value::Null);
     let uid = uuid::Uuid::new_v4().to_string();
     let mut asked = request.to_json(target);
     asked["uid"] = uid.as_str().into();
@@ -129,7 +128,7 @@ async fn ask(
         .map_err(internal)?
         .into_owned();
     asked["oldObject"] = request
-        .versioned(old, target)
+        .old_versioned(target)
         .await
         .map_err(internal)?
         .into_owned();

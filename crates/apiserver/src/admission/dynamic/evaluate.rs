@@ -83,10 +83,9 @@ impl<'a> Stage<'a> {
         target: &Target,
         object: &'a Value,
     ) -> Result<Result<Self, ApiError>, ApiError> {
-        let old = request.attributes.old.unwrap_or(&Value::Null);
         let (object, old) = match (
             request.versioned(object, target).await,
-            request.versioned(old, target).await,
+            request.old_versioned(target).await,
         ) {
             (Ok(object), Ok(old)) => (object, old),
             (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),

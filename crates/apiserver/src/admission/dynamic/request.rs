@@ -6,6 +6,7 @@ use std::sync::Arc;
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
 use allot_cel::authorization::Check;
+use allot_schema::apply::Managed;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -183,7 +184,7 @@ impl<'a> Request<'a> {
         all
     }
 
-    /// An object as the target's kind.
+    /// The object that is to be, as the target's kind.
     ///
     /// # Errors
     /// 400 if it has no such form, 500 where a conversion webhook fails.
@@ -192,13 +193,38 @@ impl<'a> Request<'a> {
         object: &'v Value,
         target: &Target,
     ) -> Result<Cow<'v, Value>> {
+        self.as_kind(object, self.asked.owners.new, target).await
+    }
+
+    /// The present object, as the target's kind.
+    ///
+    /// # Errors
+    /// As [`Request::versioned`].
+    pub async fn old_versioned(&self, target: &Target) -> Result<Cow<'a, Value>> {
+        let old = self.attributes.old.unwrap_or(&Value::Null);
+        self.as_kind(old, self.asked.owners.old, target).await
+    }
+
+    async fn as_kind<'v>(
+        &self,
+        object: &'v Value,
+        owners: Option<&Managed>,
+        target: &Target,
+    ) -> Result<Cow<'v, Value>> {
         if object.is_null() || self.asked.shown == Shown::Sent {
             return Ok(Cow::Borrowed(object));
         }
         let object = self.as_resource(target, object).await?;
         match self.asked.shown {
             Shown::Scale => scale::of_object(self.asked.call, &object).map(Cow::Owned),
-            _ => Ok(object),
+            _ => Ok(match owners.filter(|owners| !owners.is_empty()) {
+                Some(owners) => {
+                    let mut whole = object.into_owned();
+                    owners.write(&mut whole);
+                    Cow::Owned(whole)
+                }
+                None => object,
+            }),
         }
     }
 
@@ -206,11 +232,18 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// 400 for what is no such object, 500 where a conversion webhook fails.
-    pub async fn restored(&self, object: &Value, changed: Value, target: &Target) -> Result<Value> {
+    pub async fn restored(
+        &self,
+        object: &Value,
+        mut changed: Value,
+        target: &Target,
+    ) -> Result<Value> {
         let resource = &target.resource;
         if self.asked.shown == Shown::Sent {
             return Ok(changed);
         }
+        // Who owns what is not for others to say.
+        Managed::take(&mut changed);
         let mut changed = match (self.asked.shown, resource.schema(&target.version)) {
             (Shown::Scale, _) => {
                 let object = self.as_resource(target, object).await?;

@@ -98,9 +98,8 @@ impl Webhook {
             return Ok(Some(target));
         }
         let internal = |error: crate::ApiError| Status::internal(&error.0.message);
-        let old = request.attributes.old.unwrap_or(&Value::Null);
         let object = request.versioned(object, &target).await.map_err(internal)?;
-        let old = request.versioned(old, &target).await.map_err(internal)?;
+        let old = request.old_versioned(&target).await.map_err(internal)?;
         let (described, check) = (request.to_json(&target), request.check());
         let answers = Arc::new(Answers::default());
         let scene = Scene {
