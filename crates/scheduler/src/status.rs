@@ -5,6 +5,9 @@ use std::fmt;
 
 use crate::plugins::Plugin;
 
+/// Why a node is rejected where an allocated claim can not be used; deallocating the claim may help.
+pub const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
+
 /// How a plugin rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
@@ -55,6 +58,11 @@ impl Rejection {
             plugin,
             reasons: vec![reason.into()],
         }
+    }
+
+    /// Whether all that is missing is a claim that can not be used on the node.
+    pub fn is_not_available(&self) -> bool {
+        self.plugin == Plugin::DynamicResources && self.reasons.iter().any(|r| r == NOT_AVAILABLE)
     }
 
     /// All reasons in one text.

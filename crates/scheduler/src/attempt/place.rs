@@ -49,6 +49,15 @@ impl Attempt<'_> {
                 break;
             }
         }
+        if let Some(devices) = &self.devices {
+            for (rejection, node) in rejections.iter_mut().zip(&self.snapshot.nodes) {
+                if rejection.as_ref().is_some_and(Rejection::is_not_available)
+                    && let Err(other) = devices.fits_otherwise(node, &self.dra)
+                {
+                    *rejection = Some(other);
+                }
+            }
+        }
         Err(Unplaced {
             nodes: rejections,
             before: None,

@@ -16,11 +16,9 @@ use crate::node::NodeInfo;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
-use crate::status::Rejection;
+use crate::status::{NOT_AVAILABLE, Rejection};
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
-/// The reason for which a claim may have to be deallocated.
-pub const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
 /// What a pod waits for after something was published.
 pub const WAITING: &str = "waiting for resource driver";
 /// What a pod waits for when there is nothing to publish.

@@ -7,7 +7,7 @@ use allot_model::classic::objects::SchedulingSpec;
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, Nominate, Rejected, SpecialTask};
 use crate::attempt::{Attempt, Placement, Unplaced};
-use crate::classic::pod::{NOT_AVAILABLE, Negotiation};
+use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{allocation_of, uid_of};
@@ -20,7 +20,7 @@ use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 use crate::preemption;
 use crate::queue::QueuedPod;
-use crate::status::Code;
+use crate::status::{Code, Rejection};
 
 /// What an attempt decided, before anything is changed.
 enum Decision {
@@ -202,15 +202,15 @@ impl Core {
         let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
         let mut publish = None;
         if profile.post_filters.contains(Plugin::DynamicResources) {
+            let rejected = unplaced.nodes.iter().zip(nodes);
+            let elsewhere: Vec<&NodeInfo> = rejected
+                .filter(|(r, _)| r.as_ref().is_some_and(Rejection::is_not_available))
+                .map(|(_, node)| &**node)
+                .collect();
             undo = attempt
                 .devices()
-                .and_then(|d| d.deallocation(attempt.pod, nodes));
+                .and_then(|d| d.deallocation(attempt.pod, nodes, &elsewhere));
             if let (None, Some(classic)) = (&undo, attempt.classic()) {
-                let elsewhere = unplaced.nodes.iter().zip(nodes).filter(|(r, _)| {
-                    r.as_ref()
-                        .is_some_and(|r| r.reasons.iter().any(|t| t == NOT_AVAILABLE))
-                });
-                let elsewhere: Vec<&NodeInfo> = elsewhere.map(|(_, node)| &**node).collect();
                 undo = classic
                     .deallocation(&attempt.pod.uid, &elsewhere, tries)
                     .map(|(claim, publish)| Deallocation::Classic(claim, publish));

@@ -186,6 +186,18 @@ fn allocated(node: &str, pods: &[&str]) -> Value {
     json!({"allocation": {"devices": {"results": [result]}, "nodeSelector": selector}, "reservedFor": users})
 }
 
+/// As before, of a device that reported a failure.
+fn broken(pods: &[&str]) -> Value {
+    let mut status = allocated("n0", pods);
+    let result = &mut status["allocation"]["devices"]["results"][0];
+    result["bindingConditions"] = json!(["ready"]);
+    result["bindingFailureConditions"] = json!(["broken"]);
+    status["devices"] = json!([{"driver": "d", "pool": "n0", "device": "d0", "conditions": [
+        {"type": "broken", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+    ]}]);
+    status
+}
+
 #[test]
 fn a_pod_gets_a_device() {
     let mut world = World::new("");
@@ -240,18 +252,38 @@ fn a_claim_is_allocated_anew_when_its_allocation_is_taken_back() {
 }
 
 #[test]
+fn nothing_is_taken_back_that_does_not_help() {
+    let mut world = World::new("");
+    world.slice("n0", json!([{"name": "d0"}]));
+    world.slice("n1", json!([]));
+    world.claim("a", allocated("n0", &[]));
+    world.claim("b", json!({}));
+    world.pod("p", &["a", "b"]);
+    let outcome = world.run();
+    assert!(outcome.deallocated().is_none(), "{}", outcome.message());
+    let text = "0/2 nodes are available: 2 cannot allocate all claims";
+    assert!(outcome.message().starts_with(text), "{}", outcome.message());
+    // Elsewhere there is room for both.
+    world.slice("n1", json!([{"name": "d0"}, {"name": "d1"}]));
+    let outcome = world.run();
+    let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
+    assert_eq!(taken.as_deref(), Some("a"), "{}", outcome.message());
+}
+
+#[test]
+fn what_failed_is_taken_back_and_not_what_is_only_elsewhere() {
+    let mut world = World::new("");
+    world.claim("a", allocated("n0", &[]));
+    world.claim("b", broken(&[]));
+    world.pod("p", &["a", "b"]);
+    let outcome = world.run();
+    let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
+    assert_eq!(taken.as_deref(), Some("b"), "{}", outcome.message());
+}
+
+#[test]
 fn a_claim_that_failed_is_left_by_every_pod_that_reserved_it() {
     // Both reserved it; then the scheduler was restarted, and the device reported a failure.
-    let broken = |pods: &[&str]| {
-        let mut status = allocated("n0", pods);
-        let result = &mut status["allocation"]["devices"]["results"][0];
-        result["bindingConditions"] = json!(["ready"]);
-        result["bindingFailureConditions"] = json!(["broken"]);
-        status["devices"] = json!([{"driver": "d", "pool": "n0", "device": "d0", "conditions": [
-            {"type": "broken", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-        ]}]);
-        status
-    };
     let mut world = World::new("");
     world.claim("a", broken(&["p", "q"]));
     world.pod("p", &["a"]);

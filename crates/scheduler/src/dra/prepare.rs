@@ -19,13 +19,13 @@ use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
 use crate::solver::{Outcome, Problem, Solver};
-use crate::status::Rejection;
+use crate::status::{NOT_AVAILABLE, Rejection};
 
 mod classes;
 mod special;
 
 use classes::check_classes;
-use special::Special;
+use special::{Special, SpecialProblem};
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
@@ -257,11 +257,31 @@ impl PodDevices {
             None => None,
         };
         if self.claims.iter().any(|c| c.is_unavailable(node)) {
-            return Err(Rejection::unresolvable(
-                PLUGIN,
-                "resourceclaim not available on the node",
-            ));
+            return Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE));
         }
+        self.search(special, node, cx)
+    }
+
+    /// Whether there is nothing but unavailable claims in the way of the pod on a node, where there are some: only
+    /// then taking them back can help. Upstream searches everywhere for that; it matters only when no node fits.
+    ///
+    /// # Errors
+    /// When the other claims can not be allocated there either.
+    pub fn fits_otherwise(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
+        let special = match &self.special {
+            Some(special) => special.on_node(node, cx)?,
+            None => None,
+        };
+        self.search(special, node, cx).map(|_| ())
+    }
+
+    /// Devices for the claims that have none.
+    fn search(
+        &self,
+        special: Option<Arc<SpecialProblem>>,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+    ) -> Result<NodeDevices, Rejection> {
         let problem = match (&special, &self.problem) {
             (None, None) => return Ok(NodeDevices::default()),
             (None, Some(problem)) => Held::Borrowed(problem),
@@ -357,8 +377,14 @@ impl PodDevices {
         &self.claims
     }
 
-    /// Something that stands in the pod's way and nobody else uses.
-    pub fn deallocation(&self, pod: &PodInfo, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
+    /// Something that stands in the pod's way and nobody else uses: a claim that is not available on a node where it is
+    /// all that is missing (`elsewhere`), and on as many of them as possible.
+    pub fn deallocation(
+        &self,
+        pod: &PodInfo,
+        nodes: &[Arc<NodeInfo>],
+        elsewhere: &[&NodeInfo],
+    ) -> Option<Deallocation> {
         // What a group has is in use as soon as one of its pods is on a node.
         let alone = || {
             let member =
@@ -377,9 +403,12 @@ impl PodDevices {
                 [one] => one.uid == *c.consumer.uid && (!c.consumer.is_group() || alone),
                 _ => false,
             };
-            allocation_of(&c.claim).is_some() && unused && nodes.iter().any(|n| c.is_unavailable(n))
+            allocation_of(&c.claim).is_some() && unused
         };
-        if let Some(claim) = self.claims.iter().find(in_the_way) {
+        let misses = |c: &PodClaim| elsewhere.iter().filter(|n| c.is_unavailable(n)).count();
+        let claims = self.claims.iter().filter(in_the_way).rev();
+        let worst = claims.map(|c| (misses(c), c)).max_by_key(|(n, _)| *n);
+        if let Some((_, claim)) = worst.filter(|(n, _)| *n > 0) {
             return Some(Deallocation::Deallocate(claim.claim.clone()));
         }
         let left_behind = |c: &&PodClaim| {
