@@ -181,6 +181,9 @@ impl<'a> Attempt<'a> {
             let delegated = |name: &str| self.devices.as_ref().is_some_and(|d| d.delegates(name));
             fit::filter(pod, node, &self.profile.fit, delegated)?;
         }
+        if on(Plugin::VolumeRestrictions) {
+            volumes::disks::filter(pod, node)?;
+        }
         if let Some(exclusive) = &others.exclusive {
             exclusive.filter()?;
         }

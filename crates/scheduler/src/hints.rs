@@ -2,6 +2,7 @@
 
 use crate::node::NodeInfo;
 use crate::plugins::affinity::NodeAffinity;
+use crate::plugins::volumes::disks;
 use crate::plugins::{Plugin, PluginSet, simple, taints};
 use crate::pod::{Key, PodInfo};
 use crate::storage;
@@ -108,8 +109,11 @@ pub fn may_help(plugin: Plugin, pod: &PodInfo, event: &ClusterEvent<'_>) -> bool
             // A place in the number of pods is always free then.
             Plugin::NodeResourcesFit => true,
             Plugin::PodTopologySpread => gone.key.namespace == pod.key.namespace,
-            Plugin::VolumeRestrictions => storage::claims_of(gone)
-                .any(|(used, _)| storage::claims_of(pod).any(|(k, _)| k == used)),
+            Plugin::VolumeRestrictions => {
+                disks::conflict(pod, gone)
+                    || storage::claims_of(gone)
+                        .any(|(used, _)| storage::claims_of(pod).any(|(k, _)| k == used))
+            }
             Plugin::NodeVolumeLimits => storage::claims_of(gone).next().is_some(),
             _ => true,
         },

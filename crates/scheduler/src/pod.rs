@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, PodStatus, Toleration};
 
 use crate::dra::native::{self, Demand};
+use crate::plugins::volumes::disks::Disk;
 use crate::resources::{self, Resources};
 use crate::selectors::{LabelMap, Labels};
 
@@ -141,6 +142,8 @@ pub struct PodInfo {
     pub nonzero: (i64, i64),
     /// Ports it takes on its node.
     pub ports: Vec<HostPort>,
+    /// Disks that it names itself.
+    pub disks: Vec<Disk>,
     /// Terms that must hold.
     pub required_affinity: Vec<AffinityTerm>,
     /// Terms that must not hold.
@@ -202,6 +205,7 @@ impl PodInfo {
             requests: requests(&pod),
             nonzero: resources::pod_requests_nonzero(&pod, is_bound(&pod)),
             ports: host_ports(&pod),
+            disks: Disk::all(&pod),
             required_affinity,
             required_anti_affinity,
             preferred_affinity,

@@ -29,6 +29,7 @@ use crate::dra::claims::key_of;
 use crate::dra::native::Demand;
 use crate::known::{self, Object};
 use crate::metrics::Metrics;
+use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 
 mod claims;
@@ -289,11 +290,27 @@ impl Writer {
         };
         let pod = job.pod.uid.clone();
         let outcome = match self.write_claims(&job).await {
-            Ok(()) if job.wait => return self.report(Input::ClaimsReady(pod)),
+            Ok(()) if job.wait => {
+                self.announce(&job).await;
+                return self.report(Input::ClaimsReady(pod));
+            }
             Ok(()) => self.bind_pod(&job.pod, &job.node).await,
             Err(error) => Err(error),
         };
         self.report(Input::Bound { pod, outcome });
+    }
+
+    /// Tells where a pod is going to be that may wait for long, so that nobody makes other room for it. Upstream does so
+    /// for every pod with claims; a nomination that is over at once is worth no write.
+    async fn announce(&self, job: &BindJob) {
+        let pod = &job.pod;
+        if pod.nominated_node() == Some(&*job.node) {
+            return;
+        }
+        let status = json!({"nominatedNodeName": &*job.node});
+        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
+        let written = self.patch_pod_status(&pod.key, &patch).await;
+        log("nominate", &pod.key, written);
     }
 
     /// Writes all claims of a pod; all are tried to the end, so that nothing is left in the middle.
@@ -331,18 +348,20 @@ impl Writer {
         let (classic, volumes) = (self.write_classic(job), self.write_volumes(job));
         let (existing, special, classic, volumes) =
             futures::join!(existing, special, classic, volumes);
-        existing
-            .into_iter()
-            .chain([classic, volumes])
-            .collect::<Result<(), BindError>>()?;
-        let special = special?;
+        let of_claims = |e: BindError| e.before_binding(Plugin::DynamicResources);
+        let claims = existing.into_iter().chain([classic]);
+        claims
+            .collect::<Result<(), BindError>>()
+            .map_err(of_claims)?;
+        volumes.map_err(|e| e.before_binding(Plugin::VolumeBinding))?;
+        let special = special.map_err(of_claims)?;
         if job.demand.0.is_empty() {
             return Ok(());
         }
         let _turn = self.demands.of(&pod.uid).lock_owned().await;
         let demand = job.demand.clone().named(special.as_deref());
         let written = self.record_demand(pod, &demand).await;
-        written.map_err(|e| not_recorded(&e))
+        written.map_err(|e| of_claims(not_recorded(&e)))
     }
 
     /// Records in a pod's status which resources of the node come with its devices.
@@ -409,7 +428,7 @@ impl Writer {
             }
             if answered(&error) || on.is_some() || bound.is_none() {
                 return Err(BindError {
-                    message: text(&error),
+                    message: format!("running Bind plugin \"DefaultBinder\": {}", text(&error)),
                 });
             }
             pause.wait().await;

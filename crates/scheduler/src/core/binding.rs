@@ -6,11 +6,12 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::volumes::Progress;
 use super::{Core, Time};
-use crate::actions::Action;
+use crate::actions::{Action, Nominate};
 use crate::dra::claims::{key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
 use crate::dra::resolve;
 use crate::metrics::Outcome;
+use crate::plugins::Plugin;
 use crate::pod::{Key, Uid, scheduler_name};
 
 /// Why a binding failed, in upstream's words.
@@ -19,6 +20,20 @@ use crate::pod::{Key, Uid, scheduler_name};
 pub struct BindError {
     /// The text for the pod's condition and event.
     pub message: String,
+}
+
+impl BindError {
+    /// As upstream tells what a plugin met before the binding.
+    #[must_use]
+    pub fn before_binding(self, plugin: Plugin) -> Self {
+        Self {
+            message: format!(
+                "running PreBind plugin {:?}: {}",
+                plugin.name(),
+                self.message
+            ),
+        }
+    }
 }
 
 impl Core {
@@ -151,12 +166,14 @@ impl Core {
         if let Some(message) = error {
             let status = if late { "timeout" } else { "failure" };
             self.note_conditions(pod, &claims, status, time);
-            self.bound(pod, Err(BindError { message }), time);
+            let error = BindError { message }.before_binding(Plugin::DynamicResources);
+            self.bound(pod, Err(error), time);
             return false;
         }
         let volumes = self.volume_progress(binding, time);
         if let Progress::Failed(message) = volumes {
-            self.bound(pod, Err(BindError { message }), time);
+            let error = BindError { message }.before_binding(Plugin::VolumeBinding);
+            self.bound(pod, Err(error), time);
             return false;
         }
         let ready = claims
@@ -249,7 +266,7 @@ impl Core {
                         info: current,
                         ..binding.queued
                     };
-                    self.fail(queued, error.message, time);
+                    self.fail(queued, error.message, Nominate::Clear, time);
                 }
             }
         }

@@ -95,7 +95,7 @@ impl Core {
                 Err(message) => {
                     classic.negotiations.failed(&pod.key);
                     if let Some(queued) = self.queue.remove(&pod.uid) {
-                        self.fail(queued, message, time);
+                        self.fail(queued, message, Nominate::Keep, time);
                     }
                 }
             },

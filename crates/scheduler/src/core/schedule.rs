@@ -80,7 +80,11 @@ impl Core {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
-                self.fail(queued, message, time);
+                let nominate = match queued.info.nominated_node() {
+                    Some(_) => Nominate::Clear,
+                    None => Nominate::Keep,
+                };
+                self.fail(queued, message, nominate, time);
             }
         }
         true
@@ -110,7 +114,10 @@ impl Core {
         let attempt = match Attempt::prepare(pod, self.cache.snapshot(), profile, dra) {
             Ok(attempt) => attempt,
             Err(rejection) if rejection.code == Code::Error => {
-                return Decision::Fail(rejection.message());
+                return Decision::Fail(format!(
+                    "running PreFilter plugin {:?}: {rejection}",
+                    rejection.plugin.name()
+                ));
             }
             Err(rejection) => {
                 let by = [rejection.plugin].into_iter().collect();
@@ -168,7 +175,10 @@ impl Core {
                 }))
             }
             Err(unplaced) => match unplaced.error() {
-                Some(error) => Decision::Fail(error.message()),
+                Some(error) => Decision::Fail(format!(
+                    "running {:?} filter plugin: {error}",
+                    error.plugin.name()
+                )),
                 None => {
                     let refusal =
                         self.refusal(&attempt, &unplaced, profile, start, queued.attempts);
@@ -430,13 +440,22 @@ impl Core {
     }
 
     /// Puts a pod whose attempt or binding failed back for another try.
-    pub(super) fn fail(&mut self, queued: QueuedPod, message: String, time: Time) {
+    pub(super) fn fail(
+        &mut self,
+        queued: QueuedPod,
+        message: String,
+        nominate: Nominate,
+        time: Time,
+    ) {
         let pod = queued.info.clone();
+        if nominate == Nominate::Clear {
+            self.nominated.remove(&pod.uid);
+        }
         let rejected = Rejected {
             pod,
             reason: "SchedulerError",
             message,
-            nominate: Nominate::Keep,
+            nominate,
         };
         self.actions.push(Action::Reject(Box::new(rejected)));
         self.queue.put_back_failed(queued, time.now);

@@ -12,6 +12,7 @@ use crate::actions::{VolumeTask, VolumeTasks};
 use crate::classic::key_of;
 use crate::core::BindError;
 use crate::hints::ClusterEvent;
+use crate::plugins::Plugin;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 use crate::reflector::Observed;
@@ -314,7 +315,8 @@ impl Core {
                 "binding volumes: pod does not exist any more: pod {:?} not found",
                 pod.key.name
             );
-            self.bound(&pod.uid, Err(BindError { message }), time);
+            let error = BindError { message }.before_binding(Plugin::VolumeBinding);
+            self.bound(&pod.uid, Err(error), time);
         }
     }
 }

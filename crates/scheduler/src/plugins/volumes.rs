@@ -11,6 +11,7 @@ use crate::pod::{Key, PodInfo, Uid};
 use crate::status::{Code, Rejection};
 use crate::storage::{self, Class, Storage, Volume, VolumeClaim};
 
+pub mod disks;
 mod exclusive;
 mod limits;
 mod zones;

@@ -58,7 +58,16 @@ impl Observe for Pod {
                     | "topologySpreadConstraints"
                     | "volumes"
             ),
-            "Volume" => matches!(field, "name" | "persistentVolumeClaim" | "ephemeral"),
+            "Volume" => matches!(
+                field,
+                "name"
+                    | "awsElasticBlockStore"
+                    | "ephemeral"
+                    | "gcePersistentDisk"
+                    | "iscsi"
+                    | "persistentVolumeClaim"
+                    | "rbd"
+            ),
             "Container" => matches!(
                 field,
                 "name" | "image" | "ports" | "resources" | "restartPolicy"

@@ -2,6 +2,7 @@
 
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
+use allot_model::features::Release;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -93,6 +94,9 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
             child_mut(&mut pod["metadata"], "labels").extend(labels.clone());
         }
         mark_scheduled(&mut pod);
+        if call.core.config.features.release() >= Release::new(35) {
+            child_mut(&mut pod, "status").remove("nominatedNodeName");
+        }
         Ok(pod)
     })
     .await?;

@@ -188,7 +188,7 @@ fn provisioning_that_fails_sends_the_pod_back() {
     world.written("p", &[], &["x"]);
     // The provisioner takes the node back.
     world.volume_claim("x", "make", json!({}), None);
-    let text = "binding volumes: provisioning failed for PVC \"x\"";
+    let text = "running PreBind plugin \"VolumeBinding\": binding volumes: provisioning failed for PVC \"x\"";
     assert_eq!(world.ending().as_deref(), Some(text));
 }
 
@@ -206,7 +206,8 @@ fn volumes_that_are_not_bound_in_time_send_the_pod_back() {
     assert_eq!(world.ending(), None);
     time.wall += jiff::SignedDuration::from_secs(1);
     world.core.tick(time);
-    let text = "binding volumes: context deadline exceeded";
+    let text =
+        "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
     assert_eq!(world.ending().as_deref(), Some(text));
 }
 
