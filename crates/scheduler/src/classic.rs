@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 
 use crate::dra::resolve::{self, ResolveError};
 use crate::pod::{Key, PodInfo, Uid};
-use crate::reflector::Observed;
+use allot_reflector::Observed;
 
 pub use discovery::Served;
 pub use pod::PodClaims;

@@ -29,9 +29,9 @@ use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::preemption::Budget;
 use crate::queue::{Now, Queue, QueuedPod};
-use crate::reflector::Observed;
 use crate::solver::Solver;
 use crate::taint_rules::DeviceTaintRule;
+use allot_reflector::Observed;
 
 mod binding;
 mod classic;

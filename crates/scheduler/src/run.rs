@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use allot_election::clock::Clock;
 use allot_model::features::Feature;
+use allot_reflector::{Collection, Observed, reflect};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupVersionForDiscovery;
 use kube::api::DynamicObject;
@@ -21,8 +22,8 @@ use crate::config::Config;
 use crate::core::{Core, Input, Time, groups_have_claims};
 use crate::dra::groups::{self, PodGroup};
 use crate::metrics::Metrics;
+use crate::observe::{Observe, Read};
 use crate::pod::PodInfo;
-use crate::reflector::{Collection, Observe, Observed, reflect};
 use crate::taint_rules::DeviceTaintRule;
 use crate::writer::{self, Recorder, Writer};
 
@@ -331,7 +332,8 @@ impl Watches {
         let sender = self.sender.clone();
         let sink = move |observed| input(observed).is_none_or(|input| sender.send(input).is_ok());
         let of = Collection::new(api, fields);
-        self.tasks.spawn(reflect(of, self.shutdown.clone(), sink));
+        self.tasks
+            .spawn(reflect::<Read<K>, _>(of, self.shutdown.clone(), sink));
     }
 }
 

@@ -16,7 +16,6 @@ use super::events::Recorder;
 use super::informer::{Cached, Informer};
 use super::metrics::Metrics;
 use super::queue::{Queue, QueueKey};
-use super::slim::Slim;
 use crate::Config;
 
 type Starter = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
@@ -97,7 +96,7 @@ impl Context {
         }
         let informer = Informer::<K>::new();
         informers.by_type.insert(id, Box::new(informer.clone()));
-        let api: Api<Slim<K>> = Api::all_with(self.client.clone(), dt);
+        let api: Api<K> = Api::all_with(self.client.clone(), dt);
         let run = informer.clone();
         informers
             .starters

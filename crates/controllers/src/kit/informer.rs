@@ -8,11 +8,9 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use allot_reflector::{Collection, Observed, reflect};
 use kube::api::Api;
-use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -421,43 +419,19 @@ impl<K: Cached> Informer<K> {
     }
 
     /// Lists and watches until `shutdown`; errors are retried with a growing delay.
-    pub async fn run(self, api: Api<Slim<K>>, shutdown: CancellationToken) {
-        let kind = std::any::type_name::<K>()
-            .rsplit("::")
-            .next()
-            .unwrap_or("object");
-        let stream = watcher(api, watcher::Config::default()).map_ok(Some);
-        let mut stream = std::pin::pin!(stream);
-        let mut pending: Vec<K> = Vec::new();
-        let mut delay = Duration::from_millis(50);
-        loop {
-            let event = tokio::select! {
-                () = shutdown.cancelled() => return,
-                event = stream.next() => event,
-            };
-            match event {
-                Some(Ok(Some(event))) => {
-                    delay = Duration::from_millis(50);
-                    match event {
-                        watcher::Event::Init => pending.clear(),
-                        watcher::Event::InitApply(Slim(obj)) => pending.push(strip(obj)),
-                        watcher::Event::InitDone => self.replace(std::mem::take(&mut pending)),
-                        watcher::Event::Apply(Slim(obj)) => self.apply(strip(obj)),
-                        watcher::Event::Delete(Slim(obj)) => self.delete(&strip(obj)),
-                    }
+    pub async fn run(self, api: Api<K>, shutdown: CancellationToken) {
+        let all = Collection::new(api, None);
+        reflect::<Slim<K>, _>(all, shutdown, |observed| {
+            match observed {
+                Observed::Listed { items, .. } => {
+                    self.replace(items.into_iter().map(strip).collect());
                 }
-                Some(Ok(None)) => {}
-                Some(Err(error)) => {
-                    tracing::debug!(kind, %error, "watch interrupted");
-                    tokio::select! {
-                        () = shutdown.cancelled() => return,
-                        () = tokio::time::sleep(delay) => {}
-                    }
-                    delay = (delay * 2).min(Duration::from_secs(10));
-                }
-                None => return,
+                Observed::Applied(obj) => self.apply(strip(*obj)),
+                Observed::Deleted(obj) => self.delete(&strip(*obj)),
             }
-        }
+            true
+        })
+        .await;
     }
 }
 

@@ -3,9 +3,12 @@
 use std::any::TypeId;
 
 use allot_apimachinery::lean;
+use allot_reflector::Wire;
 use k8s_openapi::api::core::v1::Pod;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
+
+use super::informer::Cached;
 
 #[cfg(test)]
 mod tests;
@@ -40,4 +43,10 @@ fn of_pod(of: &str, field: &str) -> bool {
     }
 }
 
-crate::kit::resource::like_inner!(Slim, 0);
+impl<K: Cached> Wire for Slim<K> {
+    type Object = K;
+
+    fn into_object(self) -> K {
+        self.0
+    }
+}

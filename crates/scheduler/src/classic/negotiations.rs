@@ -7,8 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::key_of;
 use crate::pod::{Key, PodInfo};
-use crate::reflector::Observed;
 use crate::version::is_newer;
+use allot_reflector::Observed;
 
 #[derive(Debug, Default)]
 struct Entry {

@@ -22,7 +22,7 @@ use serde_json::Value;
 use super::claims::Claims;
 use super::key_of;
 use crate::pod::Key;
-use crate::reflector::Observed;
+use allot_reflector::Observed;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 

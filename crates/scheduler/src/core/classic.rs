@@ -19,7 +19,7 @@ use crate::metrics::Outcome;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::queue::QueuedPod;
-use crate::reflector::Observed;
+use allot_reflector::Observed;
 
 impl Core {
     /// The server has classic kinds.

@@ -14,8 +14,8 @@ use crate::dra::groups::PodGroup;
 use crate::hints::ClusterEvent;
 use crate::known::Object;
 use crate::pod::{Key, PodInfo, Uid};
-use crate::reflector::Observed;
 use crate::taint_rules::DeviceTaintRule;
+use allot_reflector::Observed;
 
 /// What the allocator has to know of the gates.
 pub(super) fn allocator_features(features: &Features) -> AllocatorFeatures {

@@ -10,7 +10,7 @@ use super::{Core, Time};
 use crate::classic::key_of;
 use crate::hints::ClusterEvent;
 use crate::preemption::Budget;
-use crate::reflector::Observed;
+use allot_reflector::Observed;
 
 impl Core {
     pub(super) fn observe_nodes(&mut self, observed: Observed<Node>, time: Time) {

@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 use super::{Core, Time};
 use crate::hints::ClusterEvent;
 use crate::pod::{Key, PodInfo, scheduler_name};
-use crate::reflector::Observed;
+use allot_reflector::Observed;
 
 impl Core {
     pub(super) fn observe_pods(&mut self, observed: Observed<Arc<PodInfo>>, time: Time) {

@@ -15,9 +15,9 @@ use crate::hints::ClusterEvent;
 use crate::plugins::Plugin;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
-use crate::reflector::Observed;
 use crate::storage::{self, Capacity, ClaimRef, Class, Storage, Volume, VolumeClaim};
 use crate::version::is_newer;
+use allot_reflector::Observed;
 
 /// What the binding of a pod waits for, with the versions that were written.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use crate::actions::{ClaimTask, SpecialTask};
 use crate::dra::claims::allocation_of;
 use crate::dra::groups::Consumer;
 use crate::dra::resolve::is_reserved_for;
-use crate::reflector::Read;
+use crate::observe::Read;
 
 /// Keeps a claim from going away while it is allocated.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::*;
 use crate::actions::VolumeTask;
-use crate::reflector::Read;
+use crate::observe::Read;
 use crate::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE, Volume, VolumeClaim};
 
 impl Writer {
@@ -119,7 +119,7 @@ impl Writer {
         read: impl Fn() -> R,
     ) -> Result<Read<K>, BindError>
     where
-        K: crate::reflector::Observe,
+        K: crate::observe::Observe,
         R: Future<Output = Result<Option<Read<K>>, kube::Error>>,
     {
         let write = async || {

@@ -5,6 +5,8 @@
 
 use std::fmt::Debug;
 
+use allot_apimachinery::lean;
+use allot_reflector::Wire;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
@@ -12,12 +14,31 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, Stor
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 /// A kind that the scheduler watches.
 pub trait Observe: Clone + DeserializeOwned + Debug + ResourceExt + Send + 'static {
     /// Whether a field of a struct inside of the object is read.
     fn keep(of: &str, field: &str) -> bool {
         of != "ObjectMeta" || field != "managedFields"
+    }
+}
+
+/// An object as far as it is needed.
+#[derive(Debug, Clone)]
+pub struct Read<K>(pub K);
+
+impl<'de, K: Observe> Deserialize<'de> for Read<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        lean::read(deserializer, K::keep).map(Self)
+    }
+}
+
+impl<K: Observe> Wire for Read<K> {
+    type Object = K;
+
+    fn into_object(self) -> K {
+        self.0
     }
 }
 

@@ -1,25 +1,69 @@
-//! List and watch one kind, forever.
+//! List and watch one kind, forever: what the caches of the scheduler and of the controllers are filled from.
 //!
-//! Differs from kube-runtime's watcher in two things that the claim cache needs: a list is delivered as a whole
+//! Differs from kube-runtime's watcher in two things that a cache of claims needs: a list is delivered as a whole
 //! together with its resource version, so that a deletion missed during a disconnect can be told from an object that
 //! is newer than the list; and it reconnects from the last version seen, without a new list, as long as the server
-//! still has the history. And it reads only what the scheduler needs of an object (see [`Observe`]).
+//! still has the history. Errors are retried with a growing delay, and no event is delivered twice in between.
+//!
+//! It knows no kinds. How much of an object is read is said by a [`Wire`] type of the caller's:
+//!
+//! ```
+//! use allot_reflector::{Collection, Observed, Wire, reflect};
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use serde::Deserialize;
+//! # use tokio_util::sync::CancellationToken;
+//!
+//! #[derive(Debug, Clone, Deserialize)]
+//! #[serde(transparent)]
+//! struct Whole(ConfigMap);
+//!
+//! impl Wire for Whole {
+//!     type Object = ConfigMap;
+//!
+//!     fn into_object(self) -> ConfigMap {
+//!         self.0
+//!     }
+//! }
+//!
+//! # async fn follow(client: kube::Client, shutdown: CancellationToken) {
+//! let all = Collection::new(kube::Api::<ConfigMap>::all(client), None);
+//! reflect::<Whole, _>(all, shutdown, |observed| {
+//!     match observed {
+//!         Observed::Listed { items, version } => println!("{} at {version}", items.len()),
+//!         Observed::Applied(map) => println!("changed: {:?}", map.metadata.name),
+//!         Observed::Deleted(map) => println!("gone: {:?}", map.metadata.name),
+//!     }
+//!     true
+//! })
+//! .await;
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use allot_apimachinery::lean;
 use futures::{StreamExt, TryStreamExt, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::Request;
-use kube::{Api, Client};
-use serde::{Deserialize, Deserializer};
+use kube::{Api, Client, ResourceExt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-mod observe;
+#[cfg(test)]
+mod tests;
 
-pub use observe::Observe;
+/// How an object is read.
+pub trait Wire: DeserializeOwned + Clone + Debug + Send + 'static {
+    /// The object, with its metadata.
+    type Object: ResourceExt + Send;
+
+    /// What was read.
+    fn into_object(self) -> Self::Object;
+}
 
 /// What a watch says about a kind.
 #[derive(Debug)]
@@ -42,21 +86,10 @@ const PAGE: u32 = 500;
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// An object as far as it is needed.
-#[derive(Debug, Clone)]
-pub struct Read<K>(pub K);
-
-impl<'de, K: Observe> Deserialize<'de> for Read<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        lean::read(deserializer, K::keep).map(Self)
-    }
-}
-
 #[derive(Deserialize)]
-#[serde(bound(deserialize = "K: Observe"))]
-struct List<K> {
+struct List<W> {
     metadata: ListMeta,
-    items: Vec<Read<K>>,
+    items: Vec<W>,
 }
 
 /// A collection to watch.
@@ -79,10 +112,10 @@ impl Collection {
 }
 
 /// Watches until `shutdown`, handing everything to `sink`; stops early when `sink` returns false.
-pub async fn reflect<K, F>(of: Collection, shutdown: CancellationToken, sink: F)
+pub async fn reflect<W, F>(of: Collection, shutdown: CancellationToken, sink: F)
 where
-    K: Observe,
-    F: Fn(Observed<K>) -> bool + Send,
+    W: Wire,
+    F: Fn(Observed<W::Object>) -> bool + Send,
 {
     let mut version: Option<String> = None;
     let mut failures = 0u32;
@@ -91,7 +124,7 @@ where
             let from = match version.take() {
                 Some(from) => from,
                 None => {
-                    let (items, listed) = list(&of).await?;
+                    let (items, listed) = list::<W>(&of).await?;
                     if !sink(Observed::Listed {
                         items,
                         version: listed.clone(),
@@ -101,7 +134,7 @@ where
                     listed
                 }
             };
-            watch(&of, from, &sink).await
+            watch::<W, F>(&of, from, &sink).await
         };
         let outcome = tokio::select! {
             biased;
@@ -130,7 +163,7 @@ where
     }
 }
 
-async fn list<K: Observe>(of: &Collection) -> Result<(Vec<K>, String), kube::Error> {
+async fn list<W: Wire>(of: &Collection) -> Result<(Vec<W::Object>, String), kube::Error> {
     let mut params = ListParams {
         field_selector: of.fields.clone(),
         ..ListParams::default()
@@ -141,8 +174,8 @@ async fn list<K: Observe>(of: &Collection) -> Result<(Vec<K>, String), kube::Err
         let request = Request::new(&of.url)
             .list(&params)
             .map_err(kube::Error::BuildRequest)?;
-        let page: List<K> = of.client.request(request).await?;
-        items.extend(page.items.into_iter().map(|Read(k)| k));
+        let page: List<W> = of.client.request(request).await?;
+        items.extend(page.items.into_iter().map(Wire::into_object));
         match page.metadata.continue_.filter(|c| !c.is_empty()) {
             Some(next) => params.continue_token = Some(next),
             None => return Ok((items, page.metadata.resource_version.unwrap_or_default())),
@@ -151,14 +184,14 @@ async fn list<K: Observe>(of: &Collection) -> Result<(Vec<K>, String), kube::Err
 }
 
 /// Follows a watch to its end. Says from which version to go on; `Some(None)` asks for a new list, `None` for the end.
-async fn watch<K, F>(
+async fn watch<W, F>(
     of: &Collection,
     from: String,
     sink: &F,
 ) -> Result<Option<Option<String>>, kube::Error>
 where
-    K: Observe,
-    F: Fn(Observed<K>) -> bool,
+    W: Wire,
+    F: Fn(Observed<W::Object>) -> bool,
 {
     let params = WatchParams {
         field_selector: of.fields.clone(),
@@ -168,7 +201,7 @@ where
     let request = Request::new(&of.url)
         .watch(&params, &version)
         .map_err(kube::Error::BuildRequest)?;
-    let stream = match of.client.request_events::<Read<K>>(request).await {
+    let stream = match of.client.request_events::<W>(request).await {
         Ok(stream) => stream,
         Err(kube::Error::Api(status)) if status.code == 410 => return Ok(Some(None)),
         Err(error) => return Err(error),
@@ -177,13 +210,15 @@ where
     let mut stream = stream.into_stream();
     while let Some(event) = stream.next().await {
         let observed = match event {
-            Ok(WatchEvent::Added(Read(k)) | WatchEvent::Modified(Read(k))) => {
-                version = k.resource_version().unwrap_or(version);
-                Observed::Applied(Box::new(k))
+            Ok(WatchEvent::Added(read) | WatchEvent::Modified(read)) => {
+                let object = read.into_object();
+                version = object.resource_version().unwrap_or(version);
+                Observed::Applied(Box::new(object))
             }
-            Ok(WatchEvent::Deleted(Read(k))) => {
-                version = k.resource_version().unwrap_or(version);
-                Observed::Deleted(Box::new(k))
+            Ok(WatchEvent::Deleted(read)) => {
+                let object = read.into_object();
+                version = object.resource_version().unwrap_or(version);
+                Observed::Deleted(Box::new(object))
             }
             Ok(WatchEvent::Bookmark(bookmark)) => {
                 version = bookmark.metadata.resource_version;
