@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "store",
     "apiserver",
     "election",
+    "reflector",
     "controllers",
     "scheduler",
     "protos",
@@ -45,7 +46,14 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Crates that talk to any Kubernetes API, and so must not know ours.
-const CLIENTS: &[&str] = &["election", "controllers", "scheduler", "node", "driver"];
+const CLIENTS: &[&str] = &[
+    "election",
+    "reflector",
+    "controllers",
+    "scheduler",
+    "node",
+    "driver",
+];
 const SERVER: &[&str] = &["apiserver", "store"];
 
 /// Longest source file, in lines, tables and tests included.
