@@ -6,14 +6,19 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use kube::Api;
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::plan::Owner;
+use crate::Error;
+use crate::kit::api::{self, Part};
 use crate::kit::context::Context;
-use crate::kit::informer::{Informer, key};
+use crate::kit::events::Level;
+use crate::kit::informer::{Informer, key, split_key};
 use crate::kit::meta;
 
 /// The API group of PodGroups, and their resource.
@@ -173,4 +178,77 @@ pub(super) fn reference(group: &PodGroup) -> ResourceClaimConsumerReference {
 
 pub(super) fn meta_name(group: &PodGroup) -> &str {
     group.metadata.name.as_deref().unwrap_or_default()
+}
+
+impl super::Claims {
+    /// Makes the claims of a group and writes their names into its status.
+    pub(super) async fn sync_group(&self, key: &str) -> Result<(), Error> {
+        let found = self
+            .groups
+            .as_ref()
+            .and_then(|g| Some((g, g.groups.get(key)?)));
+        let Some((groups, group)) = found.filter(|(_, g)| g.metadata.deletion_timestamp.is_none())
+        else {
+            return Ok(());
+        };
+        let (namespace, name) = split_key(key);
+        let owner = Owner {
+            api_version: &groups.resource.api_version,
+            kind: &groups.resource.kind,
+            namespace,
+            name,
+            uid: group.metadata.uid.as_deref().unwrap_or_default(),
+        };
+        let mut names: Vec<(String, String)> = Vec::new();
+        for entry in entries(&group) {
+            let Some(template) = &entry.resource_claim_template_name else {
+                continue;
+            };
+            if let Some(known) = claim_name(&group, entry)
+                && let Some(claim) = self.recorded(namespace, known).await?
+                && meta::is_controlled_by(&claim.metadata, owner.uid)
+            {
+                continue;
+            }
+            match self.generate(&owner, &entry.name, template).await {
+                Ok(claim) => names.push((entry.name.clone(), claim)),
+                Err(error) if error.is_namespace_terminating() => return Ok(()),
+                Err(error) => {
+                    let about = ObjectReference {
+                        api_version: Some(owner.api_version.to_owned()),
+                        kind: Some(owner.kind.to_owned()),
+                        namespace: Some(namespace.to_owned()),
+                        name: Some(name.to_owned()),
+                        uid: group.metadata.uid.clone(),
+                        ..ObjectReference::default()
+                    };
+                    self.events.event(
+                        about,
+                        Level::Warning,
+                        "FailedResourceClaimCreation",
+                        format!("PodGroupResourceClaim {}: {error}", entry.name),
+                    );
+                    return Err(error);
+                }
+            }
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        let statuses = statuses(&group, &names);
+        let body = json!({
+            "metadata": {"uid": owner.uid, "resourceVersion": group.metadata.resource_version},
+            "status": {"resourceClaimStatuses": statuses},
+        });
+        let api: Api<PodGroup> =
+            Api::namespaced_with(self.client.clone(), namespace, &groups.resource);
+        match api::patch(&api, name, Part::Status, &body).await {
+            Ok(group) => {
+                groups.groups.assume(group);
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
 }

@@ -1,0 +1,228 @@
+//! Pods: their claims are made from templates, named in their status, and reserved for those that nobody schedules.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use serde_json::json;
+
+use super::groups::{self, PodGroup};
+use super::plan::{self, Owner};
+use super::{BY_OWNER, Claims, classic};
+use crate::Error;
+use crate::kit::api::{self, Part};
+use crate::kit::events::{Level, reference};
+use crate::kit::meta;
+
+impl Claims {
+    pub(super) async fn sync_pod(&self, key: &str) -> Result<(), Error> {
+        let Some(pod) = self.pods.get(key) else {
+            return Ok(());
+        };
+        if meta::deleting(&*pod) || plan::is_done(&pod) {
+            return Ok(());
+        }
+        let mut names: Vec<(String, String)> = Vec::new();
+        for pod_claim in plan::pod_claims(&pod) {
+            let Some(template) = &pod_claim.resource_claim_template_name else {
+                continue;
+            };
+            match self.claim_for(&pod, pod_claim, template).await {
+                Ok(Some(name)) => names.push((pod_claim.name.clone(), name)),
+                Ok(None) => {}
+                Err(error) if error.is_namespace_terminating() => return Ok(()),
+                Err(error) => {
+                    self.events.event(
+                        reference(&*pod),
+                        Level::Warning,
+                        "FailedResourceClaimCreation",
+                        format!("PodResourceClaim {}: {error}", pod_claim.name),
+                    );
+                    return Err(error);
+                }
+            }
+        }
+        if !names.is_empty() {
+            self.record(&pod, &names).await?;
+        }
+        if !meta::node_name(&pod).is_empty() {
+            self.reserve(&pod, &names).await?;
+        }
+        Ok(())
+    }
+
+    /// A claim whose name a pod has. The scheduler may be using it already: that the cache does not have it (yet) must
+    /// not lead to another one.
+    pub(super) async fn recorded(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<ResourceClaim>>, Error> {
+        let newer = |claim: &Arc<ResourceClaim>| !classic::is_classic(&**claim);
+        if let Some(claim) = self.claims.find(namespace, name) {
+            return Ok(Some(claim).filter(newer));
+        }
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
+        let Some(claim) = claims.get_opt(name).await? else {
+            return Ok(None);
+        };
+        self.claims.assume(claim.clone());
+        Ok(Some(Arc::new(claim)).filter(newer))
+    }
+
+    /// The group that an entry of a pod belongs to.
+    fn group_of(&self, pod: &Pod, entry: &PodResourceClaim) -> Option<Arc<PodGroup>> {
+        self.groups.as_ref()?.of(pod, entry)
+    }
+
+    /// Finds or makes the claim for an entry of the pod; `None` if the pod knows it already.
+    async fn claim_for(
+        &self,
+        pod: &Pod,
+        pod_claim: &PodResourceClaim,
+        template: &str,
+    ) -> Result<Option<String>, Error> {
+        let namespace = meta::namespace(pod);
+        if let Some(group) = self.group_of(pod, pod_claim) {
+            // The pod follows its group.
+            let name = groups::claim_name(&group, pod_claim);
+            let news = name.filter(|n| plan::claim_name(pod, pod_claim) != Some(n));
+            return Ok(news.map(str::to_owned));
+        }
+        if let Some(classic) = &self.classic
+            && let Some(found) = classic.template(namespace, template)
+        {
+            return classic.claim_for(pod, pod_claim, &found).await;
+        }
+        if let Some(classic) = &self.classic
+            && classic
+                .claim_of(pod, pod_claim)
+                .is_some_and(|c| classic::is_for_pod(&c, pod))
+        {
+            // Its template is gone; the claim is there.
+            return Ok(None);
+        }
+        if let Some(name) = plan::claim_name(pod, pod_claim)
+            && let Some(claim) = self.recorded(namespace, name).await?
+        {
+            if plan::is_for_pod(&claim, pod) {
+                return Ok(None);
+            }
+            tracing::error!(
+                pod = meta::name(pod),
+                claim = name,
+                "claim does not belong to the pod; another one is made"
+            );
+        }
+        self.generate(&Owner::pod(pod), &pod_claim.name, template)
+            .await
+            .map(Some)
+    }
+
+    /// Finds or makes the claim for an entry of its owner.
+    pub(super) async fn generate(
+        &self,
+        owner: &Owner<'_>,
+        entry: &str,
+        template: &str,
+    ) -> Result<String, Error> {
+        let namespace = owner.namespace;
+        let owned = self.claims.by_index(BY_OWNER, owner.uid);
+        if let Some(claim) = plan::generated_claim(&owned, namespace, entry) {
+            return Ok(meta::name(&**claim).to_owned());
+        }
+        let found = self.templates.find(namespace, template);
+        let Some(found) = found.filter(|t| !classic::is_classic(&**t)) else {
+            return Err(Error::Invalid(format!(
+                "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
+            )));
+        };
+        let body = plan::new_claim(owner, entry, found.at("/spec"));
+        let admin = plan::asks_for_admin_access(&body);
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
+        let created = api::create(&self.client, &claims, &body).await;
+        self.metrics.created(created.is_ok(), admin);
+        let claim = created.map_err(|error| match error {
+            Error::Api(_) if !error.is_namespace_terminating() => {
+                Error::Invalid(format!("create ResourceClaim : {error}"))
+            }
+            other => other,
+        })?;
+        let name = meta::name(&claim).to_owned();
+        self.claims.assume(claim);
+        Ok(name)
+    }
+
+    /// Writes the names of generated claims into the pod's status.
+    async fn record(&self, pod: &Pod, names: &[(String, String)]) -> Result<(), Error> {
+        let statuses = plan::claim_statuses(pod, names);
+        // Names that were written by an attempt whose answer got lost may be in use: only what was seen is replaced.
+        let body = json!({
+            "metadata": api::unchanged(pod),
+            "status": {"resourceClaimStatuses": statuses},
+        });
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), meta::namespace(pod));
+        match api::patch(&pods, meta::name(pod), Part::Status, &body).await {
+            Ok(pod) => {
+                self.pods.assume(pod);
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reserves allocated claims for a pod that was bound without a scheduler.
+    async fn reserve(&self, pod: &Pod, new: &[(String, String)]) -> Result<(), Error> {
+        let namespace = meta::namespace(pod);
+        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
+        for pod_claim in plan::pod_claims(pod) {
+            let new = new
+                .iter()
+                .find(|(n, _)| *n == pod_claim.name)
+                .map(|(_, c)| c.as_str());
+            if let Some(classic) = &self.classic {
+                let claim = new.and_then(|name| classic.find(namespace, name));
+                if let Some(claim) = claim.or_else(|| classic.claim_of(pod, pod_claim)) {
+                    if classic.preschedule(pod, pod_claim, &claim).await? {
+                        continue;
+                    }
+                    // The rest follows when the claim is allocated.
+                    return Ok(());
+                }
+            }
+            let Some(claim) = new
+                .or_else(|| plan::claim_name(pod, pod_claim))
+                .and_then(|name| self.newer_claim(namespace, name))
+            else {
+                continue;
+            };
+            if pod_claim.resource_claim_template_name.is_some()
+                && !plan::is_for_pod(&claim, pod)
+                && !groups::is_for_group_of(&claim, pod)
+            {
+                return Err(Error::Invalid(format!(
+                    "ResourceClaim {namespace}/{} was not created for Pod {namespace}/{} (Pod is not owner)",
+                    meta::name(&*claim),
+                    meta::name(pod)
+                )));
+            }
+            if !plan::wants_reservation(&claim, pod) {
+                continue;
+            }
+            let mut reserved = plan::reserved_for(&claim).to_vec();
+            reserved.push(match self.group_of(pod, pod_claim) {
+                Some(group) => groups::reference(&group),
+                None => plan::pod_reference(pod),
+            });
+            let body = json!({
+                "metadata": api::unchanged(&*claim),
+                "status": {"reservedFor": reserved},
+            });
+            let updated = api::patch(&claims, meta::name(&*claim), Part::Status, &body).await?;
+            self.claims.assume(updated);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Claims that stand in the way, are in use, or are going away.
+
+use super::*;
+
+/// A pod with one claim is rejected with this reason.
+fn check_rejection(reason: &str, claim: Value, class: Value) {
+    let mut world = World::usual();
+    if !class.is_null() {
+        world.class(class);
+    }
+    world.claim("c", claim);
+    world.pod("p", &["c"]);
+    let outcome = world.run();
+    assert!(
+        outcome.message().contains(reason),
+        "{reason}: {}",
+        outcome.message()
+    );
+    assert!(outcome.bound().is_none() && outcome.published().is_none());
+}
+
+#[test]
+fn pods_are_rejected_for_a_reason() {
+    let other = json!([{"resource": "pods", "name": "o", "uid": "uid-o"}]);
+    check_rejection(
+        "resourceclaim must be reallocated",
+        allocated_on("n0", json!({"deallocationRequested": true})),
+        Value::Null,
+    );
+    check_rejection(
+        "resourceclaim in use",
+        allocated_on("n0", json!({"reservedFor": other})),
+        Value::Null,
+    );
+    check_rejection(
+        "resource class missing does not exist",
+        json!({"spec": {"resourceClassName": "missing"}}),
+        Value::Null,
+    );
+    check_rejection(
+        "unallocated immediate resourceclaim",
+        json!({"spec": {"allocationMode": "Immediate"}}),
+        Value::Null,
+    );
+    let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n7"]}]});
+    check_rejection(
+        "2 excluded by resource class node filter",
+        json!({}),
+        json!({"metadata": {"name": "k"}, "driverName": "d", "suitableNodes": {"nodeSelectorTerms": [term]}}),
+    );
+}
+
+#[test]
+fn a_pod_is_held_back_until_its_claim_exists_and_is_its_own() {
+    let mut world = World::usual();
+    let entry = json!([{"name": "r", "resourceClaimTemplateName": "t"}]);
+    world.any_pod("p", json!({"resourceClaims": entry}));
+    assert!(world.run().0.is_empty());
+    let mut early = World::new(Served {
+        deterministic_names: true,
+        ..SERVED
+    });
+    early.node("n0");
+    early.class(json!({"metadata": {"name": "k"}, "driverName": "d"}));
+    early.any_pod("p", json!({"resourceClaims": entry}));
+    early.claim("p-r", json!({}));
+    assert!(early.run().0.is_empty(), "the claim is somebody else's");
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": true});
+    early.claim("p-r", json!({"metadata": {"ownerReferences": [owner]}}));
+    assert_eq!(early.run().published(), Some(spec("n0", &["n0"])));
+}
+
+#[test]
+fn an_exclusive_claim_is_promised_once() {
+    let mut world = World::usual();
+    world.claim("c", allocated_on("n0", json!({})));
+    world.pod("p", &["c"]);
+    world.pod("q", &["c"]);
+    let outcome = world.run();
+    let bindings = outcome
+        .0
+        .iter()
+        .filter(|a| matches!(a, CoreAction::Bind(_)));
+    assert_eq!(bindings.count(), 1);
+    assert!(outcome.message().contains("resourceclaim in use"));
+    // When the first binding fails, the other one gets it.
+    let error = BindError {
+        message: "no".to_owned(),
+    };
+    world.handle(CoreInput::Bound {
+        pod: "uid-p".into(),
+        outcome: Err(error),
+    });
+    let next = world.run();
+    let bound = next.bound().expect("a binding");
+    assert!(*bound.pod.uid == *"uid-q" || *bound.pod.uid == *"uid-p");
+}
+
+#[test]
+fn a_shareable_claim_has_as_many_users_as_the_api_allows() {
+    let mut world = World::usual();
+    let shareable = json!({"allocation": {"shareable": true}});
+    let users = |n: usize| -> Vec<Value> {
+        (0..n)
+            .map(|i| json!({"resource": "pods", "name": "o", "uid": format!("uid-o{i}")}))
+            .collect()
+    };
+    let mut status = shareable.clone();
+    status["reservedFor"] = json!(users(31));
+    world.claim("c", allocated_on("n0", status.clone()));
+    world.pod("p", &["c"]);
+    world.pod("q", &["c"]);
+    let outcome = world.run();
+    assert!(outcome.bound().is_some());
+    assert!(outcome.message().contains("resourceclaim in use"));
+}
+
+#[test]
+fn a_claim_in_the_way_is_deallocated_after_the_node_was_given_up() {
+    let mut world = World::usual();
+    world.claim("a", allocated_on("n0", json!({})));
+    world.claim("b", allocated_on("n1", json!({})));
+    world.scheduling("p", &spec("n1", &["n0", "n1"]), json!([]));
+    world.pod("p", &["a", "b"]);
+    let outcome = world.run();
+    assert!(
+        outcome
+            .message()
+            .contains("deallocation of ResourceClaim completed")
+    );
+    let (claim, publish) = outcome.deallocated().expect("a deallocation");
+    assert!(claim == "a" || claim == "b");
+    assert_eq!(publish, Some(spec("", &["n0", "n1"])));
+}
+
+#[test]
+fn nothing_counts_on_a_claim_that_is_being_deallocated() {
+    let mut world = World::usual();
+    world.claim("a", allocated_on("n0", json!({})));
+    world.claim("b", allocated_on("n1", json!({})));
+    world.pod("p", &["a", "b"]);
+    let (claim, _) = world.run().deallocated().expect("a deallocation");
+    // The other claim moves to the same node before the write is done.
+    let (node, other) = if claim == "a" {
+        ("n0", "b")
+    } else {
+        ("n1", "a")
+    };
+    world.claim(other, allocated_on(node, json!({})));
+    let waits = world.run();
+    assert!(waits.bound().is_none());
+    assert!(
+        waits
+            .message()
+            .contains("resourceclaim must be reallocated")
+    );
+    // It was not written: the claim is as it was.
+    world.classic(Input::Released {
+        key: Key::new("ns", &claim),
+        uid: format!("uid-{claim}").into(),
+        pod: None,
+        claim: None,
+    });
+    assert_eq!(world.run().bound().map(|b| &*b.node), Some(node));
+}
+
+#[test]
+fn claims_of_others_and_immediate_ones_stay() {
+    for status in [
+        json!({"status": {"reservedFor": [{"resource": "pods", "name": "o", "uid": "uid-o"}], "allocation": {"shareable": true}}}),
+        json!({"spec": {"allocationMode": "Immediate"}}),
+    ] {
+        let mut world = World::usual();
+        for (name, node) in [("a", "n0"), ("b", "n1")] {
+            let mut claim = allocated_on(node, json!({}));
+            merge(&mut claim, &status);
+            world.claim(name, claim);
+        }
+        world.pod("p", &["a", "b"]);
+        let outcome = world.run();
+        assert!(outcome.deallocated().is_none());
+        assert!(outcome.message().contains("still not schedulable"));
+    }
+}
+
+#[test]
+fn nothing_counts_on_a_reservation_that_is_being_taken_back() {
+    let mut world = World::usual();
+    world.claim("a", allocated_on("n0", json!({})));
+    world.pod("p", &["a"]);
+    assert!(world.run().bound().is_some());
+    // The reservation was written, the binding not.
+    let reserved = json!([{"resource": "pods", "name": "p", "uid": "uid-p"}]);
+    world.claim("a", allocated_on("n0", json!({"reservedFor": reserved})));
+    world.handle(CoreInput::Bound {
+        pod: "uid-p".into(),
+        outcome: Err(BindError {
+            message: "lost".to_owned(),
+        }),
+    });
+    assert!(world.core.take_actions().iter().any(|action| matches!(
+        action,
+        CoreAction::Classic(Action::Unreserve { claim, .. }) if claim.metadata.name.as_deref() == Some("a")
+    )));
+    let waits = world.run();
+    assert!(waits.bound().is_none());
+    assert!(
+        waits
+            .message()
+            .contains("resourceclaim must be reallocated"),
+        "{}",
+        waits.message()
+    );
+    world.classic(Input::Released {
+        key: Key::new("ns", "a"),
+        uid: "uid-a".into(),
+        pod: Some("uid-p".into()),
+        claim: None,
+    });
+    assert!(world.run().bound().is_some());
+}
