@@ -1,20 +1,29 @@
 //! Containers: names, images, ports, environment, mounts, probes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use allot_model::validate::pod as pod_claims;
 use serde_json::Value;
 
-use super::{list, not_negative, one_of, resources, rule, security, text};
+use super::{list, one_of, resources, rule, security, text};
+
+mod environment;
+mod mounts;
+mod probes;
+
+pub(super) use environment::resource_field;
 
 /// What containers refer to in their pod.
 pub(super) struct Pod<'a> {
     pub(super) volumes: &'a BTreeSet<String>,
+    /// Those of the volumes that are claimed, and so can be devices.
+    pub(super) claimed: &'a BTreeSet<String>,
     pub(super) claims: &'a BTreeSet<String>,
     pub(super) host_network: bool,
     pub(super) restart_policy: &'a str,
+    pub(super) grace: Option<i64>,
 }
 
 /// Checks the containers of all three lists.
@@ -88,14 +97,15 @@ fn validate(
         &path.child("ports"),
         errors,
     );
-    environment(list(container, "env"), &path.child("env"), errors);
-    environment_sources(list(container, "envFrom"), &path.child("envFrom"), errors);
-    mounts(
+    environment::environment(list(container, "env"), &path.child("env"), errors);
+    environment::environment_sources(list(container, "envFrom"), &path.child("envFrom"), errors);
+    mounts::mounts(
         list(container, "volumeMounts"),
         pod.volumes,
         &path.child("volumeMounts"),
         errors,
     );
+    mounts::devices(container, pod, &path.child("volumeDevices"), errors);
     let policies = ["Always", "IfNotPresent", "Never"];
     one_of(
         text(container, "imagePullPolicy"),
@@ -173,11 +183,11 @@ fn validate(
             (_, true, "lifecycle") => {
                 for hook in ["postStart", "preStop"] {
                     if container[key][hook].is_object() {
-                        handler(&container[key][hook], &at.child(hook), errors);
+                        probes::handler(&container[key][hook], pod.grace, &at.child(hook), errors);
                     }
                 }
             }
-            (_, true, key) => probe(&container[key], key, &at, errors),
+            (_, true, key) => probes::probe(&container[key], key, &at, errors),
         }
     }
 }
@@ -258,311 +268,6 @@ fn host_ports(containers: &[Value], path: &Path, errors: &mut ErrorList) {
                     .index(place)
                     .child("hostPort");
                 errors.push(Error::duplicate(&at, key));
-            }
-        }
-    }
-}
-
-fn environment(variables: &[Value], path: &Path, errors: &mut ErrorList) {
-    for (index, variable) in variables.iter().enumerate() {
-        let at = path.index(index);
-        let name = text(variable, "name");
-        if name.is_empty() {
-            errors.push(Error::required(&at.child("name"), ""));
-        } else {
-            rule(names::env_var_name(name), name, &at.child("name"), errors);
-        }
-        let source = &variable["valueFrom"];
-        if source.is_object() {
-            environment_source(
-                source,
-                !text(variable, "value").is_empty(),
-                &at.child("valueFrom"),
-                errors,
-            );
-        }
-    }
-}
-
-fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mut ErrorList) {
-    const FIELDS: [&str; 10] = [
-        "metadata.name",
-        "metadata.namespace",
-        "metadata.uid",
-        "spec.nodeName",
-        "spec.serviceAccountName",
-        "status.hostIP",
-        "status.hostIPs",
-        "status.podIP",
-        "status.podIPs",
-        "",
-    ];
-    let kinds = [
-        "fieldRef",
-        "resourceFieldRef",
-        "configMapKeyRef",
-        "secretKeyRef",
-        "fileKeyRef",
-    ];
-    let set: Vec<&str> = kinds
-        .into_iter()
-        .filter(|kind| source[*kind].is_object())
-        .collect();
-    if let Some(field) = source["fieldRef"].as_object() {
-        let at = path.child("fieldRef").child("fieldPath");
-        let name = field
-            .get("fieldPath")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let subscript =
-            name.starts_with("metadata.labels['") || name.starts_with("metadata.annotations['");
-        if name.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else if !subscript && !FIELDS.contains(&name) {
-            errors.push(Error::not_supported(&at, name, &FIELDS[..FIELDS.len() - 1]));
-        }
-    }
-    if source["resourceFieldRef"].is_object() {
-        resource_field(
-            &source["resourceFieldRef"],
-            false,
-            &path.child("resourceFieldRef"),
-            errors,
-        );
-    }
-    for kind in ["configMapKeyRef", "secretKeyRef"] {
-        if source[kind].is_object() {
-            let key = text(&source[kind], "key");
-            if key.is_empty() {
-                errors.push(Error::required(&path.child(kind).child("key"), ""));
-            } else {
-                rule(
-                    names::config_map_key(key),
-                    key,
-                    &path.child(kind).child("key"),
-                    errors,
-                );
-            }
-        }
-    }
-    if set.is_empty() {
-        let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-        errors.push(Error::invalid(path, "", detail));
-    } else if with_value {
-        errors.push(Error::invalid(
-            path,
-            "",
-            "may not be specified when `value` is not empty",
-        ));
-    } else if set.len() > 1 {
-        errors.push(Error::invalid(
-            path,
-            "",
-            "may not have more than one field specified at a time",
-        ));
-    }
-}
-
-/// A reference to a request or limit of a container; files must name the container.
-pub(super) fn resource_field(field: &Value, of_file: bool, path: &Path, errors: &mut ErrorList) {
-    const KNOWN: [&str; 6] = [
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-    ];
-    let name = text(field, "resource");
-    if of_file && text(field, "containerName").is_empty() {
-        errors.push(Error::required(&path.child("containerName"), ""));
-    } else if name.is_empty() {
-        errors.push(Error::required(&path.child("resource"), ""));
-    } else if !KNOWN.contains(&name)
-        && !name.starts_with("limits.hugepages-")
-        && !name.starts_with("requests.hugepages-")
-    {
-        errors.push(Error::not_supported(&path.child("resource"), name, &KNOWN));
-    }
-}
-
-fn environment_sources(sources: &[Value], path: &Path, errors: &mut ErrorList) {
-    for (index, source) in sources.iter().enumerate() {
-        let at = path.index(index);
-        let prefix = text(source, "prefix");
-        if !prefix.is_empty() {
-            rule(
-                names::env_var_name(prefix),
-                prefix,
-                &at.child("prefix"),
-                errors,
-            );
-        }
-        let set: Vec<&str> = ["configMapRef", "secretRef"]
-            .into_iter()
-            .filter(|kind| source[*kind].is_object())
-            .collect();
-        for kind in &set {
-            if text(&source[*kind], "name").is_empty() {
-                errors.push(Error::required(&at.child(kind).child("name"), ""));
-            }
-        }
-        match set.len() {
-            0 => errors.push(Error::invalid(
-                &at,
-                "",
-                "must specify one of: `configMapRef` or `secretRef`",
-            )),
-            1 => {}
-            _ => errors.push(Error::invalid(
-                &at,
-                "",
-                "may not have more than one field specified at a time",
-            )),
-        }
-    }
-}
-
-fn mounts(mounts: &[Value], volumes: &BTreeSet<String>, path: &Path, errors: &mut ErrorList) {
-    let mut points: BTreeMap<&str, usize> = BTreeMap::new();
-    for (index, mount) in mounts.iter().enumerate() {
-        let at = path.index(index);
-        let name = text(mount, "name");
-        if name.is_empty() {
-            errors.push(Error::required(&at.child("name"), ""));
-        } else if !volumes.contains(name) {
-            errors.push(Error::not_found(&at.child("name"), name));
-        }
-        let point = text(mount, "mountPath");
-        if point.is_empty() {
-            errors.push(Error::required(&at.child("mountPath"), ""));
-        }
-        if points.insert(point, index).is_some() {
-            errors.push(Error::invalid(
-                &at.child("mountPath"),
-                point,
-                "must be unique",
-            ));
-        }
-        for key in ["subPath", "subPathExpr"] {
-            let sub = text(mount, key);
-            if sub.starts_with('/') {
-                errors.push(Error::invalid(
-                    &at.child(key),
-                    sub,
-                    "must be a relative path",
-                ));
-            }
-            if sub.split('/').any(|part| part == "..") {
-                errors.push(Error::invalid(&at.child(key), sub, "must not contain '..'"));
-            }
-        }
-        if !text(mount, "subPath").is_empty() && !text(mount, "subPathExpr").is_empty() {
-            let detail = "subPathExpr and subPath are mutually exclusive";
-            errors.push(Error::invalid(
-                &at.child("subPathExpr"),
-                text(mount, "subPathExpr"),
-                detail,
-            ));
-        }
-        let modes = ["Bidirectional", "HostToContainer", "None"];
-        one_of(
-            text(mount, "mountPropagation"),
-            &modes,
-            false,
-            &at.child("mountPropagation"),
-            errors,
-        );
-    }
-}
-
-fn probe(probe: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
-    handler(probe, path, errors);
-    for number in [
-        "initialDelaySeconds",
-        "timeoutSeconds",
-        "periodSeconds",
-        "successThreshold",
-        "failureThreshold",
-    ] {
-        not_negative(&probe[number], &path.child(number), errors);
-    }
-    let successes = probe["successThreshold"].as_i64().unwrap_or(1);
-    if key != "readinessProbe" && successes != 1 {
-        errors.push(Error::invalid(
-            &path.child("successThreshold"),
-            successes,
-            "must be 1",
-        ));
-    }
-    if let Some(seconds) = probe["terminationGracePeriodSeconds"].as_i64() {
-        if key == "readinessProbe" {
-            let detail = "must not be set for readinessProbes";
-            errors.push(Error::invalid(
-                &path.child("terminationGracePeriodSeconds"),
-                seconds,
-                detail,
-            ));
-        } else if seconds <= 0 {
-            let detail = "must be greater than 0";
-            errors.push(Error::invalid(
-                &path.child("terminationGracePeriodSeconds"),
-                seconds,
-                detail,
-            ));
-        }
-    }
-}
-
-fn handler(handler: &Value, path: &Path, errors: &mut ErrorList) {
-    let mut count = 0;
-    for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
-        let action = &handler[kind];
-        if !action.is_object() {
-            continue;
-        }
-        let at = path.child(kind);
-        if count > 0 {
-            errors.push(Error::forbidden(
-                &at,
-                "may not specify more than 1 handler type",
-            ));
-            continue;
-        }
-        count += 1;
-        match kind {
-            "exec" if list(action, "command").is_empty() => {
-                errors.push(Error::required(&at.child("command"), ""))
-            }
-            "httpGet" => {
-                if text(action, "path").is_empty() {
-                    errors.push(Error::required(&at.child("path"), ""));
-                }
-                handler_port(&action["port"], &at.child("port"), errors);
-                one_of(
-                    text(action, "scheme"),
-                    &["HTTP", "HTTPS"],
-                    true,
-                    &at.child("scheme"),
-                    errors,
-                );
-            }
-            "tcpSocket" | "grpc" => handler_port(&action["port"], &at.child("port"), errors),
-            _ => {}
-        }
-    }
-    if count == 0 {
-        errors.push(Error::required(path, "must specify a handler type"));
-    }
-}
-
-fn handler_port(port: &Value, path: &Path, errors: &mut ErrorList) {
-    match port {
-        Value::String(name) => rule(names::port_name(name), name, path, errors),
-        port => {
-            let number = port.as_i64().unwrap_or_default();
-            for text in names::port_number(number) {
-                errors.push(Error::invalid(path, number, text));
             }
         }
     }

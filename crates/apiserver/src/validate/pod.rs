@@ -44,13 +44,24 @@ pub(super) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
 
 fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
     let volumes = volume::validate(list(spec, "volumes"), &path.child("volumes"), errors);
+    let claimed: BTreeSet<String> = list(spec, "volumes")
+        .iter()
+        .filter(|volume| {
+            ["persistentVolumeClaim", "ephemeral"]
+                .iter()
+                .any(|kind| volume[*kind].is_object())
+        })
+        .map(|volume| text(volume, "name").to_owned())
+        .collect();
     let claims = pod_claims::claim_names(spec);
     errors.extend(pod_claims::resource_claims(metadata, spec, path));
     let context = container::Pod {
         volumes: &volumes,
+        claimed: &claimed,
         claims: &claims,
         host_network: spec["hostNetwork"] == true,
         restart_policy: text(spec, "restartPolicy"),
+        grace: spec["terminationGracePeriodSeconds"].as_i64(),
     };
     let mut seen = BTreeSet::new();
     container::validate_all(spec, &context, path, &mut seen, errors);

@@ -145,6 +145,11 @@ fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
         &path.child("namespaceSelector"),
         errors,
     );
+    for namespace in list(term, "namespaces") {
+        let namespace = namespace.as_str().unwrap_or_default();
+        let at = path.child("namespace");
+        rule(names::dns1123_label(namespace), namespace, &at, errors);
+    }
     let key = text(term, "topologyKey");
     let at = path.child("topologyKey");
     if key.is_empty() {
@@ -186,6 +191,33 @@ fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
         }
         let key = text(requirement, "key");
         rule(names::qualified_name(key), key, &at.child("key"), errors);
+    }
+    for (index, requirement) in list(term, "matchFields").iter().enumerate() {
+        node_field(requirement, &path.child("matchFields").index(index), errors);
+    }
+}
+
+fn node_field(requirement: &Value, path: &Path, errors: &mut ErrorList) {
+    let values = list(requirement, "values");
+    let operator = text(requirement, "operator");
+    if !matches!(operator, "In" | "NotIn") {
+        let detail = "not a valid selector operator";
+        errors.push(Error::invalid(&path.child("operator"), operator, detail));
+    } else if values.len() != 1 {
+        let detail =
+            "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+        errors.push(Error::required(&path.child("values"), detail));
+    }
+    let key = text(requirement, "key");
+    if key != "metadata.name" {
+        let detail = "not a valid field selector key";
+        errors.push(Error::invalid(&path.child("key"), key, detail));
+        return;
+    }
+    for (index, name) in values.iter().enumerate() {
+        let name = name.as_str().unwrap_or_default();
+        let at = path.child("values").index(index);
+        rule(names::dns1123_subdomain(name), name, &at, errors);
     }
 }
 
@@ -232,10 +264,45 @@ pub(super) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mu
                 shown,
             ));
         }
+        spread_details(constraint, action, &at, errors);
         label_selector(
             &constraint["labelSelector"],
             &at.child("labelSelector"),
             errors,
         );
+    }
+}
+
+fn spread_details(constraint: &Value, action: &str, path: &Path, errors: &mut ErrorList) {
+    if let Some(least) = constraint["minDomains"].as_i64() {
+        let at = path.child("minDomains");
+        if least <= 0 {
+            errors.push(Error::invalid(&at, least, "must be greater than zero"));
+        }
+        if action != "DoNotSchedule" {
+            let detail =
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+            errors.push(Error::invalid(&at, least, detail));
+        }
+    }
+    for key in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+        let policy = text(constraint, key);
+        one_of(
+            policy,
+            &["Honor", "Ignore"],
+            false,
+            &path.child(key),
+            errors,
+        );
+    }
+    let keys = list(constraint, "matchLabelKeys");
+    let at = path.child("matchLabelKeys");
+    if !keys.is_empty() && !constraint["labelSelector"].is_object() {
+        let detail = "must not be specified when labelSelector is not set";
+        errors.push(Error::forbidden(&at, detail));
+    }
+    for (index, key) in keys.iter().enumerate() {
+        let key = key.as_str().unwrap_or_default();
+        rule(names::qualified_name(key), key, &at.index(index), errors);
     }
 }

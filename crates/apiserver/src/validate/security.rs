@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
+use allot_apimachinery::quote::go_json;
 use serde_json::Value;
 
 use super::{between, list, one_of, text};
@@ -80,18 +81,18 @@ pub(super) fn container(context: &Value, path: &Path, errors: &mut ErrorList) {
     let shown = shown(context);
     if context["privileged"] == true {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-        errors.push(Error::invalid(path, &shown, detail));
+        errors.push(Error::invalid(path, shown.clone(), detail));
     }
     for capability in list(&context["capabilities"], "add") {
         if capability == "CAP_SYS_ADMIN" {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.push(Error::invalid(path, &shown, detail));
+            errors.push(Error::invalid(path, shown.clone(), detail));
         }
     }
 }
 
 /// A context as upstream shows it in an error: with the names of its fields in Go.
-fn shown(context: &Value) -> Value {
+fn shown(context: &Value) -> BadValue {
     const FIELDS: [&str; 12] = [
         "capabilities",
         "privileged",
@@ -106,21 +107,21 @@ fn shown(context: &Value) -> Value {
         "seccompProfile",
         "appArmorProfile",
     ];
-    let mut map = serde_json::Map::new();
-    for field in FIELDS {
+    let shown = FIELDS.map(|field| {
         let name = match field {
             "seLinuxOptions" => "SELinuxOptions".to_owned(),
             other => other[..1].to_ascii_uppercase() + &other[1..],
         };
         let value = match (field, &context[field]) {
-            ("capabilities", Value::Object(sets)) => serde_json::json!({
-                "Add": sets.get("add"), "Drop": sets.get("drop"),
-            }),
-            (_, value) => value.clone(),
+            ("capabilities", Value::Object(sets)) => {
+                let part = |key: &str| go_json(sets.get(key).unwrap_or(&Value::Null));
+                format!("{{\"Add\":{},\"Drop\":{}}}", part("add"), part("drop"))
+            }
+            (_, value) => go_json(value),
         };
-        map.insert(name, value);
-    }
-    Value::Object(map)
+        format!("\"{name}\":{value}")
+    });
+    BadValue::raw(format!("{{{}}}", shown.join(",")))
 }
 
 /// Checks the security context of a pod.

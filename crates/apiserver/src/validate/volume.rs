@@ -58,6 +58,11 @@ fn source(volume: &Value, path: &Path, errors: &mut ErrorList) {
             "nfs" => {
                 needed(source, "server", &at, errors);
                 needed(source, "path", &at, errors);
+                let place = text(source, "path");
+                if !place.is_empty() && !place.starts_with('/') {
+                    let detail = "must be an absolute path";
+                    errors.push(Error::invalid(&at.child("path"), place, detail));
+                }
             }
             "csi" => needed(source, "driver", &at, errors),
             "ephemeral" if !source["volumeClaimTemplate"].is_object() => {

@@ -1,0 +1,110 @@
+//! Probes and hooks.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use serde_json::Value;
+
+use super::super::{list, not_negative, one_of, rule, text};
+
+/// Checks a probe.
+pub(super) fn probe(probe: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
+    handler(probe, None, path, errors);
+    for number in [
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+    ] {
+        not_negative(&probe[number], &path.child(number), errors);
+    }
+    let successes = probe["successThreshold"].as_i64().unwrap_or(1);
+    if key != "readinessProbe" && successes != 1 {
+        errors.push(Error::invalid(
+            &path.child("successThreshold"),
+            successes,
+            "must be 1",
+        ));
+    }
+    if let Some(seconds) = probe["terminationGracePeriodSeconds"].as_i64() {
+        if key == "readinessProbe" {
+            let detail = "must not be set for readinessProbes";
+            errors.push(Error::invalid(
+                &path.child("terminationGracePeriodSeconds"),
+                seconds,
+                detail,
+            ));
+        } else if seconds <= 0 {
+            let detail = "must be greater than 0";
+            errors.push(Error::invalid(
+                &path.child("terminationGracePeriodSeconds"),
+                seconds,
+                detail,
+            ));
+        }
+    }
+}
+
+/// Checks what is done to find something out, or at an event.
+pub(super) fn handler(handler: &Value, grace: Option<i64>, path: &Path, errors: &mut ErrorList) {
+    let mut count = 0;
+    for kind in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
+        let action = &handler[kind];
+        if !action.is_object() {
+            continue;
+        }
+        let at = path.child(kind);
+        if count > 0 {
+            errors.push(Error::forbidden(
+                &at,
+                "may not specify more than 1 handler type",
+            ));
+            continue;
+        }
+        count += 1;
+        match kind {
+            "exec" if list(action, "command").is_empty() => {
+                errors.push(Error::required(&at.child("command"), ""))
+            }
+            "httpGet" => {
+                if text(action, "path").is_empty() {
+                    errors.push(Error::required(&at.child("path"), ""));
+                }
+                handler_port(&action["port"], &at.child("port"), errors);
+                one_of(
+                    text(action, "scheme"),
+                    &["HTTP", "HTTPS"],
+                    true,
+                    &at.child("scheme"),
+                    errors,
+                );
+            }
+            "sleep" => {
+                let seconds = action["seconds"].as_i64().unwrap_or_default();
+                if let Some(grace) = grace.filter(|grace| !(0..=*grace).contains(&seconds)) {
+                    let detail = format!(
+                        "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+                    );
+                    errors.push(Error::invalid(&at, seconds, detail));
+                }
+            }
+            "tcpSocket" | "grpc" => handler_port(&action["port"], &at.child("port"), errors),
+            _ => {}
+        }
+    }
+    if count == 0 {
+        errors.push(Error::required(path, "must specify a handler type"));
+    }
+}
+
+fn handler_port(port: &Value, path: &Path, errors: &mut ErrorList) {
+    match port {
+        Value::String(name) => rule(names::port_name(name), name, path, errors),
+        port => {
+            let number = port.as_i64().unwrap_or_default();
+            for text in names::port_number(number) {
+                errors.push(Error::invalid(path, number, text));
+            }
+        }
+    }
+}
