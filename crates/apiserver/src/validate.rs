@@ -187,6 +187,7 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("networking.k8s.io", "ingresses") => network::ingress(object, errors),
         ("networking.k8s.io", "ingressclasses") => network::ingress_class(object, errors),
         ("networking.k8s.io", "networkpolicies") => network::policy(object, errors),
+        ("apiregistration.k8s.io", _) => config::api_service(object, errors),
         ("coordination.k8s.io", "leases") => config::lease(object, errors),
         ("scheduling.k8s.io", "priorityclasses") => config::priority_class(object, errors),
         ("certificates.k8s.io", _) => certificate::request(object, errors),

@@ -225,6 +225,11 @@ pub(super) fn budget(object: &Value, errors: &mut ErrorList) {
     for (key, value) in [("minAvailable", least), ("maxUnavailable", most)] {
         if !value.is_null() {
             int_or_percent(value, &path.child(key), errors);
+            let percent = value.as_str().and_then(|text| text.strip_suffix('%'));
+            if percent.is_some_and(|text| text.parse::<u64>().is_ok_and(|it| it > 100)) {
+                let detail = "must not be greater than 100%";
+                errors.push(Error::invalid(&path.child(key), value, detail));
+            }
         }
     }
     label_selector(&spec["selector"], &path.child("selector"), errors);
@@ -237,6 +242,89 @@ pub(super) fn budget(object: &Value, errors: &mut ErrorList) {
         &at,
         errors,
     );
+}
+
+/// Highest priorities of a group and of a version.
+const MAX_PRIORITIES: [(&str, i64); 2] =
+    [("groupPriorityMinimum", 20_000), ("versionPriority", 1_000)];
+
+/// Checks who answers for a version of a group.
+pub(super) fn api_service(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (&object["spec"], Path::new("spec"));
+    let (group, version) = (text(spec, "group"), text(spec, "version"));
+    let (name, wanted) = (
+        text(&object["metadata"], "name"),
+        format!("{version}.{group}"),
+    );
+    if !name.is_empty() && name != wanted {
+        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
+        let at = Path::new("metadata").child("name");
+        errors.push(Error::invalid(&at, name, detail));
+    }
+    if !group.is_empty() {
+        rule(
+            names::dns1123_subdomain(group),
+            group,
+            &path.child("group"),
+            errors,
+        );
+    } else if version != "v1" {
+        let detail = "only v1 may have an empty group and it better be legacy kube";
+        errors.push(Error::required(&path.child("group"), detail));
+    }
+    rule(
+        names::dns1035_label(version),
+        version,
+        &path.child("version"),
+        errors,
+    );
+    for (key, most) in MAX_PRIORITIES {
+        let priority = spec[key].as_i64().unwrap_or_default();
+        if !(1..=most).contains(&priority) {
+            let detail = format!("must be positive and less than {most}");
+            errors.push(Error::invalid(&path.child(key), priority, detail));
+        }
+    }
+    let trusting = spec["insecureSkipTLSVerify"] == true;
+    let bundle = decoded_length(text(spec, "caBundle"));
+    let service = &spec["service"];
+    if !service.is_object() {
+        if bundle > 0 {
+            let detail = "local APIServices may not have a caBundle";
+            let shown = format!("{bundle} bytes");
+            errors.push(Error::invalid(&path.child("caBundle"), shown, detail));
+        }
+        if trusting {
+            let detail = "local APIServices may not have insecureSkipTLSVerify";
+            errors.push(Error::invalid(
+                &path.child("insecureSkipTLSVerify"),
+                true,
+                detail,
+            ));
+        }
+        return;
+    }
+    let at = path.child("service");
+    for key in ["namespace", "name"] {
+        if text(service, key).is_empty() {
+            errors.push(Error::required(&at.child(key), ""));
+        }
+    }
+    if let Some(port) = service["port"].as_i64() {
+        let texts = names::port_number(port);
+        if !texts.is_empty() {
+            let detail = format!("port is not valid:{}", texts.join(","));
+            errors.push(Error::invalid(&at.child("port"), port, detail));
+        }
+    }
+    if trusting && bundle > 0 {
+        let detail = "may not be true if caBundle is present";
+        errors.push(Error::invalid(
+            &path.child("insecureSkipTLSVerify"),
+            true,
+            detail,
+        ));
+    }
 }
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -372,11 +460,20 @@ pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
         &Path::new("handler"),
         errors,
     );
+    let fixed = &object["overhead"]["podFixed"];
+    if fixed.is_object() {
+        let amounts = serde_json::json!({"limits": fixed});
+        let at = Path::new("overhead").child("podFixed");
+        super::resources::container(&amounts, &at, errors);
+    }
+    let path = Path::new("scheduling");
     labels(
         &object["scheduling"]["nodeSelector"],
-        &Path::new("scheduling").child("nodeSelector"),
+        &path.child("nodeSelector"),
         errors,
     );
+    let tolerations = list(&object["scheduling"], "tolerations");
+    super::scheduling::tolerations(tolerations, &path.child("tolerations"), errors);
 }
 
 pub(super) fn runtime_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {

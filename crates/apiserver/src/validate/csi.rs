@@ -28,7 +28,7 @@ fn fixed(object: &Value, old: &Value, key: &str, path: &Path, errors: &mut Error
 }
 
 /// The name of a driver; in upper case, too.
-fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(super) fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
     if name.is_empty() {
         errors.push(Error::required(path, ""));
     }

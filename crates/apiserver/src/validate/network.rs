@@ -133,6 +133,10 @@ pub(super) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
             };
             errors.push(Error::invalid(&at, address, wrong));
         }
+        if let Some(node) = endpoint["nodeName"].as_str() {
+            let at = path.child("nodeName");
+            rule(names::dns1123_subdomain(node), node, &at, errors);
+        }
         let host = text(endpoint, "hostname");
         if !host.is_empty() {
             rule(
@@ -160,6 +164,10 @@ pub(super) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
         }
         let protocol = text(port, "protocol");
         one_of(protocol, &PROTOCOLS, true, &path.child("protocol"), errors);
+        if let Some(protocol) = port["appProtocol"].as_str() {
+            let at = path.child("appProtocol");
+            rule(names::qualified_name(protocol), protocol, &at, errors);
+        }
     }
     let at = Path::new("addressType");
     one_of(kind, &["FQDN", "IPv4", "IPv6"], true, &at, errors);

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use super::{entries, list, rule, text};
 
+mod metrics;
+
 /// Checks an autoscaler.
 pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
@@ -26,35 +28,28 @@ pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
         let detail = "must be greater than or equal to `minReplicas`";
         errors.push(Error::invalid(&at, most, detail));
     }
-    let (target, at) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
-    for key in ["kind", "name"] {
-        let value = text(target, key);
-        if value.is_empty() {
-            errors.push(Error::required(&at.child(key), ""));
-        } else {
-            rule(
-                names::path_segment_name(value),
-                value,
-                &at.child(key),
-                errors,
-            );
+    reference(
+        &spec["scaleTargetRef"],
+        &path.child("scaleTargetRef"),
+        errors,
+    );
+    metrics::all(list(spec, "metrics"), &path.child("metrics"), errors);
+    for direction in ["scaleUp", "scaleDown"] {
+        let rules = &spec["behavior"][direction];
+        if rules.is_object() {
+            metrics::rules(rules, &path.child("behavior").child(direction), errors);
         }
     }
-    let known = [
-        "ContainerResource",
-        "External",
-        "Object",
-        "Pods",
-        "Resource",
-    ];
-    for (index, metric) in list(spec, "metrics").iter().enumerate() {
-        let at = path.child("metrics").index(index);
-        let kind = text(metric, "type");
-        if kind.is_empty() {
-            let detail = "must specify a metric source type";
-            errors.push(Error::required(&at.child("type"), detail));
-        } else if !known.contains(&kind) {
-            errors.push(Error::not_supported(&at.child("type"), kind, &known));
+}
+
+/// An object by kind and name.
+fn reference(reference: &Value, path: &Path, errors: &mut ErrorList) {
+    for key in ["kind", "name"] {
+        let (value, at) = (text(reference, key), path.child(key));
+        if value.is_empty() {
+            errors.push(Error::required(&at, ""));
+        } else {
+            rule(names::path_segment_name(value), value, &at, errors);
         }
     }
 }
@@ -113,6 +108,7 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
                 "either minimum or maximum storage value is required, but neither was provided";
             errors.push(Error::required(&at.child("limits"), detail));
         }
+        let wanted = quantities(item, "maxLimitRequestRatio");
         let amounts = Amounts {
             max,
             min,
@@ -120,6 +116,34 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
             request,
         };
         amounts.check(&at, errors);
+        ratios(&wanted, &amounts.min, &amounts.max, &at, errors);
+    }
+}
+
+/// Checks how many times its request a limit may be.
+fn ratios(
+    ratios: &BTreeMap<String, Quantity>,
+    min: &BTreeMap<String, Quantity>,
+    max: &BTreeMap<String, Quantity>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    for (name, ratio) in ratios {
+        let at = path.child("maxLimitRequestRatio").key(name);
+        let number = ratio.milli_value();
+        if number < 1000 {
+            let detail = format!("ratio {ratio} is less than 1");
+            errors.push(Error::invalid(&at, ratio.to_string(), detail));
+        }
+        let (Some(min), Some(max)) = (min.get(name), max.get(name)) else {
+            continue;
+        };
+        // Amounts are far below what a float holds exactly.
+        let most = max.milli_value() as f64 / min.milli_value() as f64;
+        if number as f64 / 1000.0 > most {
+            let detail = format!("ratio {ratio} is greater than max/min = {most:.6}");
+            errors.push(Error::invalid(&at, ratio.to_string(), detail));
+        }
     }
 }
 

@@ -141,6 +141,33 @@ pub(super) fn claim(object: &Value, errors: &mut ErrorList) {
     let modes = ["Block", "Filesystem"];
     let at = path.child("volumeMode");
     one_of(text(spec, "volumeMode"), &modes, false, &at, errors);
+    for key in ["dataSource", "dataSourceRef"] {
+        if spec[key].is_object() {
+            data_source(&spec[key], &path.child(key), errors);
+        }
+    }
+}
+
+/// What a new volume begins with.
+fn data_source(source: &Value, path: &Path, errors: &mut ErrorList) {
+    for key in ["name", "kind"] {
+        if text(source, key).is_empty() {
+            errors.push(Error::required(&path.child(key), ""));
+        }
+    }
+    let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
+    if group.is_empty() && kind != "PersistentVolumeClaim" {
+        let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(Error::invalid(&path.child("kind"), kind, detail));
+    }
+    if !group.is_empty() {
+        rule(
+            names::dns1123_subdomain(group),
+            group,
+            &path.child("apiGroup"),
+            errors,
+        );
+    }
 }
 
 /// Checks a change of a claim of a volume.
@@ -223,10 +250,9 @@ pub(super) fn volume(object: &Value, errors: &mut ErrorList) {
         } else if kind == "hostPath" {
             super::volume::host_path(source, &at, errors);
         } else if kind == "csi" {
-            for key in ["driver", "volumeHandle"] {
-                if text(source, key).is_empty() {
-                    errors.push(Error::required(&at.child(key), ""));
-                }
+            super::csi::driver_name(text(source, "driver"), &at.child("driver"), errors);
+            if text(source, "volumeHandle").is_empty() {
+                errors.push(Error::required(&at.child("volumeHandle"), ""));
             }
         } else if kind == "local" && spec["nodeAffinity"].is_null() {
             let detail = "Local volume requires node affinity";
