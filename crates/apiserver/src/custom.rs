@@ -149,6 +149,27 @@ impl CustomResource {
             .collect()
     }
 
+    /// Reads an object that has been sent, as the version that it names: metadata as its type has it, without what the schema does not
+    /// know. Answers what was dropped, as strict decoding does. An object of another kind keeps all but its metadata: validation refuses it.
+    ///
+    /// # Errors
+    /// The decoder's text for metadata of a wrong type.
+    pub fn read(&self, object: &mut Value) -> Result<Vec<String>, String> {
+        let mut unknown = structural::coerce_metadata(object)?;
+        let (group, version) = crate::object::split_api_version(text(object, "apiVersion"));
+        if group == self.group && text(object, "kind") == self.kind {
+            let nothing = Structural::default();
+            let schema = self
+                .version(version)
+                .map_or(&nothing, |version| &version.schema);
+            unknown.extend(structural::prune(object, schema));
+            let embedded = structural::coerce_embedded(object, schema);
+            unknown.extend(embedded.map_err(|error| error.to_string())?);
+        }
+        let named = |field: String| format!("unknown field {field:?}");
+        Ok(unknown.into_iter().map(named).collect())
+    }
+
     /// Fills in defaults; nulls that are no values go.
     pub fn default(&self, version: &str, object: &mut Value) {
         if let Some(version) = self.version(version) {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::body::Body;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Offer, negotiate};
+use crate::negotiate::{Offer, acceptable, negotiate};
 use crate::registry::{Registry, Resource};
 use crate::server::{Core, Incoming, text_response};
 
@@ -27,8 +27,21 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
         .filter(|part| !part.is_empty())
         .collect();
     let reads = matches!(request.method, http::Method::GET | http::Method::HEAD);
-    if !reads && matches!(parts.as_slice(), ["api" | "apis"]) {
+    // Documents of groups that definitions make are given to any method.
+    let builtin = match parts.as_slice() {
+        ["api" | "apis"] => true,
+        ["api", version] => registry.has_version(in_process, "", version),
+        ["apis", name, version] => {
+            is_builtin(&registry, name) && registry.has_version(in_process, name, version)
+        }
+        ["apis", name] => is_builtin(&registry, name),
+        _ => false,
+    };
+    if builtin && !reads {
         return Err(ApiError::method_not_allowed());
+    }
+    if builtin {
+        acceptable(&request.headers, false)?;
     }
     if let ["api" | "apis"] = parts.as_slice()
         && let Some(response) = aggregated::answer(&registry, request, parts[0] == "api")
@@ -60,11 +73,19 @@ pub fn answer(core: &Arc<Core>, request: &Incoming) -> Result<Response<Body>> {
         ["apis", name, version] if registry.has_version(in_process, name, version) => {
             resource_list(&registry, in_process, name, version)
         }
+        ["apis", name, _] if is_builtin(&registry, name) => return Err(ApiError::no_such_path()),
         ["api" | "apis", ..] => return Ok(text_response(404, "404 page not found\n")),
         _ => return Err(ApiError::no_such_path()),
     };
     let media = negotiate(&request.headers, &request.query, Offer::Document)?;
     Ok(value_response(200, &value, media))
+}
+
+/// The group is there without any definition.
+fn is_builtin(registry: &Registry, group: &str) -> bool {
+    registry
+        .iter()
+        .any(|resource| resource.custom.is_none() && resource.group == group)
 }
 
 fn paths(registry: &Registry) -> Value {

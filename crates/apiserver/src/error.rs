@@ -42,7 +42,9 @@ impl ApiError {
     /// 405 for a path that exists.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Status::failure(405, "MethodNotAllowed", message).into()
+        let mut status = Status::failure(405, "MethodNotAllowed", message);
+        status.details = Some(Box::default());
+        status.into()
     }
 
     /// 504 for a revision that does not exist yet.

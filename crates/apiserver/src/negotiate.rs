@@ -49,6 +49,10 @@ pub struct Media {
 pub const RESOURCE_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
+/// What a watch may be answered with.
+const STREAM_TYPES: &str =
+    "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
 impl Media {
     /// Plain JSON.
     pub const JSON: Media = Media {
@@ -173,7 +177,7 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
             item.parameter("g"),
             item.parameter("v"),
         ) {
-            (None, _, _) => Shape::Whole,
+            (None, None, None) => Shape::Whole,
             (Some("Table"), Some("meta.k8s.io"), Some("v1")) if shapes => Shape::Table,
             (Some("Table"), Some("meta.k8s.io"), Some("v1beta1")) if shapes => Shape::TableV1beta1,
             (
@@ -214,6 +218,33 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
         }
     }
     Err(not_acceptable())
+}
+
+/// What upstream's router asks of requests on built-in paths before any handler sees them: the type of the answer by its plain name, or `*/*`.
+///
+/// # Errors
+/// 406 with the router's words; `streams` for paths that can be watched.
+pub fn acceptable(headers: &HeaderMap, streams: bool) -> Result<()> {
+    let known = |item: &Accepted| {
+        item.media_type == "*/*" || RESOURCE_TYPES.split(", ").any(|it| it == item.media_type)
+    };
+    if accepted(headers).iter().any(known) {
+        return Ok(());
+    }
+    let streams = if streams { STREAM_TYPES } else { "" };
+    let comma = if streams.is_empty() { "" } else { ", " };
+    let message = format!(
+        "406: Not Acceptable\n\nAvailable representations: {RESOURCE_TYPES}{comma}{streams}"
+    );
+    let mut status = Status::failure(406, "NotAcceptable", message);
+    status.details = Some(Box::default());
+    Err(status.into())
+}
+
+/// 406 for a watch in an encoding that has no frames.
+pub fn no_stream() -> crate::error::ApiError {
+    let message = format!("only the following media types are accepted: {STREAM_TYPES}");
+    Status::failure(406, "NotAcceptable", message).into()
 }
 
 /// 406 as upstream words it.

@@ -47,11 +47,12 @@ impl RequestInfo {
             verb: method.as_str().to_ascii_lowercase(),
             ..Self::default()
         };
-        let parts: Vec<String> = path
+        // Split after decoding, as Go does: an escaped slash is a slash. Empty parts count.
+        let decoded = percent_decode_str(path).decode_utf8_lossy();
+        let parts: Vec<String> = decoded
             .trim_matches('/')
             .split('/')
-            .filter(|part| !part.is_empty())
-            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+            .map(str::to_owned)
             .collect();
         let mut rest = parts.as_slice();
         match rest {

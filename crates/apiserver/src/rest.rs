@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use allot_apimachinery::Status;
 use allot_store::Entry;
 use bytes::Bytes;
 use http::{Method, Response};
 
 use crate::body::Body;
-use crate::custom::conversion;
+use crate::custom::{CustomResource, conversion};
 use crate::encode::View;
 use crate::error::{ApiError, Result};
-use crate::negotiate::{Media, Offer, Shape, negotiate};
+use crate::negotiate::{Media, Offer, Shape, acceptable, accepted, negotiate};
 use crate::registry::Resource;
+use crate::request::RequestInfo;
 use crate::server::{Core, Incoming};
 use crate::table;
 
@@ -129,6 +131,57 @@ impl Call<'_> {
         table::Options::of(&self.request.query)
     }
 
+    /// 400 for a name that can not stand in a path.
+    ///
+    /// # Errors
+    /// That.
+    pub fn check_path_name(&self) -> Result<()> {
+        match allot_apimachinery::names::path_segment_name(self.name()).first() {
+            Some(why) => Err(ApiError::bad_request(format!(
+                "Name parameter invalid: {:?}: {why}",
+                self.name()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// 406 where metadata is asked for as one object and the answer is a list, or the other way round.
+    fn check_listed(&self) -> Result<()> {
+        let verb = self.request.info.verb.as_str();
+        if self.media.shape != Shape::Metadata || !matches!(verb, "get" | "list") {
+            return Ok(());
+        }
+        let items = accepted(&self.request.headers);
+        let Some(wanted) = items.iter().find_map(|item| item.parameter("as")) else {
+            return Ok(());
+        };
+        let custom = self.resource.custom.is_some();
+        let package = match self.resource.group.split('.').next().unwrap_or_default() {
+            "" => "core",
+            name => name,
+        };
+        let message = match (wanted, verb) {
+            ("PartialObjectMetadata", "list") => {
+                let found = match custom {
+                    true => "unstructured.UnstructuredList".to_owned(),
+                    false => format!("{package}.{}", self.resource.list_kind),
+                };
+                format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list (*{found})"
+                )
+            }
+            ("PartialObjectMetadataList", "get") if custom => {
+                return Err(ApiError::unknown("content is not a list"));
+            }
+            ("PartialObjectMetadataList", "get") => format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{})",
+                self.resource.kind
+            ),
+            _ => return Ok(()),
+        };
+        Err(Status::failure(406, "NotAcceptable", message).into())
+    }
+
     /// 404 for the object of the path.
     pub fn not_found(&self) -> ApiError {
         allot_apimachinery::Status::not_found(&self.resource.group_resource(), self.name()).into()
@@ -156,13 +209,9 @@ pub async fn dispatch(
         .cloned()
     else {
         // Paths of built-in groups answer with a Status; the rest is nobody's.
-        let builtin = registry.iter().any(|it| {
-            it.custom.is_none()
-                && it.group == info.group
-                && it
-                    .version(&info.version)
-                    .is_some_and(|version| version.served)
-        });
+        let builtin = registry
+            .iter()
+            .any(|it| it.custom.is_none() && it.group == info.group);
         if builtin {
             return Err(ApiError::no_such_path());
         }
@@ -170,16 +219,32 @@ pub async fn dispatch(
     };
     drop(registry);
     let collection_request = info.name.is_empty();
-    if info.resource != "namespaces" {
-        if !resource.namespaced && !info.namespace.is_empty() {
-            return Err(ApiError::no_such_path());
+    let custom = resource.custom.is_some();
+    if custom {
+        if !in_scope(&resource, &info) {
+            return Ok(crate::server::text_response(404, "404 page not found\n"));
         }
-        if resource.namespaced && info.namespace.is_empty() && !collection_request {
+    } else {
+        if request.method == Method::HEAD || info.verb.is_empty() {
+            return Err(ApiError::method_not_allowed());
+        }
+        if info.resource != "namespaces"
+            && (!resource.namespaced && !info.namespace.is_empty()
+                || resource.namespaced && info.namespace.is_empty() && !collection_request)
+        {
             return Err(ApiError::no_such_path());
         }
     }
     if let Some(version) = resource.version(&info.version) {
         request.warnings.add(version.deprecation.clone());
+    }
+    if let Some(definition) = &resource.custom {
+        check_custom(&resource, definition, &info)?;
+    } else if info.subresource.is_empty() {
+        acceptable(
+            &request.headers,
+            collection_request && request.method == Method::GET,
+        )?;
     }
     let verb = info.verb.as_str();
     let offer = match resource.custom {
@@ -212,10 +277,11 @@ pub async fn dispatch(
              'Object', 'None', or empty"
         )));
     }
-    // Only a proxy passes on what follows.
-    if !info.rest.is_empty() && info.subresource != "proxy" {
+    // Only a proxy passes on what follows; for custom resources upstream does not look at it.
+    if !info.rest.is_empty() && info.subresource != "proxy" && !custom {
         return Err(ApiError::no_such_path());
     }
+    call.check_listed()?;
     if !info.subresource.is_empty() {
         let Some(subresource) = call.resource.subresource(&info.subresource).cloned() else {
             return Err(ApiError::no_such_path());
@@ -224,10 +290,11 @@ pub async fn dispatch(
     }
     let across_namespaces = call.resource.namespaced && info.namespace.is_empty();
     let method = &call.request.method;
-    let allowed = call.resource.verbs.iter().any(|known| known == verb)
-        && !(verb == "create" && (!collection_request || across_namespaces))
-        && !(across_namespaces && verb == "deletecollection")
-        && !(collection_request && matches!(*method, Method::PUT | Method::PATCH));
+    let allowed = custom
+        || call.resource.verbs.iter().any(|known| known == verb)
+            && !(verb == "create" && (!collection_request || across_namespaces))
+            && !(across_namespaces && verb == "deletecollection")
+            && !(collection_request && matches!(*method, Method::PUT | Method::PATCH));
     if !allowed {
         return Err(ApiError::method_not_allowed());
     }
@@ -242,4 +309,38 @@ pub async fn dispatch(
         "deletecollection" => delete::delete_collection(call, body).await,
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// The path of a custom resource has a namespace where it must have one and only there; upstream passes all others on, to nobody.
+fn in_scope(resource: &Resource, info: &RequestInfo) -> bool {
+    match (resource.namespaced, info.namespace.is_empty()) {
+        (true, true) => matches!(info.verb.as_str(), "list" | "watch"),
+        (namespaced, without) => namespaced != without,
+    }
+}
+
+/// What upstream refuses of a custom resource before it looks at anything else: endpoints that its version does not have, and verbs.
+fn check_custom(resource: &Resource, custom: &CustomResource, info: &RequestInfo) -> Result<()> {
+    let group_resource = resource.group_resource();
+    let exists = match info.subresource.as_str() {
+        "" => true,
+        "status" => custom.has_status(&info.version),
+        "scale" => custom.scale(&info.version).is_some(),
+        _ => false,
+    };
+    if !exists {
+        return Err(Status::not_found(&group_resource, &info.name).into());
+    }
+    let verb = info.verb.as_str();
+    let known = match info.subresource.as_str() {
+        "" => !verb.is_empty(),
+        _ => matches!(verb, "get" | "update" | "patch"),
+    };
+    if !known {
+        return Err(Status::method_not_supported(&group_resource, verb).into());
+    }
+    if info.name.is_empty() && matches!(verb, "update" | "patch") {
+        return Err(ApiError::bad_request("name must be provided"));
+    }
+    Ok(())
 }

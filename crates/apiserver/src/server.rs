@@ -214,9 +214,6 @@ impl Server {
         if !request.info.is_resource {
             return self.other_path(request).await;
         }
-        if request.method == Method::HEAD || request.info.verb.is_empty() {
-            return Err(ApiError::method_not_allowed());
-        }
         let body = read_body(body, &request.headers).await?;
         rest::dispatch(core, request, body).await
     }
@@ -338,6 +335,10 @@ pub(crate) fn text_response(code: u16, text: impl Into<Bytes>) -> Response<Body>
     response.headers_mut().insert(
         http::header::CONTENT_TYPE,
         http::HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    response.headers_mut().insert(
+        http::header::X_CONTENT_TYPE_OPTIONS,
+        http::HeaderValue::from_static("nosniff"),
     );
     response
 }

@@ -131,10 +131,10 @@ pub fn table(
         "meta.k8s.io/v1"
     };
     let meta = list_meta.unwrap_or_else(|| {
-        let revision = objects.first().map_or(Value::Null, |object| {
-            object["metadata"]["resourceVersion"].clone()
-        });
-        json!({"resourceVersion": revision})
+        match objects.first().map(|it| &it["metadata"]["resourceVersion"]) {
+            None | Some(Value::Null) => json!({}),
+            Some(revision) => json!({"resourceVersion": revision}),
+        }
     });
     let definitions: Vec<Value> = layout
         .columns

@@ -72,7 +72,12 @@ pub fn decode_json(text: &[u8], schema: Option<&'static Struct>) -> Result<Decod
     }
     .deserialize(&mut deserializer)
     .and_then(|value| deserializer.end().map(|()| value))
-    .map_err(|error| DecodeError::Syntax(scalar::syntax_text(text, &error)))?;
+    .map_err(|error| match scalar::number_out_of_range(text, &error) {
+        Some(number) => DecodeError::Type(format!(
+            "json: cannot unmarshal number {number} into Go value of type float64"
+        )),
+        None => DecodeError::Syntax(scalar::syntax_text(text, &error)),
+    })?;
     context.finish(value)
 }
 

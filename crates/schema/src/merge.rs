@@ -87,7 +87,7 @@ pub fn validate(value: &Value, node: Node<'_>, allow_duplicates: bool) -> Vec<Er
             Value::Null => Vec::new(),
             Value::Array(items) => validate_list(items, list, allow_duplicates),
             _ => vec![Error::new(format!(
-                "expected list, got {}",
+                "expected list, got &{{{}}}",
                 element::go_value(value)
             ))],
         },
@@ -95,7 +95,7 @@ pub fn validate(value: &Value, node: Node<'_>, allow_duplicates: bool) -> Vec<Er
             Value::Null => Vec::new(),
             Value::Object(entries) => validate_map(entries, map, allow_duplicates),
             _ => vec![Error::new(format!(
-                "expected map, got {}",
+                "expected map, got &{{{}}}",
                 element::go_value(value)
             ))],
         },
@@ -140,8 +140,8 @@ fn validate_scalar(scalar: Scalar, value: &Value) -> Result<(), Error> {
             element::go_type(value)
         ),
         Scalar::String => format!("expected string, got {}", element::go_syntax(value)),
-        Scalar::Boolean => format!("expected boolean, got {}", element::go_value(value)),
-        Scalar::Untyped => format!("expected any scalar, got {}", element::go_value(value)),
+        Scalar::Boolean => format!("expected boolean, got &{{{}}}", element::go_value(value)),
+        Scalar::Untyped => format!("expected any scalar, got &{{{}}}", element::go_value(value)),
     }))
 }
 

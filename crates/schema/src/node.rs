@@ -205,8 +205,14 @@ impl<'a> Map<'a> {
                 .field(name),
             },
             Node::Structural(schema) => {
-                if schema.embedded && name == "metadata" {
-                    return Some((Node::Struct(object_meta()), true));
+                if schema.embedded {
+                    match name {
+                        "metadata" => return Some((Node::Struct(object_meta()), true)),
+                        "apiVersion" | "kind" => {
+                            return Some((Node::Type(&STRING, &UNSET), true));
+                        }
+                        _ => {}
+                    }
                 }
                 if let Some(sub) = schema.properties.get(name) {
                     return Some((Node::Structural(sub), true));

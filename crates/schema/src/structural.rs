@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+mod coerce;
 mod correlate;
 mod default;
 mod embedded;
@@ -14,6 +15,7 @@ mod lists;
 mod prune;
 mod validate;
 
+pub use coerce::{coerce_embedded, coerce_metadata};
 pub(crate) use correlate::Pair;
 pub use default::{default, prune_nulls};
 pub(crate) use embedded::validate_object;

@@ -56,6 +56,11 @@ impl Scale {
         }))
     }
 
+    /// Where the wanted number is, such as `.spec.replicas`.
+    pub fn replicas_path(&self) -> &str {
+        &self.spec_replicas
+    }
+
     /// Writes the wanted number into an object.
     pub fn write(&self, object: &mut Value, replicas: i64) {
         let mut place = object;
@@ -76,14 +81,12 @@ impl Scale {
         }
         check_count(object, &self.status_replicas, &mut errors);
         if let Some(path) = &self.label_selector
-            && let Some(value) = at(object, path)
-            && !value.is_string()
+            && let Err(text) = find(object, path).and_then(|value| match value {
+                Some(value) if !value.is_string() => Err(accessor(path, value, "string")),
+                _ => Ok(()),
+            })
         {
-            errors.push(Error::invalid(
-                &Path::new(path),
-                "",
-                accessor(path, value, "string"),
-            ));
+            errors.push(Error::invalid(&Path::new(path), "", text));
         }
         errors
     }
@@ -95,11 +98,30 @@ fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
         .try_fold(object, |value, key| value.get(key))
 }
 
+/// As [`at`]; the error says what on the way is no object.
+fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
+    let mut place = object;
+    let mut passed = String::new();
+    for key in path.trim_start_matches('.').split('.') {
+        passed = format!("{passed}.{key}");
+        match place {
+            Value::Null => return Ok(None),
+            Value::Object(map) => match map.get(key) {
+                Some(value) => place = value,
+                None => return Ok(None),
+            },
+            other => return Err(accessor(&passed, other, "map[string]interface{}")),
+        }
+    }
+    Ok(Some(place))
+}
+
 fn check_count(object: &Value, path: &str, errors: &mut ErrorList) {
     let field = Path::new(path);
-    match at(object, path) {
-        None => {}
-        Some(value) => match value.as_i64() {
+    match find(object, path) {
+        Err(text) => errors.push(Error::invalid(&field, 0, text)),
+        Ok(None) => {}
+        Ok(Some(value)) => match value.as_i64() {
             None => errors.push(Error::invalid(&field, 0, accessor(path, value, "int64"))),
             Some(count) if count < 0 => errors.push(Error::invalid(
                 &field,

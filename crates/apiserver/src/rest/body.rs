@@ -6,6 +6,7 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use super::{Call, FieldValidation};
+use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
 use crate::yaml;
 
@@ -25,6 +26,15 @@ pub(super) fn content_type(call: &Call<'_>) -> String {
         })
         .filter(|value| !value.is_empty())
         .unwrap_or_else(|| "application/json".to_owned())
+}
+
+/// 415.
+pub(super) fn unknown_format() -> ApiError {
+    let message = format!(
+        "the body of the request was in an unknown format - accepted media types include: {}",
+        crate::negotiate::RESOURCE_TYPES
+    );
+    Status::unsupported_media_type(message).into()
 }
 
 impl Call<'_> {
@@ -54,12 +64,8 @@ impl Call<'_> {
                 std::borrow::Cow::Owned(protobuf_to_json(body).map_err(unread)?)
             }
             other => {
-                let message = format!(
-                    "the body of the request was in an unknown format - accepted media types include: {}",
-                    crate::negotiate::RESOURCE_TYPES
-                );
                 tracing::debug!(media_type = other, "unknown body type");
-                return Err(Status::unsupported_media_type(message).into());
+                return Err(unknown_format());
             }
         };
         let (group, version) = match api_version.split_once('/') {
@@ -67,6 +73,9 @@ impl Call<'_> {
             None => ("", api_version),
         };
         let schema = allot_schema::types::lookup(group, version, kind);
+        if let Some(custom) = self.resource.custom.as_ref().filter(|_| schema.is_none()) {
+            return self.custom_object(custom, body, &text, repeated);
+        }
         let version_name = format!("{api_version}, Kind={kind}");
         let text = match crate::classic::without_source(self.core, group, kind, &text) {
             Some(newer) => std::borrow::Cow::Owned(newer),
@@ -96,25 +105,8 @@ impl Call<'_> {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        // Subresources of custom resources speak built-in kinds.
-        let custom = self.resource.custom.as_ref().filter(|_| schema.is_none());
         let other_version = !sent_version.is_empty() && sent_version != api_version;
-        if let Some(custom) = custom {
-            let known = if other_version {
-                sent_version.as_str()
-            } else {
-                version
-            };
-            decoded
-                .strict
-                .extend(custom.prune(known, &mut decoded.value));
-            if other_version && self.field_validation == FieldValidation::Warn {
-                for warning in &decoded.strict {
-                    self.request.warnings.add(warning.clone());
-                }
-            }
-        }
-        if other_version && custom.is_none() && self.field_validation == FieldValidation::Warn {
+        if other_version && self.field_validation == FieldValidation::Warn {
             let (group, version) = crate::object::split_api_version(&sent_version);
             if let Some(other) = allot_schema::types::lookup(group, version, kind) {
                 for warning in decode(Some(other), version)?.strict {
@@ -122,17 +114,11 @@ impl Call<'_> {
                 }
             }
         }
-        // A custom resource of another kind is an invalid object, not another object.
-        let other_kind = !sent_kind.is_empty() && sent_kind != kind && custom.is_none();
+        let other_kind = !sent_kind.is_empty() && sent_kind != kind;
         if other_kind || other_version {
             return Err(self.wrong_kind(&sent_version, &sent_kind, &version_name));
         }
-        let mode = match self.field_validation {
-            FieldValidation::Ignore => allot_schema::decode::Mode::Ignore,
-            FieldValidation::Warn => allot_schema::decode::Mode::Warn,
-            FieldValidation::Strict => allot_schema::decode::Mode::Strict,
-        };
-        let (mut value, warnings) = decoded.apply(mode).map_err(|error| {
+        let (mut value, warnings) = decoded.apply(self.decode_mode()).map_err(|error| {
             ApiError::bad_request(format!(
                 "{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"
             ))
@@ -140,10 +126,65 @@ impl Call<'_> {
         for warning in warnings.iter().flat_map(|text| yaml::warnings(text)) {
             self.request.warnings.add(warning);
         }
-        if custom.is_none() || sent_kind.is_empty() {
-            value["kind"] = kind.into();
-        }
+        value["kind"] = kind.into();
         value["apiVersion"] = api_version.into();
+        Ok(value)
+    }
+
+    /// What strict decoding finds is refused, told or kept quiet.
+    pub(super) fn decode_mode(&self) -> allot_schema::decode::Mode {
+        match self.field_validation {
+            FieldValidation::Ignore => allot_schema::decode::Mode::Ignore,
+            FieldValidation::Warn => allot_schema::decode::Mode::Warn,
+            FieldValidation::Strict => allot_schema::decode::Mode::Strict,
+        }
+    }
+
+    /// The custom object in a body. It must say what it is; one of another kind is an invalid object, not another object.
+    fn custom_object(
+        &self,
+        custom: &CustomResource,
+        body: &[u8],
+        text: &[u8],
+        repeated: Option<String>,
+    ) -> Result<Value> {
+        let wanted = self.resource.kind.as_str();
+        let unread = |error: String| unrecognized(wanted, &error, body);
+        let mut decoded =
+            allot_schema::decode::decode_json(text, None).map_err(|error| match error {
+                DecodeError::Syntax(text) => unread(format!(
+                    "couldn't get version/kind; json parse error: {text}"
+                )),
+                // A number that no float holds is met after the kind.
+                other => ApiError::bad_request(format!(
+                    "{wanted} in version \"{}\" cannot be handled as a {wanted}: {other}",
+                    self.version
+                )),
+            })?;
+        let (api_version, kind) = claimed_type(&decoded.value, body).map_err(unread)?;
+        let (_, version) = crate::object::split_api_version(&api_version);
+        let unusable = |error: &dyn std::fmt::Display| {
+            ApiError::bad_request(format!(
+                "{kind} in version \"{version}\" cannot be handled as a {wanted}: {error}"
+            ))
+        };
+        let unknown = custom
+            .read(&mut decoded.value)
+            .map_err(|error| unusable(&error))?;
+        decoded.strict.extend(unknown);
+        decoded.strict.splice(0..0, repeated);
+        let (value, warnings) = decoded
+            .apply(self.decode_mode())
+            .map_err(|error| unusable(&error))?;
+        for warning in warnings.iter().flat_map(|text| yaml::warnings(text)) {
+            self.request.warnings.add(warning);
+        }
+        let expected = self.resource.api_version(&self.version);
+        if api_version != expected {
+            return Err(ApiError::bad_request(format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({expected})"
+            )));
+        }
         Ok(value)
     }
 
@@ -202,6 +243,50 @@ pub(super) fn not_registered(api_version: &str, kind: &str) -> String {
     )
 }
 
+/// Kind and version that an object claims, as upstream looks for them before it reads anything else; `sent` is shown where there is no kind.
+///
+/// # Errors
+/// The decoder's text.
+pub(super) fn claimed_type(
+    value: &Value,
+    sent: &[u8],
+) -> std::result::Result<(String, String), String> {
+    if let Some(found) = not_an_object(value) {
+        return Err(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {TYPE_META}"
+        ));
+    }
+    let field = |key: &str| match &value[key] {
+        Value::Null => Ok(String::new()),
+        Value::String(text) => Ok(text.clone()),
+        other => Err(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{key} of type string",
+            allot_schema::decode::json_type(other)
+        )),
+    };
+    let (api_version, kind) = (field("apiVersion")?, field("kind")?);
+    if api_version.matches('/').count() > 1 {
+        return Err(format!("unexpected GroupVersion string: {api_version}"));
+    }
+    if kind.is_empty() {
+        let sent = String::from_utf8_lossy(sent);
+        return Err(format!("Object 'Kind' is missing in '{sent}'"));
+    }
+    Ok((api_version, kind))
+}
+
+/// What a value is that is no JSON object, in Go's words; null is an empty one.
+pub(super) fn not_an_object(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Object(_) | Value::Null => None,
+        other => Some(allot_schema::decode::json_type(other)),
+    }
+}
+
+/// What upstream reads first of every object, in Go's words.
+pub(super) const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
+                                    Kind string \"json:\\\"kind,omitempty\\\"\" }";
+
 /// 400 for a body that does not even say what it is.
 fn unrecognized(kind: &str, error: &str, body: &[u8]) -> ApiError {
     const SHOWN: usize = 30;
@@ -221,8 +306,6 @@ fn unrecognized(kind: &str, error: &str, body: &[u8]) -> ApiError {
 
 /// What upstream meets before it reads the object itself: it looks for kind and version first.
 fn type_error(text: &[u8], kind: &str, error: &DecodeError) -> Option<String> {
-    const TYPE: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; \
-                        Kind string \"json:\\\"kind,omitempty\\\"\" }";
     let found = match error {
         DecodeError::Syntax(text) => return Some(text.clone()),
         DecodeError::Strict(_) => return None,
@@ -245,7 +328,7 @@ fn type_error(text: &[u8], kind: &str, error: &DecodeError) -> Option<String> {
         _ => "number",
     };
     Some(format!(
-        "json: cannot unmarshal {is} into Go value of type {TYPE}"
+        "json: cannot unmarshal {is} into Go value of type {TYPE_META}"
     ))
 }
 

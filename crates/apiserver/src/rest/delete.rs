@@ -33,7 +33,8 @@ pub(super) enum Deleted {
 }
 
 pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = DeleteOptions::parse(&body, &call.request.query)?;
+    call.check_path_name()?;
+    let options = DeleteOptions::of(&call, &body)?;
     let deleted = call
         .delete_one(call.name(), call.namespace(), &options)
         .await?;
@@ -317,7 +318,7 @@ pub(super) fn check_preconditions(
 
 /// `DELETE` on a collection: one delete per object that the selectors choose.
 pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
-    let options = DeleteOptions::parse(&body, &call.request.query)?;
+    let options = DeleteOptions::of(&call, &body)?;
     let selection = Selection::parse(&call.resource, &call.version, &call.request.query)?;
     let prefix = call.list_prefix(&selection);
     let list = ListOptions {
@@ -346,7 +347,7 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
             Err(error) => return Err(error),
         }
     }
-    let meta = json!({"resourceVersion": page.revision.to_string()});
+    let meta = call.list_meta(page.revision);
     call.view()
         .list_response(&entries, meta, call.media, call.table_options())
 }

@@ -5,7 +5,8 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
 use serde_json::{Value, json};
 
-use super::FieldValidation;
+use super::body::{claimed_type, content_type, unknown_format};
+use super::{Call, FieldValidation};
 use crate::error::{ApiError, Result};
 use crate::request::Query;
 use crate::server::Incoming;
@@ -157,6 +158,27 @@ impl DeleteOptions {
         value
     }
 
+    /// The options of a request: of its body (preferred, if there is one) or of its query.
+    ///
+    /// # Errors
+    /// 415 for a body of an unknown media type; those of [`DeleteOptions::parse`].
+    pub(super) fn of(call: &Call<'_>, body: &[u8]) -> Result<Self> {
+        let query = &call.request.query;
+        if body.is_empty() {
+            return Self::parse(body, query);
+        }
+        match content_type(call).as_str() {
+            "application/json" | "application/vnd.kubernetes.protobuf" => Self::parse(body, query),
+            "application/yaml" => {
+                let read = crate::yaml::read(body).map_err(|error| {
+                    ApiError::bad_request(format!("error converting YAML to JSON: {error}"))
+                })?;
+                Self::parse(read.value.to_string().as_bytes(), query)
+            }
+            _ => Err(unknown_format()),
+        }
+    }
+
     /// Reads body (preferred, if there is one) and query.
     ///
     /// # Errors
@@ -256,16 +278,22 @@ fn from_body(body: &[u8]) -> Result<Value> {
     } else {
         value
     };
-    if let Some(found) = not_an_object(&value) {
-        return Err(ApiError::bad_request(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type \
-             struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
-        )));
+    // A body that does not say what it is holds delete options.
+    let mut named = value.clone();
+    if named["kind"].is_null() || named["kind"] == "" {
+        let plain = matches!(named, Value::Object(_));
+        if plain {
+            named["kind"] = "DeleteOptions".into();
+        }
     }
-    let kind = value["kind"].as_str().unwrap_or("DeleteOptions");
-    let version = value["apiVersion"].as_str().unwrap_or_default();
+    let (version, kind) = claimed_type(&named, body).map_err(ApiError::bad_request)?;
     // Upstream knows the kind in every version: clients send it in that of the object (controller-runtime does).
     if kind != "DeleteOptions" {
+        let version = if version.is_empty() {
+            "meta.k8s.io/v1"
+        } else {
+            &version
+        };
         return Err(ApiError::bad_request(format!(
             "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
              \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
@@ -277,17 +305,6 @@ fn from_body(body: &[u8]) -> Result<Value> {
     allot_schema::decode::decode_value(value, schema)
         .map(|decoded| decoded.value)
         .map_err(|error| ApiError::bad_request(error.to_string()))
-}
-
-/// What a body is that is no JSON object, in Go's words.
-fn not_an_object(value: &Value) -> Option<&'static str> {
-    match value {
-        Value::Array(_) => Some("array"),
-        Value::String(_) => Some("string"),
-        Value::Number(_) => Some("number"),
-        Value::Bool(_) => Some("bool"),
-        _ => None,
-    }
 }
 
 fn from_json(body: &[u8]) -> Result<Value> {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value};
 
-use super::body::{is_registered, not_registered};
+use super::body::{claimed_type, is_registered, not_registered};
 use super::{Call, FieldValidation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
@@ -148,7 +148,14 @@ fn apply(
         false => patch.carry_out(current, schema),
     };
     // An error shows the whole object: to patch again for it is cheaper than to print each.
-    let shown = || patched().unwrap_or_default().to_string();
+    let shown = || {
+        let mut whole = current.clone();
+        owners.write(&mut whole);
+        patch
+            .carry_out(&whole, schema)
+            .unwrap_or_default()
+            .to_string()
+    };
     let mut value = patched()?;
     let untouched = match call.resource.custom {
         Some(_) => Map::new(),
@@ -160,6 +167,7 @@ fn apply(
     }
     call.check_name(&value)?;
     call.check_namespace(&mut value)?;
+    check_custom_version(call, &value)?;
     // Only a version that the patch itself names is a condition.
     if value["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"]
         && !names_version(patch)
@@ -330,7 +338,7 @@ fn decode_patched(
         && let Some(other) = types::lookup(group, version, kind)
     {
         let version = version.to_owned();
-        let (mut value, warnings) = decode_as(value, other, mode(call), strict, shown)?;
+        let (mut value, warnings) = decode_as(value, other, call.decode_mode(), strict, shown)?;
         for warning in warnings {
             call.request.warnings.add(warning);
         }
@@ -338,11 +346,21 @@ fn decode_patched(
         return versions::convert(&call.resource, value, &call.version);
     }
     let schema = types::lookup(&call.resource.group, &call.version, &call.resource.kind);
-    let mode = mode(call);
+    let mode = call.decode_mode();
     let (mut value, warnings) = match (&call.resource.custom, schema) {
         (Some(custom), _) => {
             let mut value = value;
-            let unknown = custom.prune(&call.version, &mut value);
+            claimed_type(&value, &[]).map_err(|_| {
+                // Shown with what is missing in it, which is the whole object.
+                let shown = shown();
+                let error = claimed_type(&value, shown.as_bytes())
+                    .err()
+                    .unwrap_or_default();
+                refused(&shown, &error)
+            })?;
+            let unknown = custom
+                .read(&mut value)
+                .map_err(|error| refused(&shown(), &error))?;
             let strict = strict.iter().cloned().chain(unknown).collect();
             let decoded = decode::Decoded { value, strict };
             decoded
@@ -383,10 +401,14 @@ fn refused(shown: &str, error: &dyn std::fmt::Display) -> ApiError {
     Status::invalid(&GroupKind::default(), "", &vec![error]).into()
 }
 
-fn mode(call: &Call<'_>) -> decode::Mode {
-    match call.field_validation {
-        FieldValidation::Ignore => decode::Mode::Ignore,
-        FieldValidation::Warn => decode::Mode::Warn,
-        FieldValidation::Strict => decode::Mode::Strict,
+/// A custom object that a patch has given another version is invalid.
+fn check_custom_version(call: &Call<'_>, value: &Value) -> Result<()> {
+    let found = text(value, &["apiVersion"]);
+    let wanted = call.resource.api_version(&call.version);
+    if call.resource.custom.is_none() || found == wanted {
+        return Ok(());
     }
+    let error = Error::invalid(&Path::new("apiVersion"), found, format!("must be {wanted}"));
+    let kind = GroupKind::new(split_api_version(found).0, text(value, &["kind"]));
+    Err(Status::invalid(&kind, call.name(), &vec![error]).into())
 }

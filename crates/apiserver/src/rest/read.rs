@@ -16,6 +16,7 @@ use crate::request::Query;
 use crate::select::Selection;
 
 pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
+    call.check_path_name()?;
     if let Some(version) = call.request.query.text("resourceVersion") {
         let wanted = parse_version(version)?;
         let current = call.core.backend.revision();
@@ -231,11 +232,7 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
             more = true;
         }
     }
-    let mut meta = json!({"resourceVersion": page.revision.to_string()});
-    if call.resource.custom.is_some() && call.media.shape == crate::negotiate::Shape::Whole {
-        // Lists of custom objects are untyped upstream and show the field even when it is empty.
-        meta["continue"] = "".into();
-    }
+    let mut meta = call.list_meta(page.revision);
     if more && let Some(last) = page.entries.last() {
         meta["continue"] = Continue::encode(page.revision, &last.key).into();
         if !filtered {
@@ -247,6 +244,16 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
 }
 
 impl Call<'_> {
+    /// The metadata of a list that is complete.
+    pub(super) fn list_meta(&self, revision: u64) -> serde_json::Value {
+        let mut meta = json!({"resourceVersion": revision.to_string()});
+        if self.resource.custom.is_some() && self.media.shape == crate::negotiate::Shape::Whole {
+            // Lists of custom objects are untyped upstream and show the field even when it is empty.
+            meta["continue"] = "".into();
+        }
+        meta
+    }
+
     /// The keys that can match, as a prefix.
     pub(super) fn list_prefix(&self, selection: &Selection) -> String {
         let namespace = match (self.namespace(), &selection.namespace) {

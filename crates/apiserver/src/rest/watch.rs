@@ -31,6 +31,9 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
+    if call.media.encoding == Encoding::Yaml {
+        return Err(crate::negotiate::no_stream());
+    }
     let query = &call.request.query;
     let seconds = query.text("timeoutSeconds").map(parse_int).transpose()?;
     validate_options(query, true)?;

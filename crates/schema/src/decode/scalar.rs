@@ -210,17 +210,39 @@ fn time_error(text: &str, layout: &str) -> String {
     quoted(rest, "Z07:00")
 }
 
+/// The number that an error is about, where it does not fit a float.
+pub(super) fn number_out_of_range(text: &[u8], error: &serde_json::Error) -> Option<String> {
+    if !error.to_string().starts_with("number out of range") {
+        return None;
+    }
+    let at = position(text, error).min(text.len());
+    let part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let start = text[..at]
+        .iter()
+        .rposition(|byte| !part(byte))
+        .map_or(0, |it| it + 1);
+    let end = text[at..]
+        .iter()
+        .position(|byte| !part(byte))
+        .map_or(text.len(), |it| at + it);
+    Some(String::from_utf8_lossy(&text[start..end]).into_owned())
+}
+
+/// Where an error was met.
+fn position(text: &[u8], error: &serde_json::Error) -> usize {
+    text.split_inclusive(|b| *b == b'\n')
+        .take(error.line().saturating_sub(1))
+        .map(<[u8]>::len)
+        .sum::<usize>()
+        + error.column().saturating_sub(1)
+}
+
 /// Go's wording of a JSON syntax error, as far as it can be told from where reading stopped.
 pub(super) fn syntax_text(text: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
-    let position = text
-        .split_inclusive(|b| *b == b'\n')
-        .take(error.line().saturating_sub(1))
-        .map(<[u8]>::len)
-        .sum::<usize>()
-        + error.column().saturating_sub(1);
+    let position = position(text, error);
     let Some(byte) = text.get(position) else {
         return error.to_string();
     };

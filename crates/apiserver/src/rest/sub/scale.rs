@@ -170,7 +170,12 @@ pub(crate) fn with_replicas(call: &Call<'_>, object: &Value, scale: &Value) -> R
 
 fn scale_of(call: &Call<'_>, object: &Value, declared: Option<&Scale>) -> Result<Value> {
     if let Some(scale) = declared {
-        let missing = || ApiError::from(Status::internal("the spec replicas field does not exist"));
+        let missing = || {
+            let path = scale.replicas_path();
+            ApiError::from(Status::internal(&format!(
+                "the spec replicas field {path:?} does not exist"
+            )))
+        };
         return scale.read(object).ok_or_else(missing);
     }
     let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
