@@ -182,3 +182,37 @@ impl Query {
         &self.0
     }
 }
+
+/// Checks a length of time as Go reads it, such as `1m30s`.
+///
+/// # Errors
+/// Go's text.
+pub fn check_duration(text: &str) -> Result<(), String> {
+    const UNITS: [&str; 8] = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
+    let invalid = || format!("time: invalid duration {text:?}");
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if rest == "0" {
+        return Ok(());
+    }
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
+            return Err(invalid());
+        }
+        let end = after.find(is_number).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        if unit.is_empty() {
+            return Err(format!("time: missing unit in duration {text:?}"));
+        }
+        if !UNITS.contains(&unit) {
+            return Err(format!("time: unknown unit {unit:?} in duration {text:?}"));
+        }
+        rest = after;
+    }
+    Ok(())
+}

@@ -20,7 +20,7 @@ use crate::error::{ApiError, Result};
 use crate::identity::User;
 use crate::negotiate::{Media, Offer, negotiate};
 use crate::registry::{self, Registry};
-use crate::request::{Query, RequestInfo};
+use crate::request::{Query, RequestInfo, check_duration};
 use crate::{discovery, health, rest};
 
 /// Largest request body, as in kube-apiserver.
@@ -134,11 +134,7 @@ impl Server {
         };
         let started = std::time::Instant::now();
         let info = request.info.clone();
-        let streams = matches!(info.verb.as_str(), "watch")
-            || matches!(
-                info.subresource.as_str(),
-                "log" | "exec" | "attach" | "portforward" | "proxy"
-            );
+        let streams = is_stream(&info);
         let answer = self.answer(&mut request, body, user);
         let result = if streams {
             answer.await
@@ -201,6 +197,15 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let core = &self.0;
+        if let Some(timeout) = request.query.text("timeout")
+            && !is_stream(&request.info)
+        {
+            check_duration(timeout).map_err(|error| {
+                ApiError::bad_request(format!(
+                    "invalid timeout specified in the request URL - {error}"
+                ))
+            })?;
+        }
         request.user = match user {
             Some(user) => user,
             None => {
@@ -227,6 +232,12 @@ impl Server {
         }
         discovery::answer(&self.0, request)
     }
+}
+
+/// The answer goes on until somebody ends it.
+fn is_stream(info: &RequestInfo) -> bool {
+    const STREAMS: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
+    info.verb == "watch" || STREAMS.contains(&info.subresource.as_str())
 }
 
 /// A request on its way.

@@ -79,6 +79,47 @@ struct Layout {
     null_when_empty: bool,
 }
 
+/// The table of one scale.
+pub fn scale(scale: Value, shape: Shape, options: Options) -> Value {
+    let number = |part: &str| scale[part]["replicas"].as_i64().unwrap_or(0);
+    let cells = json!([
+        meta(&scale, "name"),
+        number("spec"),
+        number("status"),
+        age(&scale),
+    ]);
+    let columns = [
+        ("Name", "string", "name", "What the scale belongs to."),
+        ("Desired", "integer", "", "Replicas that are wanted."),
+        ("Available", "integer", "", "Replicas that there are."),
+        ("Age", "date", "", "Time since the object was created."),
+    ];
+    let definitions: Vec<Value> = columns
+        .iter()
+        .map(|(name, kind, format, description)| {
+            json!({"name": name, "type": kind, "format": format, "description": description, "priority": 0})
+        })
+        .collect();
+    let version = match shape {
+        Shape::TableV1beta1 => "meta.k8s.io/v1beta1",
+        _ => "meta.k8s.io/v1",
+    };
+    let revision = meta(&scale, "resourceVersion").to_owned();
+    let mut row = json!({"cells": cells});
+    match options.include {
+        Include::None => {}
+        Include::Metadata => {
+            row["object"] = metadata_only(scale);
+            row["object"]["apiVersion"] = version.into();
+        }
+        Include::Object => row["object"] = scale,
+    }
+    json!({
+        "kind": "Table", "apiVersion": version, "metadata": {"resourceVersion": revision},
+        "columnDefinitions": definitions, "rows": [row],
+    })
+}
+
 /// The table of some objects in the version asked for.
 pub fn table(
     view: &View<'_>,

@@ -134,10 +134,7 @@ impl FieldManager<'_> {
             config["apiVersion"].as_str().unwrap_or_default(),
             config["kind"].as_str().unwrap_or_default(),
         );
-        if config["metadata"]["managedFields"]
-            .as_array()
-            .is_some_and(|entries| !entries.is_empty())
-        {
+        if config["metadata"]["managedFields"].is_array() {
             return Err(Error::BadRequest(
                 "metadata.managedFields must be nil".to_owned(),
             ));

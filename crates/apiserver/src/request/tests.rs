@@ -92,3 +92,31 @@ fn other_paths() {
     check("GET", "/apis/apps/v1", "get path");
     check("GET", "/", "get path");
 }
+
+#[test]
+fn lengths_of_time_are_read_as_go_reads_them() {
+    for good in ["0", "1s", "-1s", "1m30s", "1.5h", "100ms", "+3us"] {
+        assert_eq!(check_duration(good), Ok(()), "{good}");
+    }
+    for (bad, why) in [
+        ("bad", "time: invalid duration \"bad\""),
+        ("", "time: invalid duration \"\""),
+        ("10", "time: missing unit in duration \"10\""),
+        ("10x", "time: unknown unit \"x\" in duration \"10x\""),
+        ("1..5s", "time: invalid duration \"1..5s\""),
+    ] {
+        assert_eq!(check_duration(bad), Err(why.to_owned()));
+    }
+}
+
+#[test]
+fn escaped_slashes_and_empty_parts_are_parts() {
+    let of = |path: &str| RequestInfo::parse(&Method::GET, path, &Query::default());
+    let escaped = of("/apis/g/v1/namespaces/n/things/a%2Fb");
+    assert_eq!(
+        (escaped.name.as_str(), escaped.subresource.as_str()),
+        ("a", "b")
+    );
+    let empty = of("/apis/g/v1/namespaces/n/things//a");
+    assert_eq!((empty.name.as_str(), empty.subresource.as_str()), ("", "a"));
+}

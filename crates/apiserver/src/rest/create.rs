@@ -83,12 +83,16 @@ impl Call<'_> {
         mut object: Value,
         applied: Option<Managed>,
     ) -> Result<Stored> {
-        if !meta(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::unknown(
-                "resourceVersion should not be set on objects to be created",
-            ));
+        // The store refuses a version where it looks, which is last; a dry run does not come so far.
+        let metadata = metadata_mut(&mut object);
+        let sent_revision = metadata.remove("resourceVersion");
+        for key in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
+            metadata.remove(key);
         }
-        metadata_mut(&mut object).remove("resourceVersion");
         let repeated = crate::warnings::repeated_owners(&mut object, applied.is_some());
         if let Some(warning) = repeated {
             self.request.warnings.add(warning);
@@ -136,13 +140,6 @@ impl Call<'_> {
             None
         };
         let metadata = metadata_mut(&mut object);
-        for key in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-        ] {
-            metadata.remove(key);
-        }
         metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
         metadata.insert("creationTimestamp".to_owned(), object::now().into());
         for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
@@ -185,7 +182,16 @@ impl Call<'_> {
                         Status::already_exists(&self.resource.group_resource(), name).into(),
                     );
                 }
+                if let Some(sent) = sent_revision.filter(|sent| sent != "") {
+                    metadata_mut(&mut object).insert("resourceVersion".to_owned(), sent);
+                }
                 return Ok(Stored::Value(Owned { object, owners }.whole()));
+            }
+            let number = sent_revision.as_ref().and_then(Value::as_str);
+            if number.is_some_and(|sent| sent.parse::<u64>().is_ok_and(|sent| sent != 0)) {
+                return Err(ApiError::unknown(
+                    "resourceVersion should not be set on objects to be created",
+                ));
             }
             let write = Write::put(
                 self.resource.collection.clone(),

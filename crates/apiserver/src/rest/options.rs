@@ -75,12 +75,10 @@ pub(super) fn manager(request: &Incoming, verb: &str) -> Result<String> {
         if named.len() > MAX_MANAGER {
             errors.push(Error::too_long(&path, MAX_MANAGER));
         }
-        if let Some(at) = named.chars().position(|c| c.is_control()) {
-            errors.push(Error::invalid(
-                &path,
-                named,
-                format!("should only contain printable characters (at position {at})"),
-            ));
+        for (at, character) in named.char_indices().filter(|(_, c)| c.is_control()) {
+            let code = u32::from(character);
+            let detail = format!("invalid character U+{code:04X} (at position {at})");
+            errors.push(Error::invalid(&path, named, detail));
         }
         if !errors.is_empty() {
             return Err(invalid(options_kind(verb), &errors));
@@ -258,6 +256,12 @@ fn from_query(query: &Query) -> Result<Value> {
             "orphanDependents".to_owned(),
             (!matches!(orphan, "false" | "0")).into(),
         );
+    }
+    for key in ["uid", "resourceVersion"] {
+        if let Some(wanted) = query.text(key) {
+            let conditions = value.entry("preconditions").or_insert_with(|| json!({}));
+            conditions[key] = wanted.into();
+        }
     }
     let dry_run: Vec<&str> = query.all("dryRun").collect();
     if !dry_run.is_empty() {

@@ -15,7 +15,7 @@ use super::body::{claimed_type, is_registered, not_registered};
 use super::{Call, FieldValidation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
-use crate::object::{meta, split_api_version, text};
+use crate::object::{meta, metadata_mut, split_api_version, text};
 use crate::strategy::Part;
 use crate::{managed, versions, yaml};
 
@@ -50,10 +50,6 @@ async fn create_by_apply(
     config: &Value,
     strict: &[String],
 ) -> Result<Response<Body>> {
-    let sent = meta(config, "resourceVersion");
-    if !sent.is_empty() && sent != "0" {
-        return Err(call.not_found_for_apply());
-    }
     let uid = meta(config, "uid");
     if !uid.is_empty() {
         let why = format!(
@@ -78,6 +74,8 @@ async fn create_by_apply(
     let mut object = decode_patched(call, object, &[], &|| shown.to_string())?;
     call.check_name(&object)?;
     call.check_namespace(&mut object)?;
+    // Nobody applies a version to what is not there.
+    metadata_mut(&mut object).remove("resourceVersion");
     let stored = call.store_new(object, Some(owners)).await?;
     call.stored_response(201, stored).await
 }
@@ -97,18 +95,6 @@ fn check_repeated(call: &Call<'_>, repeated: &[String]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-impl Call<'_> {
-    /// 409 for an apply that names a version of an object that does not exist.
-    fn not_found_for_apply(&self) -> ApiError {
-        Status::conflict(
-            &self.resource.group_resource(),
-            self.name(),
-            "resourceVersion should not be set on objects to be created",
-        )
-        .into()
-    }
 }
 
 /// The patched object; an apply answers the new owners as well.
@@ -132,6 +118,10 @@ fn apply(
         let shown = value.clone();
         let mut value = decode_patched(call, value, &[], &|| shown.to_string())?;
         call.check_namespace(&mut value)?;
+        // What is applied to an object that exists need not repeat its name.
+        if meta(&value, "name").is_empty() {
+            value["metadata"]["name"] = call.name().into();
+        }
         call.check_name(&value)?;
         // The version the configuration names is a condition; without one there is none.
         let sent = meta(config, "resourceVersion");
@@ -259,12 +249,10 @@ fn names_owners(patch: &Patch) -> bool {
 
 /// 422 for a JSON patch that can not be carried out.
 fn rejected() -> ApiError {
-    Status::failure(
-        422,
-        "Invalid",
-        "the server rejected our request due to an error in our request",
-    )
-    .into()
+    let message = "the server rejected our request due to an error in our request";
+    let mut status = Status::failure(422, "Invalid", message);
+    status.details = Some(Box::default());
+    status.into()
 }
 
 /// A patch of an object that is not stored as such (a Scale).

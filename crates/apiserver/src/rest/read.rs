@@ -200,7 +200,8 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
         if wanted == 0 {
             // "Whatever is at hand" is served whole from memory, as upstream does.
             limit = 0;
-        } else if exact {
+        } else if exact || limit > 0 && query.text("resourceVersionMatch").is_none() {
+            // A page at a version is of that version unless the client says that a newer one will do.
             at = Some(wanted);
         }
     }

@@ -92,7 +92,10 @@ impl Call<'_> {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
              Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
-            self.resource.plural,
+            match self.resource.custom {
+                Some(_) => format!("{}/{}", self.resource.group, self.resource.plural),
+                None => self.resource.plural.clone(),
+            },
             self.key(),
         );
         Status::conflict(&self.resource.group_resource(), self.name(), &why).into()
@@ -217,7 +220,9 @@ impl Call<'_> {
     fn check_version(&self, new: &Value, revision: u64) -> Result<bool> {
         let sent = meta(new, "resourceVersion");
         if sent.is_empty() || sent == "0" {
-            if requires_version(self) && self.request.info.verb == "update" {
+            // Who writes a scale need not have read the object.
+            let whole = self.request.info.subresource != "scale";
+            if whole && requires_version(self) && self.request.info.verb == "update" {
                 let path =
                     allot_apimachinery::field::Path::new("metadata").child("resourceVersion");
                 let error = allot_apimachinery::field::Error::invalid(
@@ -236,7 +241,9 @@ impl Call<'_> {
         match sent.parse::<u64>() {
             Ok(sent) if sent == revision => Ok(false),
             Ok(_) => Err(self.modified()),
-            Err(_) => Err(ApiError::bad_request(super::read::version_error(sent))),
+            Err(_) => Err(ApiError::unknown(format!(
+                "strconv.ParseUint: parsing {sent:?}: invalid syntax"
+            ))),
         }
     }
 
@@ -294,6 +301,10 @@ impl Call<'_> {
             let kept = &old["metadata"][key];
             let value = match key {
                 "generateName" => sent.filter(|value| value != ""),
+                // Nobody sets these by an update: validation says so.
+                "deletionTimestamp" | "deletionGracePeriodSeconds" if kept.is_null() => {
+                    sent.filter(|value| !value.is_null())
+                }
                 "uid" if sent.as_ref().is_some_and(|uid| uid != "" && !uid.is_null()) => sent,
                 _ if kept.is_null() => None,
                 _ => Some(kept.clone()),

@@ -69,6 +69,35 @@ async fn server() -> Server {
     server
 }
 
+/// Waits until the versions of a definition are served, where they will be.
+async fn served(server: &Server, definition: &Value) {
+    let spec = &definition["spec"];
+    let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let is_served = |version: &&Value| version["served"] == true;
+    for version in spec["versions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(is_served)
+    {
+        let path = format!("/apis/{}/{}", name(&spec["group"]), name(&version["name"]));
+        let wait = async {
+            loop {
+                let request = http::Request::get(&path)
+                    .body(Full::new(bytes::Bytes::new()))
+                    .unwrap();
+                let response = server.handle(request, Some(User::admin())).await;
+                if response.status() == 200 {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        // A definition whose names are taken is never served.
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), wait).await;
+    }
+}
+
 /// What a file expects and does not get.
 async fn check(file: &str, text: &str) -> Vec<String> {
     let server = server().await;
@@ -112,6 +141,9 @@ async fn check(file: &str, text: &str) -> Vec<String> {
             wrong.push(format!(
                 "{asked}: warnings {warnings:?} instead of {expected:?}"
             ));
+        }
+        if method == "POST" && path.ends_with("/customresourcedefinitions") && code == "201" {
+            served(&server, &body).await;
         }
         if exchange.answer.starts_with('{') {
             let part: Value = serde_json::from_str(exchange.answer).unwrap();

@@ -70,15 +70,13 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         Stored::Entry(entry) => call.view().object(&*call.converted(entry).await?)?,
         Stored::Value(object) => versions::convert(&call.resource, object, &call.version)?,
     };
-    let media = crate::negotiate::Media {
-        shape: Shape::Whole,
-        ..call.media
+    let scale = scale_of(&call, &object, declared)?;
+    let shown = match call.media.shape {
+        Shape::Whole => scale,
+        Shape::Metadata => crate::encode::metadata_only(scale),
+        shape => crate::table::scale(scale, shape, call.table_options()),
     };
-    Ok(value_response(
-        200,
-        &scale_of(&call, &object, declared)?,
-        media,
-    ))
+    Ok(value_response(200, &shown, call.media))
 }
 
 /// The object whose replicas somebody applies: the fields of the scale are owned where they are in the object.
@@ -125,7 +123,8 @@ fn applied(
 
 fn scaled(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Result<Value> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
+    // Custom objects are validated with their replicas in place.
+    if replicas < 0 && declared.is_none() {
         let path = Path::new("spec").child("replicas");
         let error = Error::invalid(&path, replicas, "must be greater than or equal to 0");
         return Err(Status::invalid(
