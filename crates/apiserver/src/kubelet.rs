@@ -1,29 +1,22 @@
 //! Passing requests on to kubelets: logs, streams into containers, node proxy.
 
-use std::sync::Arc;
-
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::GroupKind;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::TokioIo;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::Full;
 use serde_json::Value;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use crate::body::Body;
-use crate::config::KubeletClient;
 use crate::error::{ApiError, Result};
 use crate::object::{meta, text};
 use crate::rest::Call;
-use crate::server::Core;
 
-/// How long a kubelet may take to accept a connection.
-const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
+mod connection;
+
+use connection::{Endpoint, send, tunnel, upstream_error, wants_upgrade};
+
 /// Headers that belong to one connection.
 const HOP_BY_HOP: [&str; 7] = [
     "connection",
@@ -34,12 +27,6 @@ const HOP_BY_HOP: [&str; 7] = [
     "trailer",
     "transfer-encoding",
 ];
-
-/// Where a kubelet listens.
-struct Endpoint {
-    host: String,
-    port: u16,
-}
 
 /// `pods/log`.
 pub async fn log(call: &Call<'_>) -> Result<Response<Body>> {
@@ -325,10 +312,6 @@ pub(crate) fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
     }
 }
 
-fn wants_upgrade(headers: &HeaderMap) -> bool {
-    headers.contains_key(http::header::UPGRADE)
-}
-
 /// A streamed body from a kubelet or workload.
 pub(crate) fn stream_body(body: hyper::body::Incoming) -> Body {
     use futures::StreamExt;
@@ -339,207 +322,4 @@ pub(crate) fn stream_body(body: hyper::body::Incoming) -> Body {
         }
     });
     Body::stream(stream)
-}
-
-/// What a kubelet refused, as a Status.
-async fn upstream_error(response: Response<hyper::body::Incoming>) -> ApiError {
-    let code = response.status().as_u16();
-    let body = response
-        .into_body()
-        .collect()
-        .await
-        .map(http_body_util::Collected::to_bytes)
-        .unwrap_or_default();
-    let text = String::from_utf8_lossy(&body).trim().to_owned();
-    let reason = match code {
-        400 => "BadRequest",
-        404 => "NotFound",
-        403 => "Forbidden",
-        _ => "InternalError",
-    };
-    Status::failure(code, reason, text).into()
-}
-
-type Sender<B> = hyper::client::conn::http1::SendRequest<B>;
-
-/// Opens a connection to a kubelet.
-async fn connect<B>(core: &Core, endpoint: &Endpoint) -> Result<Sender<B>>
-where
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let address = format!("{}:{}", endpoint.host, endpoint.port);
-    let dial = |error: &dyn std::fmt::Display| {
-        let message = format!("Get \"https://{address}\": dial tcp {address}: {error}");
-        ApiError::from(Status::internal(&message))
-    };
-    let open = async {
-        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
-        stream.set_nodelay(true)?;
-        let name = ServerName::try_from(endpoint.host.clone()).map_err(std::io::Error::other)?;
-        TlsConnector::from(client_tls(core.config.kubelet_client.as_ref())?)
-            .connect(name, stream)
-            .await
-    };
-    let stream = tokio::time::timeout(CONNECT, open)
-        .await
-        .map_err(|_| dial(&"i/o timeout"))?
-        .map_err(|error| dial(&error))?;
-    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| dial(&error))?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "connection to a kubelet ended");
-        }
-    });
-    Ok(sender)
-}
-
-async fn send(
-    core: &Core,
-    endpoint: &Endpoint,
-    mut request: Request<Full<Bytes>>,
-) -> Result<Response<hyper::body::Incoming>> {
-    let host = format!("{}:{}", endpoint.host, endpoint.port);
-    request.headers_mut().insert(
-        http::header::HOST,
-        HeaderValue::from_str(&host).map_err(internal)?,
-    );
-    let mut sender = connect(core, endpoint).await?;
-    sender.send_request(request).await.map_err(internal)
-}
-
-/// Sends the client's upgrade request to the kubelet and joins the two connections.
-async fn tunnel(call: &Call<'_>, endpoint: &Endpoint, path: &str) -> Result<Response<Body>> {
-    let incoming = call.request;
-    if !wants_upgrade(&incoming.headers) {
-        return Err(ApiError::bad_request("Upgrade request required"));
-    }
-    let Some(client) = incoming.upgrade.lock().take() else {
-        return Err(ApiError::bad_request("this connection can not be upgraded"));
-    };
-    let mut request = Request::new(Full::new(Bytes::new()));
-    // SPDY clients post, WebSocket clients get.
-    *request.method_mut() = if incoming.method == Method::GET {
-        Method::GET
-    } else {
-        Method::POST
-    };
-    *request.uri_mut() = path.parse::<Uri>().map_err(internal)?;
-    copy_headers(&incoming.headers, request.headers_mut());
-    request.headers_mut().insert(
-        http::header::CONNECTION,
-        HeaderValue::from_static("Upgrade"),
-    );
-    let response = send(call.core, endpoint, request).await?;
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Err(upstream_error(response).await);
-    }
-    let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    for (name, value) in response.headers() {
-        if name != http::header::CONTENT_LENGTH {
-            answer.headers_mut().append(name, value.clone());
-        }
-    }
-    answer.headers_mut().insert(
-        http::header::CONNECTION,
-        HeaderValue::from_static("Upgrade"),
-    );
-    let shutdown = call.core.shutdown.clone();
-    tokio::spawn(async move {
-        let (client, kubelet) = match tokio::try_join!(client, hyper::upgrade::on(response)) {
-            Ok(both) => both,
-            Err(error) => return tracing::debug!(%error, "upgrade failed"),
-        };
-        let (mut client, mut kubelet) = (TokioIo::new(client), TokioIo::new(kubelet));
-        tokio::select! {
-            copied = tokio::io::copy_bidirectional(&mut client, &mut kubelet) => {
-                if let Err(error) = copied {
-                    tracing::debug!(%error, "stream ended");
-                }
-            }
-            () = shutdown.cancelled() => {}
-        }
-    });
-    Ok(answer)
-}
-
-/// TLS towards kubelets: our client certificate; theirs is checked if there is a CA to check it against.
-fn client_tls(client: Option<&KubeletClient>) -> std::io::Result<Arc<rustls::ClientConfig>> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(std::io::Error::other)?;
-    let builder = match client.and_then(|client| client.ca.as_deref()) {
-        Some(ca) => {
-            let mut roots = rustls::RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
-                roots
-                    .add(certificate.map_err(std::io::Error::other)?)
-                    .map_err(std::io::Error::other)?;
-            }
-            builder.with_root_certificates(roots)
-        }
-        None => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
-    };
-    let config = match client {
-        Some(client) => {
-            let chain = CertificateDer::pem_slice_iter(client.certificate.as_bytes())
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(std::io::Error::other)?;
-            let key = PrivateKeyDer::from_pem_slice(client.key.as_bytes())
-                .map_err(std::io::Error::other)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(std::io::Error::other)?
-        }
-        None => builder.with_no_client_auth(),
-    };
-    Ok(Arc::new(config))
-}
-
-/// Kubelets have self-signed serving certificates unless told otherwise; kube-apiserver does not verify them either.
-#[derive(Debug)]
-struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
-
-impl rustls::client::danger::ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
-        Ok(rustls::client::danger::ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &rustls::DigitallySignedStruct,
-    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

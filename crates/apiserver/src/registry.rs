@@ -296,7 +296,7 @@ impl RuntimeConfig {
 
 /// The built-in resources with the versions that `config` selects, those of `resource.k8s.io` as `release` has them.
 pub fn builtin(config: &RuntimeConfig, release: Release) -> Registry {
-    let resources = rows::ROWS.iter().map(|row| row.resource(config));
+    let resources = rows::all().map(|row| row.resource(config));
     let newer =
         resources.filter_map(|resource| crate::classic::in_release(resource, config, release));
     Registry::new(newer.chain(crate::classic::resources(config, release)))

@@ -1,0 +1,294 @@
+//! What the server itself writes into objects, and what a write may not touch.
+
+use serde_json::{Map, Value, json};
+
+use super::{Part, is_definition, services};
+use crate::classic;
+use crate::jobs;
+use crate::object::{child_mut, metadata_mut};
+use crate::registry::Resource;
+use crate::server::Core;
+use crate::versions::dra_kind;
+
+/// Kinds whose `metadata.generation` counts changes of the spec.
+fn has_generation(resource: &Resource) -> bool {
+    let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
+    match group {
+        "" => matches!(plural, "pods" | "replicationcontrollers"),
+        "apps" => plural != "controllerrevisions",
+        "batch"
+        | "admissionregistration.k8s.io"
+        | "flowcontrol.apiserver.k8s.io"
+        | "policy"
+        | "apiextensions.k8s.io" => true,
+        "networking.k8s.io" => matches!(plural, "ingresses" | "ingressclasses" | "networkpolicies"),
+        "discovery.k8s.io" => true,
+        "resource.k8s.io" => matches!(
+            plural,
+            "deviceclasses" | "resourceslices" | "devicetaintrules"
+        ),
+        "storage.k8s.io" => plural == "csidrivers",
+        "scheduling.k8s.io" => true,
+        _ => resource.custom.is_some(),
+    }
+}
+
+/// What counts as a change of the spec for the generation.
+fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
+    if resource.custom.is_some()
+        || matches!(
+            resource.group.as_str(),
+            "discovery.k8s.io" | "admissionregistration.k8s.io"
+        )
+    {
+        let strip = |value: &Value| {
+            let mut map = value.as_object().cloned().unwrap_or_default();
+            for key in ["metadata", "status", "kind", "apiVersion"] {
+                map.remove(key);
+            }
+            map
+        };
+        return strip(new) != strip(old);
+    }
+    // Deployments count annotations too: they are copied to replica sets.
+    let annotations = resource.is("apps", "deployments")
+        && new["metadata"]["annotations"] != old["metadata"]["annotations"];
+    annotations || new["spec"] != old["spec"]
+}
+
+/// Brings a new object into the state in which it starts.
+pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return allot_model::classic::prepare_for_create(kind, object);
+    }
+    if let Some(kind) = dra_kind(resource) {
+        return allot_model::strategy::prepare_for_create(kind, object, &core.config.features);
+    }
+    crate::pods::drop_disabled_claims(&core.config.features, resource, object, &Value::Null);
+    let has_status = resource.subresource("status").is_some();
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => {
+            object["status"] =
+                json!({"phase": "Pending", "qosClass": crate::pods::qos_class(object)});
+            if object["spec"]["schedulingGates"]
+                .as_array()
+                .is_some_and(|gates| !gates.is_empty())
+            {
+                object["status"]["conditions"] = json!([{
+                    "type": "PodScheduled", "status": "False", "lastProbeTime": null,
+                    "lastTransitionTime": crate::object::now(), "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                }]);
+            }
+        }
+        ("", "namespaces") => {
+            object["status"] = json!({"phase": "Active"});
+            let finalizers = child_mut(object, "spec")
+                .entry("finalizers")
+                .or_insert_with(|| json!([]));
+            if let Value::Array(list) = finalizers
+                && !list.iter().any(|it| it == "kubernetes")
+            {
+                list.push("kubernetes".into());
+            }
+        }
+        ("", "nodes") => {}
+        ("", "persistentvolumeclaims") => object["status"] = json!({"phase": "Pending"}),
+        ("", "persistentvolumes") => {
+            let now = crate::object::now();
+            object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
+        }
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            allot_schema::definition::initial_status(object);
+        }
+        _ if resource.custom.is_some() => {
+            if has_status && let Value::Object(map) = object {
+                map.remove("status");
+            }
+        }
+        _ if has_status => match object["status"] {
+            Value::Null => {}
+            _ => object["status"] = json!({}),
+        },
+        _ => {}
+    }
+    if has_generation(resource) {
+        metadata_mut(object).insert("generation".to_owned(), 1.into());
+    }
+    if resource.is("apps", "daemonsets") {
+        set_template_generation(object, 1);
+    }
+    if resource.is("batch", "jobs") {
+        jobs::generate_selector(object);
+    }
+}
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Counts the templates of a daemon set in the annotation that old clients read.
+fn set_template_generation(object: &mut Value, generation: i64) {
+    metadata_mut(object);
+    child_mut(&mut object["metadata"], "annotations").insert(
+        TEMPLATE_GENERATION.to_owned(),
+        generation.to_string().into(),
+    );
+}
+
+/// Keeps of an update what this endpoint may change.
+pub fn prepare_for_update(
+    core: &Core,
+    resource: &Resource,
+    object: &mut Value,
+    old: &Value,
+    part: Part,
+) {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return classic::prepare_for_update(kind, object, old, part);
+    }
+    if let Some(kind) = dra_kind(resource) {
+        let features = &core.config.features;
+        return match part {
+            Part::Status => {
+                allot_model::strategy::prepare_for_status_update(kind, object, old, features)
+            }
+            _ => {
+                allot_model::strategy::prepare_for_update(
+                    kind,
+                    object,
+                    old,
+                    features,
+                    jiff::Timestamp::now(),
+                );
+            }
+        };
+    }
+    crate::pods::drop_disabled_claims(&core.config.features, resource, object, old);
+    let has_status = resource.subresource("status").is_some();
+    match part {
+        Part::Main if has_status => keep(object, old, "status"),
+        Part::Main | Part::Sub => {}
+        Part::Finalize => keep_but(object, old, &["spec", "finalizers"]),
+        Part::EphemeralContainers => keep_but(object, old, &["spec", "ephemeralContainers"]),
+        Part::Approval => keep_but(object, old, &["status", "conditions"]),
+        Part::Resize => {
+            let mut kept = old.clone();
+            for list in ["containers", "initContainers"] {
+                let sent = object["spec"][list].as_array().cloned().unwrap_or_default();
+                for container in kept["spec"][list].as_array_mut().into_iter().flatten() {
+                    if let Some(new) = sent.iter().find(|it| it["name"] == container["name"]) {
+                        container["resources"] = new["resources"].clone();
+                        container["resizePolicy"] = new["resizePolicy"].clone();
+                    }
+                }
+            }
+            adopt(object, kept);
+        }
+        Part::Status => keep_all_but_status(resource, object, old),
+    }
+    if part == Part::Main && resource.group == "certificates.k8s.io" {
+        keep(object, old, "spec");
+    }
+    if part == Part::Main && resource.is("", "services") {
+        services::follow_type(object, old);
+    }
+    if part == Part::Main && is_definition(resource) {
+        allot_schema::definition::note_storage_version(object);
+    }
+    if resource.is("apps", "daemonsets") && part == Part::Main {
+        let known = old["metadata"]["annotations"][TEMPLATE_GENERATION].as_str();
+        let known = known.and_then(|text| text.parse::<i64>().ok()).unwrap_or(1);
+        let changed = object["spec"]["template"] != old["spec"]["template"];
+        set_template_generation(object, known + i64::from(changed));
+    }
+    if has_generation(resource) {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+        let next = if !matches!(part, Part::Status | Part::Finalize)
+            && spec_changed(resource, object, old)
+        {
+            generation + 1
+        } else {
+            generation
+        };
+        if next > 0 {
+            metadata_mut(object).insert("generation".to_owned(), next.into());
+        }
+    }
+}
+
+/// What an update of the status leaves alone is as it was; most of it usually is.
+fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
+    let (Value::Object(map), Value::Object(old)) = (object, old) else {
+        return;
+    };
+    restore(map, old, |key| {
+        !matches!(key, "status" | "metadata" | "apiVersion")
+    });
+    // Metadata other than what identifies the object may be changed along with the status.
+    let writable = status_updates_metadata(resource);
+    if let (Some(Value::Object(metadata)), Some(Value::Object(old))) =
+        (map.get_mut("metadata"), old.get("metadata"))
+    {
+        restore(metadata, old, |key| match key {
+            "labels" | "annotations" | "finalizers" => !writable,
+            "managedFields" | "resourceVersion" => false,
+            _ => true,
+        });
+    }
+    if map.get("status").is_some_and(Value::is_null) {
+        map.remove("status");
+    }
+}
+
+/// Gives the chosen members the values they had.
+fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl Fn(&str) -> bool) {
+    map.retain(|key, _| !choose(key) || old.contains_key(key));
+    for (key, value) in old {
+        if choose(key) && map.get(key) != Some(value) {
+            map.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+/// Status endpoints that let labels and annotations through, as most built-in kinds do.
+fn status_updates_metadata(resource: &Resource) -> bool {
+    resource.custom.is_none() && resource.group != "resource.k8s.io"
+}
+
+/// Everything stays as it was but the value at a path.
+fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
+    let sent = path
+        .iter()
+        .fold(&*object, |value, key| &value[*key])
+        .clone();
+    let mut kept = old.clone();
+    let mut place = &mut kept;
+    for key in path {
+        place = crate::object::child_entry(place, key);
+    }
+    *place = sent;
+    adopt(object, kept);
+}
+
+/// Takes the kept object, with the bookkeeping of the new one.
+fn adopt(object: &mut Value, mut kept: Value) {
+    for key in ["managedFields", "resourceVersion"] {
+        match object["metadata"][key].take() {
+            Value::Null => metadata_mut(&mut kept).remove(key),
+            value => metadata_mut(&mut kept).insert(key.to_owned(), value),
+        };
+    }
+    kept["apiVersion"] = object["apiVersion"].take();
+    kept["kind"] = object["kind"].take();
+    *object = kept;
+}
+
+fn keep(object: &mut Value, old: &Value, key: &str) {
+    match &old[key] {
+        Value::Null => {
+            if let Value::Object(map) = object {
+                map.remove(key);
+            }
+        }
+        value => object[key] = value.clone(),
+    }
+}

@@ -1,0 +1,157 @@
+//! The rules of a kind for an object as a whole.
+
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::names;
+use allot_model::validate::meta as meta_rules;
+use serde_json::Value;
+
+use super::{Part, is_definition};
+use crate::classic;
+use crate::jobs;
+use crate::registry::Resource;
+use crate::server::Core;
+use crate::validate;
+use crate::versions::{self, dra_kind};
+
+/// Errors of a new object.
+pub fn validate_create(core: &Core, resource: &Resource, object: &Value) -> ErrorList {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return allot_model::classic::create(kind, object);
+    }
+    if let Some(kind) = dra_kind(resource) {
+        return allot_model::validate::create(kind, object, &core.config.features);
+    }
+    if let Some(custom) = &resource.custom {
+        return custom.validate(version_of(object), object, None, Part::Main);
+    }
+    let path = Path::new("metadata");
+    let mut errors = validate_meta(resource, object, &path);
+    if is_definition(resource) {
+        let name = crate::object::meta(object, "name");
+        if !name.is_empty() && name != allot_schema::definition::required_name(object) {
+            let detail = "must be spec.names.plural+\".\"+spec.group";
+            errors.push(Error::invalid(&path.child("name"), name, detail));
+        }
+        errors.extend(allot_schema::definition::validate(object));
+    }
+    if resource.group == "events.k8s.io" {
+        let mut event = object.clone();
+        versions::events::from_core(&mut event);
+        errors.extend(validate::create(&resource.group, &resource.plural, &event));
+        return errors;
+    }
+    if resource.is("batch", "jobs") {
+        // Not in updates: it cannot change any more, and jobs of earlier versions have none.
+        jobs::validate_selector(object, &mut errors);
+    }
+    errors.extend(validate::create(&resource.group, &resource.plural, object));
+    errors
+}
+
+/// Errors of the metadata of an object as that of a new one.
+fn validate_meta(resource: &Resource, object: &Value, path: &Path) -> ErrorList {
+    let rules = if has_own_finalizers(resource) {
+        meta_rules::any_object_meta
+    } else {
+        meta_rules::object_meta
+    };
+    let metadata = &object["metadata"];
+    rules(metadata, resource.namespaced, name_rule(resource), path)
+}
+
+/// Finalizers of these kinds need no domain: upstream validates them as those of custom resources.
+fn has_own_finalizers(resource: &Resource) -> bool {
+    const GROUPS: [&str; 4] = [
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "coordination.k8s.io",
+    ];
+    GROUPS.contains(&resource.group.as_str())
+}
+
+/// The version that an object says it is in.
+fn version_of(object: &Value) -> &str {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    api_version.rsplit('/').next().unwrap_or_default()
+}
+
+/// Errors of a changed object.
+pub fn validate_update(
+    core: &Core,
+    resource: &Resource,
+    object: &Value,
+    old: &Value,
+    part: Part,
+) -> ErrorList {
+    // Upstream checks the metadata once for all kinds and again for each: mistakes count twice.
+    let path = Path::new("metadata");
+    let path_name = names::path_segment_name;
+    let mut generic =
+        meta_rules::any_object_meta(&object["metadata"], resource.namespaced, path_name, &path);
+    generic.extend(meta_rules::any_object_meta_update(
+        &object["metadata"],
+        &old["metadata"],
+        &path,
+    ));
+    generic.extend(validate_kind_update(core, resource, object, old, part));
+    generic
+}
+
+/// Errors of a changed object as its kind sees them.
+fn validate_kind_update(
+    core: &Core,
+    resource: &Resource,
+    object: &Value,
+    old: &Value,
+    part: Part,
+) -> ErrorList {
+    if let Some(kind) = classic::kind_of(resource, object) {
+        return classic::validate_update(kind, object, old, part);
+    }
+    if let Some(kind) = dra_kind(resource) {
+        return match part {
+            Part::Status => allot_model::validate::status_update(kind, object, old),
+            _ => allot_model::validate::update(kind, object, old, &core.config.features),
+        };
+    }
+    if let Some(custom) = &resource.custom {
+        return custom.validate(version_of(object), object, Some(old), part);
+    }
+    let path = Path::new("metadata");
+    let checked = if has_own_finalizers(resource) {
+        meta_rules::any_object_meta_update
+    } else {
+        meta_rules::object_meta_update
+    };
+    let mut errors = checked(&object["metadata"], &old["metadata"], &path);
+    if is_definition(resource) {
+        errors.extend(match part {
+            Part::Status => allot_schema::definition::validate_status(object),
+            _ => allot_schema::definition::validate_update(object, old),
+        });
+    }
+    if part == Part::Main {
+        errors.extend(validate_meta(resource, object, &path));
+    }
+    errors.extend(validate::update(
+        &resource.group,
+        &resource.plural,
+        object,
+        old,
+        part,
+    ));
+    errors
+}
+
+/// The name rule of a kind.
+fn name_rule(resource: &Resource) -> fn(&str) -> Vec<String> {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "namespaces") => names::dns1123_label,
+        ("", "services") => names::dns1123_label,
+        ("apps", "statefulsets") => names::dns1123_label,
+        ("rbac.authorization.k8s.io", _) => names::path_segment_name,
+        ("networking.k8s.io", "ipaddresses") => validate::ip_name,
+        _ => names::dns1123_subdomain,
+    }
+}
