@@ -103,6 +103,17 @@ pub fn validate(value: &Value, node: Node<'_>, allow_duplicates: bool) -> Vec<Er
     }
 }
 
+/// [`fits`], where another object of the type is known to; the members that are the same in both are not looked at.
+pub fn fits_beside(value: &Value, known: &Value, node: Node<'_>) -> bool {
+    match (node.atom(), value) {
+        (Atom::Map(map), Value::Object(entries)) => entries.iter().all(|(key, value)| {
+            known.get(key) == Some(value)
+                || map.field(key).is_some_and(|(node, _)| fits(value, node))
+        }),
+        _ => fits(value, node),
+    }
+}
+
 /// [`validate`] with duplicates allowed finds nothing; says so without composing errors.
 pub fn fits(value: &Value, node: Node<'_>) -> bool {
     match (resolve(node, Some(value)), value) {

@@ -43,9 +43,12 @@ impl FieldManager<'_> {
         manager: &str,
     ) -> Option<Managed> {
         let node = self.versions.node(self.api_version)?;
-        // Built-in types do not change: what is stored fits.
-        let stored_fits = matches!(node, Node::Struct(_)) || merge::fits(live, node);
-        if !stored_fits || !merge::fits(new, node) {
+        let both_fit = match node {
+            // Built-in types do not change: what is stored fits.
+            Node::Struct(_) => merge::fits_beside(new, live, node),
+            _ => merge::fits(live, node) && merge::fits(new, node),
+        };
+        if !both_fit {
             return None;
         }
         let managed = self.reconcile(managed);
