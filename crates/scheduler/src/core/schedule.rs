@@ -80,10 +80,7 @@ impl Core {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
-                let nominate = match queued.info.nominated_node() {
-                    Some(_) => Nominate::Clear,
-                    None => Nominate::Keep,
-                };
+                let nominate = nowhere(&queued.info);
                 self.fail(queued, message, nominate, time);
             }
         }
@@ -99,7 +96,7 @@ impl Core {
             return Decision::Reject(Box::new(Refusal {
                 by,
                 message: message::NO_NODES.to_owned(),
-                nominate: Nominate::Keep,
+                nominate: nowhere(pod),
                 undo: None,
                 publish: None,
                 victims: None,
@@ -130,7 +127,10 @@ impl Core {
                 return Decision::Reject(Box::new(Refusal {
                     by,
                     message,
-                    nominate: Nominate::Keep,
+                    nominate: match profile.post_filters.contains(Plugin::DefaultPreemption) {
+                        true => nowhere(pod),
+                        false => Nominate::Keep,
+                    },
                     undo: None,
                     publish: None,
                     victims: None,
@@ -249,10 +249,8 @@ impl Core {
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    if !text.contains("not eligible due to a terminating")
-                        && attempt.pod.nominated_node().is_some()
-                    {
-                        nominate = Nominate::Clear;
+                    if !text.contains("not eligible due to a terminating") {
+                        nominate = nowhere(attempt.pod);
                     }
                     after.push(text);
                 }
@@ -459,6 +457,14 @@ impl Core {
         };
         self.actions.push(Action::Reject(Box::new(rejected)));
         self.queue.put_back_failed(queued, time.now);
+    }
+}
+
+/// The pod is expected nowhere (any more).
+fn nowhere(pod: &PodInfo) -> Nominate {
+    match pod.nominated_node() {
+        Some(_) => Nominate::Clear,
+        None => Nominate::Keep,
     }
 }
 

@@ -300,6 +300,32 @@ fn a_claim_that_failed_is_left_by_every_pod_that_reserved_it() {
     assert!(world.run().deallocated().is_some());
 }
 
+#[test]
+fn a_nomination_ends_with_an_attempt_that_finds_no_node() {
+    let mut world = World::new("");
+    let class = world.object(json!({"metadata": {"name": "c"}, "spec": {}}));
+    world.handle(Input::Class(Observed::Deleted(class)));
+    world.claim("a", json!({}));
+    let pod: Box<Pod> = world.object(json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"},
+        "spec": {"containers": [], "resourceClaims": [{"name": "a", "resourceClaimName": "a"}]},
+        "status": {"nominatedNodeName": "n0"},
+    }));
+    let info = Arc::new(PodInfo::observed(*pod));
+    world.handle(Input::Pod(Observed::Applied(Box::new(info))));
+    let outcome = world.run();
+    let nominated = outcome.0.iter().find_map(|action| match action {
+        Action::Reject(rejected) => Some(rejected.nominate.clone()),
+        _ => None,
+    });
+    assert_eq!(
+        nominated,
+        Some(crate::actions::Nominate::Clear),
+        "{}",
+        outcome.message()
+    );
+}
+
 const GROUPS: &str = "GenericWorkload=true,DRAWorkloadResourceClaims=true";
 const NATIVE: &str = "DRANodeAllocatableResources=true";
 
