@@ -227,10 +227,19 @@ impl View<'_> {
                     "metadata": meta, "items": objects,
                 })
             }
-            Shape::Metadata => json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
-                "items": objects.into_iter().map(metadata_only).collect::<Vec<_>>(),
-            }),
+            Shape::Metadata => {
+                let items: Vec<_> = objects.into_iter().map(metadata_only).collect();
+                // Upstream's list of nothing is null.
+                let items = if items.is_empty() {
+                    Value::Null
+                } else {
+                    items.into()
+                };
+                json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
+                    "items": items,
+                })
+            }
             Shape::Table | Shape::TableV1beta1 => {
                 table::table(self, &objects, Some(meta), media.shape, options)
             }

@@ -18,6 +18,9 @@ pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
     if resource.custom.is_some() {
         found.extend(finalizers(object, &Value::Null));
     }
+    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        found.extend(formats(object, &Value::Null));
+    }
     if resource.is("", "pods") {
         found.splice(0..0, host_name(object, "the Pod's hostname"));
         return found;
@@ -38,6 +41,9 @@ pub fn on_update(resource: &Resource, object: &Value, old: &Value) -> Vec<String
     }
     if resource.custom.is_some() {
         return finalizers(object, old);
+    }
+    if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        return formats(object, old);
     }
     let generation = |object: &Value| object["metadata"]["generation"].clone();
     if matches!(resource.group.as_str(), "apps" | "batch") && generation(object) == generation(old)
@@ -186,6 +192,15 @@ pub fn repeated_owners(object: &mut Value, admitted: bool) -> Option<String> {
         ".metadata.ownerReferences contains duplicate entries{admitted}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         repeated.join(", ")
     ))
+}
+
+/// Formats in a definition that nothing checks, where the old one has not had them already.
+fn formats(definition: &Value, old: &Value) -> Vec<String> {
+    let had = allot_schema::definition::unknown_formats(old);
+    let has = allot_schema::definition::unknown_formats(definition);
+    let new = has.into_iter().filter(|format| !had.contains(format));
+    new.map(|format| format!("unrecognized format {format:?}"))
+        .collect()
 }
 
 #[cfg(test)]

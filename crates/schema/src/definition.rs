@@ -3,6 +3,8 @@
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::{Value, json};
 
+use crate::structural::Structural;
+
 mod approval;
 mod conversion;
 mod hub;
@@ -46,6 +48,14 @@ pub fn default(definition: &mut Value) {
         if spec.get("conversion").is_none_or(Value::is_null) {
             spec.insert("conversion".to_owned(), json!({"strategy":"None"}));
         }
+        if let Some(service) = spec["conversion"].pointer_mut("/webhook/clientConfig/service")
+            && let Value::Object(service) = service
+        {
+            let port = service.entry("port").or_insert(Value::Null);
+            if port.is_null() {
+                *port = 443.into();
+            }
+        }
         let names = spec.entry("names").or_insert_with(|| json!({}));
         if text(names, "singular").is_empty() && !kind.is_empty() {
             names["singular"] = kind.to_lowercase().into();
@@ -55,6 +65,16 @@ pub fn default(definition: &mut Value) {
         }
     }
     note_storage_version(definition);
+}
+
+/// The formats in the schemas of a definition that nothing checks.
+pub fn unknown_formats(definition: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for version in versions(definition) {
+        let schema = Structural::from_json(&version["schema"]["openAPIV3Schema"]);
+        schema.unknown_formats(&mut found);
+    }
+    found
 }
 
 /// Adds the storage version to `status.storedVersions` if it is not there.

@@ -224,6 +224,67 @@ impl Structural {
     }
 }
 
+impl Structural {
+    /// Collects the formats here and below that nothing checks.
+    pub(crate) fn unknown_formats(&self, found: &mut Vec<String>) {
+        const STRINGS: [&str; 23] = [
+            "bsonobjectid",
+            "uri",
+            "email",
+            "hostname",
+            "ipv4",
+            "ipv6",
+            "cidr",
+            "mac",
+            "uuid",
+            "uuid3",
+            "uuid4",
+            "uuid5",
+            "isbn",
+            "isbn10",
+            "isbn13",
+            "creditcard",
+            "ssn",
+            "hexcolor",
+            "rgbcolor",
+            "byte",
+            "password",
+            "date",
+            "duration",
+        ];
+        const NAMES: [&str; 3] = ["datetime", "k8sshortname", "k8slongname"];
+        let format = self.checks.format.as_str();
+        let plain = format.replace('-', "");
+        let known = match self.ty.as_str() {
+            "" | "string" => STRINGS.contains(&plain.as_str()) || NAMES.contains(&plain.as_str()),
+            "integer" => matches!(format, "int32" | "int64"),
+            "number" => matches!(format, "float" | "double"),
+            _ => false,
+        };
+        if !format.is_empty() && !known {
+            found.push(format.to_owned());
+        }
+        let extra = match &self.additional {
+            Additional::Schema(below) => Some(&**below),
+            _ => None,
+        };
+        let checks = &self.checks;
+        let junctors = checks
+            .all_of
+            .iter()
+            .chain(&checks.any_of)
+            .chain(&checks.one_of);
+        let below = self
+            .properties
+            .values()
+            .chain(extra)
+            .chain(self.items.as_deref());
+        for schema in below.chain(junctors).chain(checks.not.as_deref()) {
+            schema.unknown_formats(found);
+        }
+    }
+}
+
 impl Rule {
     fn from_json(rule: &Value) -> Self {
         let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();

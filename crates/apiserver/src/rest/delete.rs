@@ -2,7 +2,7 @@
 
 use allot_apimachinery::Status;
 use allot_apimachinery::gvk::GroupResource;
-use allot_store::{Error as StoreError, Expect, ListOptions, Write};
+use allot_store::{Error as StoreError, Expect, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -17,7 +17,6 @@ use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::object::{self, Owned, meta, metadata_mut, strings};
 use crate::registry::Resource;
-use crate::select::Selection;
 use crate::{pods, services, versions};
 
 const ORPHAN: &str = "orphan";
@@ -119,7 +118,16 @@ impl Call<'_> {
             if definition && meta(&new, "deletionTimestamp").is_empty() {
                 crate::custom::lifecycle::mark_deleted(&mut new);
             }
+            let generation = new["metadata"].get("generation").cloned();
             let gone = mark(&self.resource, &mut new, options);
+            if definition {
+                // Upstream marks a definition by an update that does no more than that.
+                let metadata = metadata_mut(&mut new);
+                metadata.remove("deletionGracePeriodSeconds");
+                if let Some(generation) = generation {
+                    metadata.insert("generation".to_owned(), generation);
+                }
+            }
             let draft = if gone {
                 object::draft_owned(&new, &owners)
             } else {
@@ -318,23 +326,9 @@ pub(super) fn check_preconditions(
 
 /// `DELETE` on a collection: one delete per object that the selectors choose.
 pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
+    // What is to be deleted is read first, as for a list.
+    let (entries, meta) = super::read::page(&call).await?;
     let options = DeleteOptions::of(&call, &body)?;
-    let selection = Selection::parse(&call.resource, &call.version, &call.request.query)?;
-    let prefix = call.list_prefix(&selection);
-    let list = ListOptions {
-        prefix: &prefix,
-        ..ListOptions::default()
-    };
-    let page = call
-        .core
-        .backend
-        .list(&call.resource.collection, list)
-        .await?;
-    let entries = call.all_converted(page.entries).await?;
-    let entries: Vec<_> = entries
-        .into_iter()
-        .filter(|entry| call.selects(&selection, entry))
-        .collect();
     for entry in &entries {
         let (namespace, name) = match entry.key.split_once('/') {
             Some((namespace, name)) if call.resource.namespaced => (namespace, name),
@@ -347,7 +341,6 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
             Err(error) => return Err(error),
         }
     }
-    let meta = call.list_meta(page.revision);
     call.view()
         .list_response(&entries, meta, call.media, call.table_options())
 }

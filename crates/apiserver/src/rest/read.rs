@@ -1,8 +1,10 @@
 //! `GET`: one object, and lists.
 
+use std::sync::Arc;
+
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use allot_store::{Error as StoreError, ListOptions};
+use allot_store::{Entry, Error as StoreError, ListOptions};
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use base64::{DecodeError, Engine, alphabet};
 use http::Response;
@@ -18,7 +20,9 @@ use crate::select::Selection;
 pub(super) async fn get(call: Call<'_>) -> Result<Response<Body>> {
     call.check_path_name()?;
     if let Some(version) = call.request.query.text("resourceVersion") {
-        let wanted = parse_version(version)?;
+        let wanted = version
+            .parse::<u64>()
+            .map_err(|_| ApiError::unknown(version_error(version)))?;
         let current = call.core.backend.revision();
         if wanted > current {
             return Err(ApiError::future_version(wanted, current));
@@ -44,9 +48,13 @@ fn parse_version(text: &str) -> Result<u64> {
 
 /// Upstream's text for a resourceVersion that is no number.
 pub(super) fn version_error(text: &str) -> String {
-    format!(
-        "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-    )
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if digits {
+        "value out of range"
+    } else {
+        "invalid syntax"
+    };
+    format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: {why}")
 }
 
 /// As Go reads tokens: bits that are left over do not matter.
@@ -106,9 +114,14 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
     let path = Path::new("resourceVersionMatch");
     let version = query.get("resourceVersion").unwrap_or_default();
     let matching = query.get("resourceVersionMatch").unwrap_or_default();
-    let initial = query
+    let mut initial = query
         .get("sendInitialEvents")
         .map(|value| !matches!(value, "false" | "0" | ""));
+    let mut matching = matching;
+    if watch && initial.is_none() && matching.is_empty() && matches!(version, "" | "0") {
+        // A watch from no version begins with what there is.
+        (initial, matching) = (Some(true), "NotOlderThan");
+    }
     if watch {
         if initial.is_some() {
             if matching != "NotOlderThan" {
@@ -116,20 +129,23 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
                     "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
                 errors.push(Error::forbidden(&path, text));
             }
-            if !matching.is_empty() && matching != "NotOlderThan" {
+        }
+        if !matching.is_empty() {
+            if initial.is_none() {
+                errors.push(Error::forbidden(
+                    &path,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                ));
+            }
+            if matching != "NotOlderThan" {
                 errors.push(Error::not_supported(&path, matching, &["NotOlderThan"]));
             }
             if query.text("continue").is_some() {
                 errors.push(Error::forbidden(
-                    &Path::new("continue"),
-                    "sendInitialEvents is forbidden with continue",
+                    &path,
+                    "resourceVersionMatch is forbidden when continue is provided",
                 ));
             }
-        } else if !matching.is_empty() {
-            errors.push(Error::forbidden(
-                &path,
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            ));
         }
     } else {
         if initial.is_some() {
@@ -170,6 +186,13 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
 }
 
 pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
+    let (entries, meta) = page(&call).await?;
+    call.view()
+        .list_response(&entries, meta, call.media, call.table_options())
+}
+
+/// The objects that a request on a collection asks for, and the metadata of their list.
+pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json::Value)> {
     let query = &call.request.query;
     let limit = query
         .text("limit")
@@ -183,12 +206,12 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
     let version = query.text("resourceVersion");
     let exact = query.get("resourceVersionMatch") == Some("Exact");
     let token = query.text("continue");
+    let from = token.map(Continue::decode).transpose()?;
     if token.is_some() && version.is_some_and(|version| version != "0") {
         return Err(ApiError::bad_request(
             "specifying resource version is not allowed when using continue",
         ));
     }
-    let from = token.map(Continue::decode).transpose()?;
     let mut at = None;
     let mut limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if let Some(version) = version {
@@ -227,10 +250,12 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
     page.entries = call.all_converted(page.entries).await?;
     let mut more = page.remaining > 0;
     if filtered {
+        let end = page.entries.last().map(|entry| entry.key.clone());
         page.entries.retain(|entry| call.selects(&selection, entry));
-        if limit > 0 && page.entries.len() > limit {
+        if limit > 0 && page.entries.len() >= limit {
             page.entries.truncate(limit);
-            more = true;
+            // Whether what follows matches is not looked at.
+            more = page.entries.last().map(|entry| &entry.key) != end.as_ref();
         }
     }
     let mut meta = call.list_meta(page.revision);
@@ -240,8 +265,7 @@ pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
             meta["remainingItemCount"] = page.remaining.into();
         }
     }
-    call.view()
-        .list_response(&page.entries, meta, call.media, call.table_options())
+    Ok((page.entries, meta))
 }
 
 impl Call<'_> {

@@ -264,7 +264,14 @@ impl Call<'_> {
             let object = new;
             return Ok((Owned { object, owners }, None));
         }
-        let spec = set_aside(&mut new, seen, part);
+        // The defaults of a definition's status come from its spec.
+        let definition = self
+            .resource
+            .is("apiextensions.k8s.io", "customresourcedefinitions");
+        let spec = match definition {
+            true => None,
+            false => set_aside(&mut new, seen, part),
+        };
         strategy::default(&self.resource, &self.version, &mut new);
         put_back(&mut new, spec);
         let owners = match applied {
@@ -403,6 +410,8 @@ fn put_back(new: &mut Value, spec: Option<Value>) {
 fn requires_version(call: &Call<'_>) -> bool {
     matches!(
         (call.resource.group.as_str(), call.resource.plural.as_str()),
-        ("coordination.k8s.io", "leases") | ("resource.k8s.io", "resourcepoolstatusrequests")
+        ("coordination.k8s.io", "leases")
+            | ("resource.k8s.io", "resourcepoolstatusrequests")
+            | ("apiextensions.k8s.io", "customresourcedefinitions")
     ) || call.resource.custom.is_some()
 }

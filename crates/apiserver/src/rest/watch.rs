@@ -48,7 +48,8 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         Some(value) => !matches!(value, "" | "false" | "0"),
         None => from == 0,
     };
-    let streaming_list = query.get("sendInitialEvents").is_some() && send_initial;
+    // A watch that begins with what there is says where that ends, also where it did not ask for it by name.
+    let streaming_list = send_initial;
     let bookmarks = query.flag("allowWatchBookmarks");
     let prefix = call.list_prefix(&selection);
     let backend = &call.core.backend;
@@ -98,7 +99,7 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         initial,
         initial_end: streaming_list && bookmarks,
         bookmarks,
-        next_bookmark: Instant::now() + BOOKMARK_EVERY,
+        next_bookmark: Instant::now() + BOOKMARK_EVERY.min(first_bookmark(life)),
         deadline: Instant::now() + life,
         first_error,
         done: false,
@@ -114,6 +115,12 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         HeaderValue::from_static(call.media.stream_type()),
     );
     Ok(response)
+}
+
+/// When an idle watch of that life gets its first bookmark: its client is to know where to go on.
+fn first_bookmark(life: Duration) -> Duration {
+    const BEFORE_END: Duration = Duration::from_secs(2);
+    life.saturating_sub(BEFORE_END).max(life / 2)
 }
 
 /// The state of one watch.
@@ -316,7 +323,14 @@ impl Stream {
                 let mut options = self.table;
                 // Only the first table of a stream names its columns.
                 options.headers &= !std::mem::replace(&mut self.table_started, true);
-                table::table(&view, &[object], None, self.media.shape, options)
+                let mut table = table::table(&view, &[object], None, self.media.shape, options);
+                // Upstream writes rows of events without objects like this.
+                if options.include == table::Include::None {
+                    for row in table["rows"].as_array_mut().into_iter().flatten() {
+                        row["object"] = Value::Null;
+                    }
+                }
+                table
             }
         }
     }

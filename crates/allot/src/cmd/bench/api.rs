@@ -69,6 +69,9 @@ pub struct Args {
     keep: bool,
 }
 
+/// Where custom resources are defined.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
 /// One kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Phase {
@@ -196,9 +199,21 @@ impl Bench {
             content_type: "application/json",
             body: namespace.to_string().into_bytes(),
         };
-        self.send(request)
-            .await
-            .context("cannot make a namespace")?;
+        let made = self.send(request).await;
+        let definition = self.args.kind.definition();
+        if definition.is_none() {
+            made.context("cannot make a namespace")?;
+        }
+        if let Some(definition) = definition {
+            // A server of custom resources alone knows no namespaces. The definition may be there from another run.
+            let request = Request {
+                method: Method::POST,
+                path: DEFINITIONS.to_owned(),
+                content_type: "application/json",
+                body: definition.to_string().into_bytes(),
+            };
+            let _ = self.send(request).await;
+        }
         let end = Instant::now() + PATIENCE;
         loop {
             let mut probe = self.create(0);

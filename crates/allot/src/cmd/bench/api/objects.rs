@@ -11,7 +11,12 @@ pub enum Kind {
     Claims,
     /// Config maps of one kilobyte
     Configmaps,
+    /// Custom resources of a definition that the benchmark makes
+    Custom,
 }
+
+/// Group of the custom resources.
+const GROUP: &str = "bench.allot";
 
 impl Kind {
     /// Plural name.
@@ -20,14 +25,50 @@ impl Kind {
             Kind::Pods => "pods",
             Kind::Claims => "resourceclaims",
             Kind::Configmaps => "configmaps",
+            Kind::Custom => "gadgets",
         }
+    }
+
+    /// What the server has to be told before there can be such objects.
+    pub fn definition(self) -> Option<Value> {
+        let text = json!({"type": "string"});
+        let spec = json!({"type": "object", "properties": {
+            "model": {"type": "string", "maxLength": 63},
+            "count": {"type": "integer", "minimum": 0, "default": 1},
+            "selectors": {
+                "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {
+                    "type": "object", "required": ["name"],
+                    "properties": {"name": &text, "expression": &text},
+                },
+            },
+            "parameters": {"type": "object", "additionalProperties": &text},
+        }});
+        (self == Kind::Custom).then(|| {
+            json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": format!("{}.{GROUP}", self.plural())},
+                "spec": {
+                    "group": GROUP, "scope": "Namespaced",
+                    "names": {"plural": self.plural(), "kind": "Gadget"},
+                    "versions": [{
+                        "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                        "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                            "spec": spec,
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                        }}},
+                    }],
+                },
+            })
+        })
     }
 
     /// Path of the collection in a namespace.
     pub fn path(self, namespace: &str) -> String {
         let version = match self {
-            Kind::Claims => "/apis/resource.k8s.io/v1",
-            Kind::Pods | Kind::Configmaps => "/api/v1",
+            Kind::Claims => "/apis/resource.k8s.io/v1".to_owned(),
+            Kind::Pods | Kind::Configmaps => "/api/v1".to_owned(),
+            Kind::Custom => format!("/apis/{GROUP}/v1"),
         };
         format!("{version}/namespaces/{namespace}/{}", self.plural())
     }
@@ -69,6 +110,17 @@ impl Kind {
                         "selectors": [{"cel": {"expression": "device.attributes[\"gpu.example.com\"].model == \"a100\""}}],
                     },
                 }]}},
+            }),
+            Kind::Custom => json!({
+                "apiVersion": format!("{GROUP}/v1"), "kind": "Gadget", "metadata": metadata,
+                "spec": {
+                    "model": "a100",
+                    "selectors": [
+                        {"name": "memory", "expression": "device.capacity.memory >= quantity(\"40Gi\")"},
+                        {"name": "zone", "expression": "device.attributes.zone == \"a\""},
+                    ],
+                    "parameters": {"mode": "shared", "text": "x".repeat(512)},
+                },
             }),
             Kind::Configmaps => json!({
                 "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
