@@ -29,8 +29,9 @@ pub use known::{Known, ROUNDS};
 
 /// How long a conversion may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How many objects are sent at once.
+/// How many objects are sent at once, and about how many bytes: the answer has to fit into what is read of one.
 const BATCH: usize = 250;
+const BATCH_BYTES: usize = 1 << 20;
 /// How many converted objects are kept at hand.
 const REMEMBERED: usize = 4096;
 
@@ -82,7 +83,7 @@ impl Converter {
             return Err(ApiError::unknown("no supported conversion review versions"));
         };
         let mut converted = Vec::with_capacity(objects.len());
-        for batch in objects.chunks(BATCH) {
+        for batch in batches(objects) {
             let first = batch.first().map(kind_of).unwrap_or_default();
             let failed =
                 |why: String| ApiError::unknown(format!("conversion webhook for {first} {why}"));
@@ -106,6 +107,24 @@ impl Converter {
         }
         Ok(converted)
     }
+}
+
+/// The objects in parts that are sent at once; a large one is alone.
+fn batches(objects: &[Value]) -> Vec<&[Value]> {
+    let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (index, object) in objects.iter().enumerate() {
+        let size = object.to_string().len();
+        let full = index - start == BATCH || bytes + size > BATCH_BYTES;
+        if full && index > start {
+            parts.push(&objects[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += size;
+    }
+    if start < objects.len() {
+        parts.push(&objects[start..]);
+    }
+    parts
 }
 
 /// What an object is, as upstream prints it.
@@ -277,4 +296,27 @@ pub(crate) fn not_at_hand(object: &Value, version: &str) -> ApiError {
         "{kind} is not at hand in version {}",
         quote(version)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(sizes: &[usize], expected: &[usize]) {
+        let objects: Vec<Value> = sizes.iter().map(|size| json!("x".repeat(*size))).collect();
+        let parts: Vec<usize> = batches(&objects).iter().map(|part| part.len()).collect();
+        assert_eq!(parts, expected);
+    }
+
+    #[test]
+    fn no_batch_is_longer_or_larger_than_one_answer_may_be() {
+        check(&[], &[]);
+        check(&[1; 3], &[3]);
+        check(&[1; 251], &[250, 1]);
+        check(&[BATCH_BYTES * 2, 1, 1], &[1, 2]);
+        check(&[BATCH_BYTES / 2; 5], &[1, 1, 1, 1, 1]);
+        check(&[BATCH_BYTES / 4; 5], &[3, 2]);
+    }
 }

@@ -67,7 +67,10 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         }
     };
     let object = match stored {
-        Stored::Entry(entry) => call.view().object(&*call.converted(entry).await?)?,
+        Stored::Entry(entry) => {
+            let entry = call.converted(entry).await?;
+            call.view().object(&entry)?
+        }
         Stored::Value(object) => versions::convert(&call.resource, object, &call.version)?,
     };
     let scale = scale_of(&call, &object, declared)?;
