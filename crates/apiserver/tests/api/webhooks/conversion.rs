@@ -387,10 +387,15 @@ async fn objects_stay_in_the_version_they_were_stored_in_until_they_are_written(
     assert_eq!(code, 200, "{changed}");
     assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v2"]));
     // Counts as soon as a new object is stored in the other version.
-    established(&server, |server| async move {
-        create(&server, "v2", "probe", json!({"count": 1})).await;
-        admin(&server, "DELETE", &path("v2", "probe"), Value::Null).await;
-        true
+    established(&server, |server| {
+        let hooks = &hooks;
+        async move {
+            hooks.asked();
+            create(&server, "v2", "probe", json!({"count": 1})).await;
+            let stored_as_it_is = hooks.asked().is_empty();
+            admin(&server, "DELETE", &path("v2", "probe"), Value::Null).await;
+            stored_as_it_is
+        }
     })
     .await;
     hooks.asked();
