@@ -64,7 +64,10 @@ pub fn default(definition: &mut Value) {
             names["listKind"] = format!("{kind}List").into();
         }
     }
-    note_storage_version(definition);
+    // Only where nothing is said: a client may have migrated its objects.
+    if list(&definition["status"], "storedVersions").is_empty() {
+        note_storage_version(definition);
+    }
 }
 
 /// The formats in the schemas of a definition that nothing checks.
