@@ -359,6 +359,7 @@ impl Bench {
         for path in [
             self.collection(),
             Kind::Configmaps.path(&self.namespace),
+            // The definition stays: another run may be using it.
             format!("/api/v1/namespaces/{}", self.namespace),
         ] {
             let _ = self
