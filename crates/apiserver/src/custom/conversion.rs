@@ -40,9 +40,11 @@ const REMEMBERED: usize = 4096;
 pub struct Converter {
     client: Client,
     review: Option<review::Version>,
-    /// The last state of objects in other versions, by version and key.
-    made: Mutex<HashMap<(String, Arc<str>), Arc<Entry>>>,
+    made: Mutex<Made>,
 }
+
+/// The last state of objects in other versions, by version and key.
+type Made = HashMap<(String, Arc<str>), Arc<Entry>>;
 
 impl Converter {
     /// Of a definition, if a webhook converts its objects.

@@ -123,12 +123,9 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
         (initial, matching) = (Some(true), "NotOlderThan");
     }
     if watch {
-        if initial.is_some() {
-            if matching != "NotOlderThan" {
-                let text =
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-                errors.push(Error::forbidden(&path, text));
-            }
+        if initial.is_some() && matching != "NotOlderThan" {
+            let text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            errors.push(Error::forbidden(&path, text));
         }
         if !matching.is_empty() {
             if initial.is_none() {
