@@ -3,6 +3,7 @@
 mod authenticate;
 mod authorize;
 mod escalation;
+mod impersonate;
 mod index;
 mod node;
 pub mod policy;
@@ -11,5 +12,6 @@ mod token;
 pub use authenticate::Authenticator;
 pub use authorize::{Ask, Authorizer, Decision};
 pub use escalation::check as check_escalation;
+pub use impersonate::Impersonation;
 pub use index::{Binding, Index, Rule, Scope, Subject};
 pub use token::{Bound, Signer, TokenError};

@@ -16,6 +16,8 @@ pub const NODES: &str = "system:nodes";
 pub const NODE_PREFIX: &str = "system:node:";
 /// Prefix of a service account's user name.
 pub const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+/// Group of all service accounts; with `:NAMESPACE` those of a namespace.
+pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 /// `extra` key of the node that a service-account token is bound to.
 pub const EXTRA_NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 

@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
 
-use crate::auth::{Authenticator, Authorizer};
+use crate::auth::{Authenticator, Authorizer, Impersonation};
 use crate::body::Body;
 use crate::config::Config;
 use crate::error::{ApiError, Result};
@@ -34,6 +34,8 @@ pub struct Core {
     pub registry: ArcSwap<Registry>,
     /// How identities are proven.
     pub authenticator: Authenticator,
+    /// How identities act as others.
+    pub impersonation: Impersonation,
     /// What identities may do.
     pub authorizer: Authorizer,
     /// Options.
@@ -64,6 +66,7 @@ impl Server {
             dynamic,
             registry: ArcSwap::from_pointee(registry),
             authenticator: Authenticator::new(&config),
+            impersonation: Impersonation::default(),
             authorizer: Authorizer::new(&config),
             config,
             metrics: crate::metrics::Metrics::default(),
@@ -214,7 +217,7 @@ impl Server {
                     .await?
             }
         };
-        core.authenticator.impersonate(core, request).await?;
+        core.impersonation.replace_user(core, request).await?;
         core.authorizer.check_request(core, request).await?;
         if !request.info.is_resource {
             return self.other_path(request).await;

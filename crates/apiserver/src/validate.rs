@@ -309,7 +309,7 @@ fn int_or_percent(value: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// A path that begins with a domain, such as `example.com/name`.
-fn domain_prefixed_path(value: &str, path: &Path, errors: &mut ErrorList) {
+pub fn domain_prefixed_path(value: &str, path: &Path, errors: &mut ErrorList) {
     const FORM: &str = "[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+";
     if value.is_empty() {
         errors.push(Error::required(path, ""));

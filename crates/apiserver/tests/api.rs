@@ -7,6 +7,7 @@ mod api {
     pub mod conformance;
     pub mod faults;
     pub mod hostile;
+    pub mod impersonation;
     pub mod inside;
     pub mod media;
     pub mod policies;

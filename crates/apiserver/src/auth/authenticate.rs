@@ -3,21 +3,17 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
-use allot_apimachinery::quote::quote;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde_json::Value;
 
-use super::authorize::Ask;
 use super::token::{Bound, Signer, TokenError};
 use crate::config::Config;
 use crate::error::{ApiError, Result};
-use crate::identity::{AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, UNAUTHENTICATED, User};
+use crate::identity::{SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNTS, User};
 use crate::object::meta;
-use crate::server::{Core, Incoming};
+use crate::server::Core;
 
-/// Group of all service accounts; with `:NAMESPACE` those of a namespace.
-const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 const EXTRA: &str = "authentication.kubernetes.io/";
 
 /// Proves identities.
@@ -121,134 +117,6 @@ impl Authenticator {
         still_there(core, &bound).await?;
         Ok((service_account(&bound), matching))
     }
-
-    /// Puts the identity that the caller wants to act as in place of its own.
-    ///
-    /// # Errors
-    /// 403 if it may not.
-    pub async fn impersonate(&self, core: &Core, request: &mut Incoming) -> Result<()> {
-        let all = |name: &str| -> Vec<String> {
-            request
-                .headers
-                .get_all(name)
-                .iter()
-                .filter_map(|it| it.to_str().ok().map(str::to_owned))
-                .collect()
-        };
-        let (users, groups, uids) = (
-            all("impersonate-user"),
-            all("impersonate-group"),
-            all("impersonate-uid"),
-        );
-        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (name, value) in &request.headers {
-            if let (Some(key), Ok(value)) = (
-                name.as_str().strip_prefix("impersonate-extra-"),
-                value.to_str(),
-            ) {
-                let key = percent_encoding::percent_decode_str(key)
-                    .decode_utf8_lossy()
-                    .into_owned();
-                extra.entry(key).or_default().push(value.to_owned());
-            }
-        }
-        let Some(name) = users.into_iter().next().filter(|name| !name.is_empty()) else {
-            if groups.is_empty() && uids.is_empty() && extra.is_empty() {
-                return Ok(());
-            }
-            let uid = uids.first().map_or("", String::as_str);
-            let wanted = go_user(uid, &groups, &extra);
-            let why = format!("requested {wanted} without impersonating a user name");
-            return Err(Status::bad_request(why).into());
-        };
-        let account = name
-            .strip_prefix(SERVICE_ACCOUNT_PREFIX)
-            .and_then(|rest| rest.split_once(':'));
-        let caller = request.user.clone();
-        let mut asks = vec![match account {
-            Some((namespace, account)) => Ask {
-                namespace,
-                name: account,
-                ..Ask::resource(&caller, "impersonate", "", "serviceaccounts")
-            },
-            None => Ask {
-                name: &name,
-                ..Ask::resource(&caller, "impersonate", "", "users")
-            },
-        }];
-        for group in &groups {
-            asks.push(Ask {
-                name: group,
-                ..Ask::resource(&caller, "impersonate", "", "groups")
-            });
-        }
-        for uid in &uids {
-            asks.push(Ask {
-                name: uid,
-                ..Ask::resource(&caller, "impersonate", "authentication.k8s.io", "uids")
-            });
-        }
-        for (key, values) in &extra {
-            for value in values {
-                let ask = Ask::resource(
-                    &caller,
-                    "impersonate",
-                    "authentication.k8s.io",
-                    "userextras",
-                );
-                asks.push(Ask {
-                    subresource: key,
-                    name: value,
-                    ..ask
-                });
-            }
-        }
-        for ask in asks {
-            core.authorizer.require(core, &ask).await?;
-        }
-        let mut user = User {
-            name: name.clone(),
-            uid: uids.into_iter().next().unwrap_or_default(),
-            groups,
-            extra,
-        };
-        if let (Some((namespace, _)), true) = (account, user.groups.is_empty()) {
-            user.groups = vec![
-                SERVICE_ACCOUNTS.to_owned(),
-                format!("{SERVICE_ACCOUNTS}:{namespace}"),
-            ];
-        }
-        if user.name == crate::identity::ANONYMOUS {
-            user.add_group(UNAUTHENTICATED);
-        } else if !user.in_group(UNAUTHENTICATED) {
-            user.add_group(AUTHENTICATED);
-        }
-        request.user = user;
-        Ok(())
-    }
-}
-
-/// A user without a name as Go prints the struct.
-fn go_user(uid: &str, groups: &[String], extra: &BTreeMap<String, Vec<String>>) -> String {
-    let list = |items: &[String]| {
-        let items: Vec<String> = items.iter().map(|it| quote(it)).collect();
-        format!("[]string{{{}}}", items.join(", "))
-    };
-    let groups = match groups {
-        [] => "[]string(nil)".to_owned(),
-        groups => list(groups),
-    };
-    let extra = if extra.is_empty() {
-        "map[string][]string(nil)".to_owned()
-    } else {
-        let extra = extra.iter();
-        let extra: Vec<String> = extra
-            .map(|(key, values)| format!("{}:{}", quote(key), list(values)))
-            .collect();
-        format!("map[string][]string{{{}}}", extra.join(", "))
-    };
-    let uid = quote(uid);
-    format!("&user.DefaultInfo{{Name:\"\", UID:{uid}, Groups:{groups}, Extra:{extra}}}")
 }
 
 /// The identity of a service account.

@@ -148,38 +148,12 @@ impl Authorizer {
     /// # Errors
     /// 403 with upstream's text.
     pub async fn check_request(&self, core: &Core, request: &Incoming) -> Result<()> {
-        let info = &request.info;
         if request.user.in_group(MASTERS) {
             return Ok(());
         }
-        // A selector that can not be read is reported later; here it selects nothing special.
-        let fields = request
-            .query
-            .text("fieldSelector")
-            .and_then(|text| FieldSelector::parse(text).ok());
-        let restricted = fields
-            .as_ref()
-            .and_then(|fields| fields.exact("metadata.name"));
-        let collection_verb = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
-        let ask = Ask {
-            user: &request.user,
-            verb: &info.verb,
-            group: &info.group,
-            resource: &info.resource,
-            subresource: &info.subresource,
-            namespace: &info.namespace,
-            name: if info.name.is_empty() && collection_verb {
-                restricted.unwrap_or_default()
-            } else {
-                &info.name
-            },
-            path: if info.is_resource { "" } else { &info.path },
-            fields: fields.as_ref(),
-        };
-        match self.decide(core, &ask).await? {
-            Decision::Allow(_) => Ok(()),
-            Decision::NoOpinion(reason) => Err(forbidden(&ask, &reason)),
-        }
+        let fields = selected(request);
+        self.require(core, &question(request, fields.as_ref()))
+            .await
     }
 
     /// Decides.
@@ -264,8 +238,35 @@ impl Authorizer {
     }
 }
 
+/// The field selector of a request. One that can not be read is reported later; here it selects nothing special.
+pub(super) fn selected(request: &Incoming) -> Option<FieldSelector> {
+    FieldSelector::parse(request.query.text("fieldSelector")?).ok()
+}
+
+/// The question that a request is.
+pub(super) fn question<'a>(request: &'a Incoming, fields: Option<&'a FieldSelector>) -> Ask<'a> {
+    let info = &request.info;
+    let restricted = fields.and_then(|fields| fields.exact("metadata.name"));
+    let collection_verb = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
+    Ask {
+        user: &request.user,
+        verb: &info.verb,
+        group: &info.group,
+        resource: &info.resource,
+        subresource: &info.subresource,
+        namespace: &info.namespace,
+        name: if info.name.is_empty() && collection_verb {
+            restricted.unwrap_or_default()
+        } else {
+            &info.name
+        },
+        path: if info.is_resource { "" } else { &info.path },
+        fields,
+    }
+}
+
 /// 403 as upstream words it.
-fn forbidden(ask: &Ask<'_>, reason: &str) -> ApiError {
+pub(super) fn forbidden(ask: &Ask<'_>, reason: &str) -> ApiError {
     let text = ask.denial(reason);
     if ask.resource.is_empty() {
         return Status::failure(403, "Forbidden", format!("forbidden: {text}")).into();

@@ -1,0 +1,370 @@
+//! Acting as somebody else.
+//!
+//! Since 1.36 (KEP-5284) there are several ways to be allowed to. A constrained one asks two things: whether the caller
+//! may do what it does in this way (`impersonate-on:<mode>:<verb>` on what the request is about), and whether it may act
+//! as that identity (`impersonate:<mode>`). The old one, the verb `impersonate` alone, stays and is tried last; the
+//! first refusal is the one that is told.
+
+use std::collections::{BTreeMap, HashMap};
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::Path;
+use allot_apimachinery::names;
+use allot_apimachinery::quote::quote;
+use http::HeaderMap;
+use parking_lot::Mutex;
+
+use super::authorize::{Ask, forbidden, question, selected};
+use crate::error::Result;
+use crate::identity::{
+    ANONYMOUS, AUTHENTICATED, EXTRA_NODE_NAME, MASTERS, NODE_PREFIX, NODES, SERVICE_ACCOUNT_PREFIX,
+    SERVICE_ACCOUNTS, UNAUTHENTICATED, User,
+};
+use crate::server::{Core, Incoming};
+use crate::validate::domain_prefixed_path;
+
+/// Where the identities of constrained impersonation are; users and groups of the old one are in the core group.
+const GROUP: &str = "authentication.k8s.io";
+/// From so many groups or extra values on, the right to all of them is asked for first.
+const MANY: usize = 4;
+/// How many callers are remembered.
+const REMEMBERED: usize = 10_000;
+/// The release in which the constrained ways are on.
+const CONSTRAINED_SINCE: u8 = 36;
+
+/// A way to act as somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// A service account on a node acts as that node.
+    AssociatedNode,
+    /// Any node.
+    ArbitraryNode,
+    ServiceAccount,
+    /// Everybody who is neither a node nor a service account.
+    UserInfo,
+    /// Everybody, to do anything.
+    Legacy,
+}
+
+/// In the order in which they are tried.
+const MODES: [Mode; 5] = [
+    Mode::AssociatedNode,
+    Mode::ArbitraryNode,
+    Mode::ServiceAccount,
+    Mode::UserInfo,
+    Mode::Legacy,
+];
+
+impl Mode {
+    /// The name in verbs; the old way has none.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Mode::AssociatedNode => Some("associated-node"),
+            Mode::ArbitraryNode => Some("arbitrary-node"),
+            Mode::ServiceAccount => Some("serviceaccount"),
+            Mode::UserInfo => Some("user-info"),
+            Mode::Legacy => None,
+        }
+    }
+
+    /// This way leads to that identity.
+    fn applies(self, wanted: &User, caller: &User) -> bool {
+        let node = node_name(&wanted.name);
+        let account = account_name(&wanted.name);
+        let only_name =
+            wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
+        match self {
+            Mode::AssociatedNode => {
+                let own = caller.extra.get(EXTRA_NODE_NAME).map(Vec::as_slice);
+                only_name
+                    && account_name(&caller.name).is_some()
+                    && node.is_some_and(|node| own == Some(&[node.to_owned()]))
+            }
+            Mode::ArbitraryNode => only_name && node.is_some(),
+            Mode::ServiceAccount => only_name && account.is_some(),
+            Mode::UserInfo => node.is_none() && account.is_none(),
+            Mode::Legacy => true,
+        }
+    }
+}
+
+/// Which way led to the goal last, by caller: it is tried first the next time.
+#[derive(Default)]
+pub struct Impersonation {
+    last: Mutex<HashMap<String, Mode>>,
+}
+
+impl Impersonation {
+    /// Puts the identity that the caller wants to act as in place of its own.
+    ///
+    /// # Errors
+    /// 400 if no name is given, 403 if the caller may not.
+    pub async fn replace_user(&self, core: &Core, request: &mut Incoming) -> Result<()> {
+        let Some(wanted) = wanted(&request.headers)? else {
+            return Ok(());
+        };
+        let fields = selected(request);
+        let ask = question(request, fields.as_ref());
+        let user = self.user(core, &wanted, &ask).await?;
+        request.user = user;
+        Ok(())
+    }
+
+    async fn user(&self, core: &Core, wanted: &User, ask: &Ask<'_>) -> Result<User> {
+        let caller = &ask.user.name;
+        let last = self.last.lock().get(caller).copied();
+        let constrained = core.config.features.release().minor() >= CONSTRAINED_SINCE;
+        let mut refusal = None;
+        let rest = MODES.into_iter().filter(|mode| Some(*mode) != last);
+        for mode in last.into_iter().chain(rest) {
+            let built = constrained || mode == Mode::Legacy;
+            if !built || !mode.applies(wanted, ask.user) {
+                continue;
+            }
+            match allowed(core, mode, wanted, ask).await {
+                Ok(user) => {
+                    let mut known = self.last.lock();
+                    if known.len() >= REMEMBERED {
+                        known.clear();
+                    }
+                    known.insert(caller.clone(), mode);
+                    return Ok(user);
+                }
+                Err(error) => {
+                    refusal.get_or_insert(error);
+                }
+            }
+        }
+        // The old way is always tried.
+        Err(refusal.unwrap_or_else(|| Status::internal("all impersonation modes failed").into()))
+    }
+}
+
+/// What the headers say; none without any.
+fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
+    let all = |name: &str| {
+        let values = headers.get_all(name).into_iter();
+        values.filter_map(|it| it.to_str().ok().map(str::to_owned))
+    };
+    let mut wanted = User {
+        name: all("impersonate-user").next().unwrap_or_default(),
+        uid: all("impersonate-uid").next().unwrap_or_default(),
+        groups: all("impersonate-group").collect(),
+        extra: BTreeMap::new(),
+    };
+    for (name, value) in headers {
+        if let (Some(key), Ok(value)) = (
+            name.as_str().strip_prefix("impersonate-extra-"),
+            value.to_str(),
+        ) {
+            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy();
+            let values = wanted.extra.entry(key.into_owned()).or_default();
+            values.push(value.to_owned());
+        }
+    }
+    if !wanted.name.is_empty() {
+        return Ok(Some(wanted));
+    }
+    if wanted == User::default() {
+        return Ok(None);
+    }
+    let why = format!(
+        "requested {} without impersonating a user name",
+        go_user(&wanted)
+    );
+    Err(Status::bad_request(why).into())
+}
+
+/// The whole identity, if the caller may act as it in this way.
+async fn allowed(core: &Core, mode: Mode, wanted: &User, ask: &Ask<'_>) -> Result<User> {
+    let authorizer = &core.authorizer;
+    let verb = match mode.name() {
+        Some(name) => {
+            let on = format!("impersonate-on:{name}:{}", ask.verb);
+            let on = Ask {
+                verb: &on,
+                ..ask.clone()
+            };
+            authorizer.require(core, &on).await?;
+            format!("impersonate:{name}")
+        }
+        None => "impersonate".to_owned(),
+    };
+    let group = mode.name().map_or("", |_| GROUP);
+    let node = node_name(&wanted.name).filter(|_| mode.name().is_some());
+    let account = account_name(&wanted.name);
+    let as_user = match (node, account) {
+        (Some(node), _) => Ask {
+            // Which node it is has been checked already.
+            name: if mode == Mode::AssociatedNode {
+                "*"
+            } else {
+                node
+            },
+            ..Ask::resource(ask.user, &verb, group, "nodes")
+        },
+        (None, Some((namespace, name))) => Ask {
+            namespace,
+            name,
+            ..Ask::resource(ask.user, &verb, group, "serviceaccounts")
+        },
+        (None, None) => Ask {
+            name: &wanted.name,
+            ..Ask::resource(ask.user, &verb, group, "users")
+        },
+    };
+    authorizer.require(core, &as_user).await?;
+    if !wanted.uid.is_empty() {
+        let as_uid = Ask {
+            name: &wanted.uid,
+            ..Ask::resource(ask.user, &verb, GROUP, "uids")
+        };
+        authorizer.require(core, &as_uid).await?;
+    }
+    let constrained = mode.name().is_some();
+    let in_group = Ask::resource(ask.user, &verb, group, "groups");
+    require_groups(core, &in_group, &wanted.groups, constrained).await?;
+    let with_extra = Ask::resource(ask.user, &verb, GROUP, "userextras");
+    require_extra(core, &with_extra, &wanted.extra, constrained).await?;
+    let mut user = wanted.clone();
+    if node.is_some() {
+        user.groups = vec![NODES.to_owned()];
+    } else if let (Some((namespace, _)), true) = (account, user.groups.is_empty()) {
+        user.groups = vec![
+            SERVICE_ACCOUNTS.to_owned(),
+            format!("{SERVICE_ACCOUNTS}:{namespace}"),
+        ];
+    }
+    if user.name == ANONYMOUS {
+        user.add_group(UNAUTHENTICATED);
+    } else if !user.in_group(UNAUTHENTICATED) {
+        user.add_group(AUTHENTICATED);
+    }
+    Ok(user)
+}
+
+async fn require_groups(
+    core: &Core,
+    ask: &Ask<'_>,
+    groups: &[String],
+    constrained: bool,
+) -> Result<()> {
+    let named = |name| Ask {
+        name,
+        ..ask.clone()
+    };
+    if constrained {
+        if groups.iter().any(String::is_empty) {
+            let why = "impersonating the empty string group is not allowed";
+            return Err(forbidden(ask, why));
+        }
+        if groups.iter().any(|group| group == MASTERS) {
+            let why = "impersonating the system:masters group is not allowed";
+            return Err(forbidden(&named(MASTERS), why));
+        }
+        let all = named("*");
+        if groups.len() >= MANY && core.authorizer.require(core, &all).await.is_ok() {
+            return Ok(());
+        }
+    }
+    for group in groups {
+        core.authorizer.require(core, &named(group)).await?;
+    }
+    Ok(())
+}
+
+async fn require_extra(
+    core: &Core,
+    ask: &Ask<'_>,
+    extra: &BTreeMap<String, Vec<String>>,
+    constrained: bool,
+) -> Result<()> {
+    let named = |subresource, name| Ask {
+        subresource,
+        name,
+        ..ask.clone()
+    };
+    if constrained {
+        if let Some(why) = extra
+            .iter()
+            .find_map(|(key, values)| extra_error(key, values))
+        {
+            return Err(forbidden(ask, &why));
+        }
+        let many = extra.len() >= MANY || extra.values().map(Vec::len).sum::<usize>() >= MANY;
+        let all = named("*", "*");
+        if many && core.authorizer.require(core, &all).await.is_ok() {
+            return Ok(());
+        }
+    }
+    for (key, values) in extra {
+        for value in values {
+            core.authorizer.require(core, &named(key, value)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Why a key with its values can not be taken over in a constrained way.
+fn extra_error(key: &str, values: &[String]) -> Option<String> {
+    if key.is_empty() {
+        return Some("impersonating the empty string key in extra is not allowed".to_owned());
+    }
+    let mut errors = Vec::new();
+    domain_prefixed_path(key, &Path::new("extra").child("key"), &mut errors);
+    if !errors.is_empty() {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let errors = match errors.as_slice() {
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        return Some(format!(
+            "impersonating an invalid key in extra is not allowed: {errors}"
+        ));
+    }
+    if key != key.to_lowercase() {
+        let key = quote(key);
+        return Some(format!(
+            "impersonating a non-lowercase key in extra is not allowed: {key}"
+        ));
+    }
+    let empty = values.iter().any(String::is_empty);
+    empty.then(|| "impersonating the empty string value in extra is not allowed".to_owned())
+}
+
+/// The node whose agent has that user name.
+fn node_name(user: &str) -> Option<&str> {
+    let name = user.strip_prefix(NODE_PREFIX)?;
+    names::dns1123_subdomain(name).is_empty().then_some(name)
+}
+
+/// Namespace and name of the service account with that user name.
+fn account_name(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+    let valid =
+        names::dns1123_label(namespace).is_empty() && names::dns1123_subdomain(name).is_empty();
+    valid.then_some((namespace, name))
+}
+
+/// A user without a name as Go prints the struct.
+fn go_user(user: &User) -> String {
+    let list = |items: &[String]| {
+        let items: Vec<String> = items.iter().map(|it| quote(it)).collect();
+        format!("[]string{{{}}}", items.join(", "))
+    };
+    let groups = match user.groups.as_slice() {
+        [] => "[]string(nil)".to_owned(),
+        groups => list(groups),
+    };
+    let extra = if user.extra.is_empty() {
+        "map[string][]string(nil)".to_owned()
+    } else {
+        let extra = user.extra.iter();
+        let extra: Vec<String> = extra
+            .map(|(key, values)| format!("{}:{}", quote(key), list(values)))
+            .collect();
+        format!("map[string][]string{{{}}}", extra.join(", "))
+    };
+    let uid = quote(&user.uid);
+    format!("&user.DefaultInfo{{Name:\"\", UID:{uid}, Groups:{groups}, Extra:{extra}}}")
+}
