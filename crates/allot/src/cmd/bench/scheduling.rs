@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::api::{Api, ListParams, Request, WatchEvent, WatchParams};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -18,6 +20,20 @@ mod report;
 use super::measure::{Bound, Process};
 use super::workloads::{Arrival, Names, Object, Workload, all};
 use crate::cmd::component;
+
+/// What is read of a pod.
+#[derive(Debug, Clone, Deserialize)]
+struct Seen {
+    metadata: Metadata,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    uid: String,
+    resource_version: String,
+}
 
 /// Flags of `allot bench scheduling`.
 #[derive(Debug, clap::Args)]
@@ -170,12 +186,12 @@ impl Bench {
         Ok(self.report(&bound, start, took, writes, attempts, &cpu))
     }
 
-    async fn request(
+    async fn request<T: DeserializeOwned>(
         &self,
         method: http::Method,
         path: &str,
         body: Vec<u8>,
-    ) -> Result<Value, kube::Error> {
+    ) -> Result<T, kube::Error> {
         let request = http::Request::builder()
             .method(method)
             .uri(path)
@@ -186,7 +202,7 @@ impl Bench {
     }
 
     async fn create(&self, (path, object): Object) -> anyhow::Result<()> {
-        self.request(http::Method::POST, &path, object.to_string().into_bytes())
+        self.request::<IgnoredAny>(http::Method::POST, &path, object.to_string().into_bytes())
             .await
             .map(|_| ())
             .with_context(|| format!("cannot create {} in {path}", object["metadata"]["name"]))
@@ -230,35 +246,37 @@ impl Bench {
     /// Names of pods as they are seen bound, with the moment.
     async fn watch_bindings(&self) -> anyhow::Result<UnboundedReceiver<(String, Instant)>> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.names.namespace());
+        let pods = Request::new(api.resource_url());
         let mut version = api
             .list(&ListParams::default())
             .await?
             .metadata
             .resource_version
             .unwrap_or_default();
+        let client = self.client.clone();
         let (sender, receiver) = unbounded_channel();
         tokio::spawn(async move {
+            // Only bound pods are sent, and little of them is read: the load generator shares the machine.
+            let bound = WatchParams::default().fields("spec.nodeName!=");
             let mut known = std::collections::HashSet::new();
-            loop {
-                let Ok(stream) = api.watch(&WatchParams::default(), &version).await else {
+            while let Ok(request) = pods.watch(&bound, &version) {
+                let Ok(stream) = client.request_events::<Seen>(request).await else {
                     return;
                 };
                 let mut stream = std::pin::pin!(stream);
                 while let Some(Ok(event)) = stream.next().await {
                     let (pod, gone) = match event {
-                        WatchEvent::Added(p) | WatchEvent::Modified(p) => (p, false),
-                        WatchEvent::Deleted(p) => (p, true),
+                        WatchEvent::Added(pod) | WatchEvent::Modified(pod) => (pod.metadata, false),
+                        WatchEvent::Deleted(pod) => (pod.metadata, true),
                         _ => continue,
                     };
-                    version = pod.metadata.resource_version.clone().unwrap_or(version);
-                    let uid = pod.metadata.uid.clone().unwrap_or_default();
+                    version = pod.resource_version;
                     if gone {
-                        known.remove(&uid);
+                        known.remove(&pod.uid);
                         continue;
                     }
-                    let bound = pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
-                    let name = pod.metadata.name.unwrap_or_default();
-                    if bound && known.insert(uid) && sender.send((name, Instant::now())).is_err() {
+                    let new = known.insert(pod.uid);
+                    if new && sender.send((pod.name, Instant::now())).is_err() {
                         return;
                     }
                 }
@@ -392,7 +410,8 @@ impl Bench {
             bound.note(created.remove(&name), at);
             let path = format!("/api/v1/namespaces/{}/pods/{name}", names.namespace());
             let now = json!({"gracePeriodSeconds": 0}).to_string().into_bytes();
-            self.request(http::Method::DELETE, &path, now).await?;
+            self.request::<IgnoredAny>(http::Method::DELETE, &path, now)
+                .await?;
             if next < w.pods {
                 created.insert(format!("pod-{next}"), Instant::now());
                 self.create(w.pod(names, "pod", next)).await?;
@@ -419,7 +438,7 @@ impl Bench {
     /// The version of the cluster's state: it grows by one with every write.
     async fn version(&self) -> anyhow::Result<u64> {
         let list = self
-            .request(http::Method::GET, "/api/v1/namespaces?limit=1", Vec::new())
+            .request::<Value>(http::Method::GET, "/api/v1/namespaces?limit=1", Vec::new())
             .await?;
         let version = list["metadata"]["resourceVersion"]
             .as_str()
@@ -449,9 +468,11 @@ impl Bench {
         let namespace = self.names.namespace();
         let now = json!({"gracePeriodSeconds": 0}).to_string().into_bytes();
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
-        let _ = self.request(http::Method::DELETE, &pods, now.clone()).await;
         let _ = self
-            .request(
+            .request::<IgnoredAny>(http::Method::DELETE, &pods, now.clone())
+            .await;
+        let _ = self
+            .request::<IgnoredAny>(
                 http::Method::DELETE,
                 &format!("/api/v1/namespaces/{namespace}"),
                 now.clone(),
@@ -460,7 +481,9 @@ impl Bench {
         let leftovers = self.workload.leftovers(&self.names);
         stream::iter(leftovers)
             .map(async |path: String| {
-                let _ = self.request(http::Method::DELETE, &path, now.clone()).await;
+                let _ = self
+                    .request::<IgnoredAny>(http::Method::DELETE, &path, now.clone())
+                    .await;
             })
             .buffer_unordered(self.args.parallel)
             .collect::<Vec<()>>()
@@ -469,7 +492,7 @@ impl Bench {
         let patience = Instant::now() + Duration::from_secs(self.args.patience);
         while Instant::now() < patience
             && self
-                .request(http::Method::GET, &path, Vec::new())
+                .request::<IgnoredAny>(http::Method::GET, &path, Vec::new())
                 .await
                 .is_ok()
         {
