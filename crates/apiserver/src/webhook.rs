@@ -34,6 +34,34 @@ const TRUSTED: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// A version of the reviews that webhooks are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// `v1`.
+    V1,
+    /// `v1beta1`, which checks less.
+    V1beta1,
+}
+
+impl Version {
+    /// The version of this name, if the server knows it.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "v1" => Some(Version::V1),
+            "v1beta1" => Some(Version::V1beta1),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::V1 => "v1",
+            Version::V1beta1 => "v1beta1",
+        }
+    }
+}
+
 type Connection = SendRequest<Full<Bytes>>;
 
 /// Where a webhook is, and the connections that are open to it.

@@ -227,36 +227,9 @@ impl Structural {
 impl Structural {
     /// Collects the formats here and below that nothing checks.
     pub(crate) fn unknown_formats(&self, found: &mut Vec<String>) {
-        const STRINGS: [&str; 23] = [
-            "bsonobjectid",
-            "uri",
-            "email",
-            "hostname",
-            "ipv4",
-            "ipv6",
-            "cidr",
-            "mac",
-            "uuid",
-            "uuid3",
-            "uuid4",
-            "uuid5",
-            "isbn",
-            "isbn10",
-            "isbn13",
-            "creditcard",
-            "ssn",
-            "hexcolor",
-            "rgbcolor",
-            "byte",
-            "password",
-            "date",
-            "duration",
-        ];
-        const NAMES: [&str; 3] = ["datetime", "k8sshortname", "k8slongname"];
         let format = self.checks.format.as_str();
-        let plain = format.replace('-', "");
         let known = match self.ty.as_str() {
-            "" | "string" => STRINGS.contains(&plain.as_str()) || NAMES.contains(&plain.as_str()),
+            "" | "string" => format::known(format),
             "integer" => matches!(format, "int32" | "int64"),
             "number" => matches!(format, "float" | "double"),
             _ => false,

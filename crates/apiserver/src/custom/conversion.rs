@@ -20,7 +20,7 @@ use crate::object::{self, Owned, split_api_version, strings, text};
 use crate::registry::Resource;
 use crate::server::Core;
 use crate::versions;
-use crate::webhook::Client;
+use crate::webhook::{Client, Version};
 
 mod known;
 mod review;
@@ -39,7 +39,7 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug)]
 pub struct Converter {
     client: Client,
-    review: Option<review::Version>,
+    review: Option<Version>,
     made: Mutex<Made>,
 }
 
@@ -57,7 +57,7 @@ impl Converter {
         let known = strings(&webhook["conversionReviewVersions"]);
         Some(Converter {
             client: Client::new(&webhook["clientConfig"]),
-            review: known.iter().find_map(|it| review::Version::named(it)),
+            review: known.iter().find_map(|it| Version::named(it)),
             made: Mutex::default(),
         })
     }
@@ -90,10 +90,10 @@ impl Converter {
             let failed =
                 |why: String| ApiError::unknown(format!("conversion webhook for {first} {why}"));
             let uid = uuid::Uuid::new_v4().to_string();
-            let asked = version.review(&uid, wanted, batch);
+            let asked = version.conversion(&uid, wanted, batch);
             let answer = self.client.post(core, &asked, TIMEOUT).await;
             let answers = answer
-                .and_then(|answer| version.read(&uid, answer))
+                .and_then(|answer| version.converted(&uid, answer))
                 .map_err(|why| failed(format!("failed: {why}")))?;
             if answers.len() != batch.len() {
                 let counts = format!("{} objects, expected {}", answers.len(), batch.len());

@@ -90,8 +90,8 @@ pub(crate) fn go_value(value: &Value) -> String {
     }
 }
 
-/// A value's Go type.
-pub(crate) fn go_type(value: &Value) -> &'static str {
+/// A value's Go type, as texts of upstream name it.
+pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",

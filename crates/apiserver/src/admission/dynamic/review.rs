@@ -7,36 +7,12 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::object::{strings, text};
+use crate::webhook::Version;
 
 const GROUP: &str = "admission.k8s.io";
 const KIND: &str = "AdmissionReview";
 
-/// A version of the review.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
-    /// `v1`.
-    V1,
-    /// `v1beta1`, which checks less.
-    V1beta1,
-}
-
 impl Version {
-    /// The version of this name, if the server knows it.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(Version::V1),
-            "v1beta1" => Some(Version::V1beta1),
-            _ => None,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Version::V1 => "v1",
-            Version::V1beta1 => "v1beta1",
-        }
-    }
-
     /// A review of a request, which has its uid and objects.
     pub fn review(self, request: &Value) -> Value {
         json!({"kind": KIND, "apiVersion": format!("{GROUP}/{}", self.name()), "request": request})

@@ -12,10 +12,9 @@ use super::evaluate::{Scene, settle};
 use super::expression::{Compiler, Expression, Wanted};
 use super::matching::Criteria;
 use super::request::{Request, Target};
-use super::review::Version;
 use crate::error::Result;
 use crate::object::{meta, strings, text};
-use crate::webhook::Client;
+use crate::webhook::{Client, Version};
 
 /// How long a webhook gets that says nothing about it.
 const TIMEOUT_SECONDS: u64 = 10;

@@ -3,42 +3,22 @@
 use allot_apimachinery::field::{ErrorList, Path};
 use allot_apimachinery::quote::quote;
 use allot_model::validate::meta as meta_rules;
+use allot_schema::merge::go_type;
 use serde_json::{Map, Value, json};
 
 use crate::object::{meta, split_api_version, text};
+use crate::webhook::Version;
 
 const GROUP: &str = "apiextensions.k8s.io";
 const KIND: &str = "ConversionReview";
 
-/// A version of the review.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
-    /// `v1`.
-    V1,
-    /// `v1beta1`, which checks less.
-    V1beta1,
-}
-
 impl Version {
-    /// The version of this name, if the server knows it.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(Version::V1),
-            "v1beta1" => Some(Version::V1beta1),
-            _ => None,
-        }
-    }
-
     fn api_version(self) -> String {
-        let version = match self {
-            Version::V1 => "v1",
-            Version::V1beta1 => "v1beta1",
-        };
-        format!("{GROUP}/{version}")
+        format!("{GROUP}/{}", self.name())
     }
 
     /// Asks for objects in the version `wanted`.
-    pub fn review(self, uid: &str, wanted: &str, objects: &[Value]) -> Value {
+    pub(super) fn conversion(self, uid: &str, wanted: &str, objects: &[Value]) -> Value {
         json!({
             "kind": KIND, "apiVersion": self.api_version(),
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
@@ -50,7 +30,7 @@ impl Version {
     ///
     /// # Errors
     /// Upstream's text about what is wrong with it, or the webhook's own about why it can not.
-    pub fn read(self, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
+    pub(super) fn converted(self, uid: &str, mut answer: Value) -> Result<Vec<Value>, String> {
         if self == Version::V1 {
             let (group, version) = split_api_version(text(&answer, &["apiVersion"]));
             let found = format!("{group}/{version}, Kind={}", text(&answer, &["kind"]));
@@ -175,19 +155,6 @@ fn check(key: &str, changed: &Value) -> Result<(), String> {
         [] => Ok(()),
         [one] => Err(one.clone()),
         many => Err(format!("[{}]", many.join(", "))),
-    }
-}
-
-/// What Go calls the type of a JSON value.
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 
