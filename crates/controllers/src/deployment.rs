@@ -1,6 +1,7 @@
 //! Deployments: one replica set per template, rolled over from the old ones to the new one.
 
 mod plan;
+mod sets;
 mod status;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::workload::{
 };
 
 use plan::{Limits, Size};
+use sets::{Sets, plain, revision_of, size_of};
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
@@ -102,84 +104,6 @@ pub(crate) fn build(context: &Context) -> Task {
             async move { this.sync(&key).await }
         },
     ))
-}
-
-fn size_of(set: &Set) -> Size {
-    let number = |name: &str| meta::annotation(set, name).and_then(|v| v.parse().ok());
-    Size {
-        spec: set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1),
-        status: set.status.as_ref().map_or(0, |s| s.replicas),
-        available: set
-            .status
-            .as_ref()
-            .and_then(|s| s.available_replicas)
-            .unwrap_or(0),
-        max: number(MAX_REPLICAS),
-        desired: number(DESIRED_REPLICAS),
-    }
-}
-
-fn revision_of(set: &Set) -> i64 {
-    meta::annotation(set, REVISION)
-        .and_then(|r| r.parse().ok())
-        .unwrap_or(0)
-}
-
-/// A pod template without the label that the controller adds.
-fn plain(template: &Value) -> Value {
-    let mut template = template.clone();
-    if let Some(labels) = template
-        .pointer_mut("/metadata/labels")
-        .and_then(Value::as_object_mut)
-    {
-        labels.remove(POD_TEMPLATE_HASH);
-    }
-    if let Some(metadata) = template
-        .pointer_mut("/metadata")
-        .and_then(Value::as_object_mut)
-    {
-        metadata.retain(|_, v| !v.is_null() && v.as_object().is_none_or(|o| !o.is_empty()));
-    }
-    template
-}
-
-/// All replica sets of a deployment, oldest first, and which of them is the new one.
-struct Sets {
-    all: Vec<Arc<Set>>,
-    new: Option<usize>,
-}
-
-impl Sets {
-    fn of(mut all: Vec<Arc<Set>>, template: &Value) -> Self {
-        all.sort_by_key(|s| {
-            (
-                s.metadata.creation_timestamp.clone(),
-                s.metadata.name.clone(),
-            )
-        });
-        let wanted = plain(template);
-        // The oldest of several equal ones, so that the choice is stable.
-        let new = all
-            .iter()
-            .position(|s| plain(s.at("/spec/template")) == wanted);
-        Self { all, new }
-    }
-
-    fn new_set(&self) -> Option<&Arc<Set>> {
-        self.new.map(|i| &self.all[i])
-    }
-
-    fn old(&self) -> impl Iterator<Item = &Arc<Set>> {
-        self.all
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| Some(*i) != self.new)
-            .map(|(_, s)| s)
-    }
-
-    fn sizes(&self) -> Vec<Size> {
-        self.all.iter().map(|s| size_of(s)).collect()
-    }
 }
 
 impl Deployments {

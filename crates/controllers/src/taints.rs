@@ -6,6 +6,7 @@
 
 mod plan;
 mod rules;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::registry::{Served, Task};
 use crate::workload::set_condition;
 
 use plan::{Eviction, Reason, Tainted};
+use status::meta_name;
 
 /// A DeviceTaintRule in whatever version is served; the versions do not differ.
 pub(crate) type Rule = kube::core::Object<DeviceTaintRuleSpec, DeviceTaintRuleStatus>;
@@ -418,123 +420,4 @@ impl Controller {
         }
         self.rules_affected(&state, std::iter::once(eviction));
     }
-
-    async fn sync_rule(&self, name: &str) -> Result<Next, Error> {
-        let Some(resource) = &self.rule_resource else {
-            return Ok(Next::Done);
-        };
-        let Some((rule, condition)) = self.next_condition(name) else {
-            return Ok(Next::Done);
-        };
-        let conditions = rule
-            .status
-            .as_ref()
-            .and_then(|s| s.conditions.clone())
-            .unwrap_or_default();
-        let mut conditions: Vec<Value> = conditions.iter().map(|c| json!(c)).collect();
-        conditions.retain(|c| c["type"] != rules::CONDITION);
-        conditions.push(condition);
-        let body = json!({
-            "metadata": api::same(&*rule),
-            "status": {"conditions": conditions},
-        });
-        let api: Api<Rule> = Api::all_with(self.client.clone(), resource);
-        match api::patch(&api, name, Part::Status, &body).await {
-            Ok(_) => {}
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
-        }
-        let written = (self.clock.now(), meta::generation(&*rule));
-        self.state.lock().written.insert(name.to_owned(), written);
-        Ok(Next::Done)
-    }
-
-    /// The rule and its new condition; `None` if that would not be news.
-    fn next_condition(&self, name: &str) -> Option<(Arc<Rule>, Value)> {
-        let state = self.state.lock();
-        let rule = state.rules.iter().find(|r| meta_name(r) == name)?.clone();
-        let now = self.clock.now();
-        let old = rules::condition(&rule);
-        let evicted = state.counts.get(meta::uid(&*rule)).copied().unwrap_or(0);
-        let new = match rule.spec.taint.effect.as_str() {
-            "NoExecute" => {
-                let pending = state
-                    .pending
-                    .iter()
-                    .filter(|(_, e)| e.rules().any(|r| r == name));
-                let keys: Vec<&Key> = pending.map(|(k, _)| k).collect();
-                let namespaces: BTreeSet<&str> = keys.iter().map(|k| split_key(k).0).collect();
-                rules::no_execute(keys.len(), namespaces.len(), evicted)
-            }
-            "None" => {
-                if old.is_some_and(|c| {
-                    c.reason == "NoEffect" && c.observed_generation == rule.metadata.generation
-                }) {
-                    return None;
-                }
-                let found = self.simulate(&rule, now);
-                rules::no_effect(&found, evicted)
-            }
-            _ => rules::other_effect(evicted),
-        };
-        rules::changed(&rule, old, &new, now).map(|c| (rule.clone(), c))
-    }
-
-    /// What the rule would do if its effect were NoExecute.
-    fn simulate(&self, rule: &Rule, now: Timestamp) -> rules::Simulated {
-        let mut as_if = rule.clone();
-        as_if.spec.taint.effect = "NoExecute".to_owned();
-        let as_if = vec![Arc::new(as_if)];
-        let newest = plan::newest_generations(&self.slices.list());
-        let mut found = rules::Simulated::default();
-        for slice in self.slices.list() {
-            let pool = plan::pool_key(&slice.spec.driver, &slice.spec.pool.name);
-            if newest.get(&pool) != Some(&slice.spec.pool.generation) {
-                continue;
-            }
-            let devices = slice.spec.devices.iter().flatten();
-            found.published += devices
-                .filter(|d| {
-                    plan::rule_selects(rule, &slice.spec.driver, &slice.spec.pool.name, &d.name)
-                })
-                .count();
-        }
-        let mut allocated: BTreeSet<(String, String, String)> = BTreeSet::new();
-        let mut pods: BTreeSet<Key> = BTreeSet::new();
-        for claim in self.claims.list() {
-            let mut hit = false;
-            for result in plan::results(&claim) {
-                if plan::rule_selects(rule, &result.driver, &result.pool, &result.device) {
-                    allocated.insert((
-                        result.driver.clone(),
-                        result.pool.clone(),
-                        result.device.clone(),
-                    ));
-                    hit = true;
-                }
-            }
-            if !hit {
-                continue;
-            }
-            let namespace = meta::namespace(&*claim);
-            for (pod_key, pod) in self.users(&claim) {
-                let find = |name: &str| self.claims.find(namespace, name);
-                if plan::eviction(&pod, find, &Tainted::default(), &as_if, now).is_some() {
-                    pods.insert(pod_key);
-                }
-            }
-        }
-        found.allocated = allocated.len();
-        found.namespaces = pods
-            .iter()
-            .map(|k| split_key(k).0)
-            .collect::<BTreeSet<_>>()
-            .len();
-        found.pods = pods.len();
-        found
-    }
-}
-
-fn meta_name(rule: &Rule) -> String {
-    rule.metadata.name.clone().unwrap_or_default()
 }

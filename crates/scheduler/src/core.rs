@@ -38,6 +38,7 @@ mod classic;
 mod devices;
 mod nodes;
 mod pods;
+mod refuse;
 mod schedule;
 mod volumes;
 

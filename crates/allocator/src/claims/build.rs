@@ -1,0 +1,246 @@
+//! From the claims of the API to what the search reads.
+
+use super::*;
+
+pub(super) struct Builder<'a, C: ?Sized> {
+    pub(super) features: &'a Features,
+    pub(super) selectors: &'a SelectorCache,
+    pub(super) classes: &'a C,
+    pub(super) known: Vec<Arc<Class>>,
+}
+
+/// The fields that requests and sub-requests have in common.
+struct Wanted<'a> {
+    name: &'a str,
+    class: &'a str,
+    mode: &'a str,
+    count: i64,
+    admin: Option<bool>,
+    selectors: &'a [api::DeviceSelector],
+    tolerations: Option<&'a Vec<api::DeviceToleration>>,
+    capacity: Option<&'a api::CapacityRequirements>,
+}
+
+impl<C: Classes + ?Sized> Builder<'_, C> {
+    pub(super) fn claim(&mut self, prepared: &mut Claims, claim: &api::ResourceClaim) {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let shown = match claim.metadata.namespace.as_deref().unwrap_or_default() {
+            "" => SmolStr::new(name),
+            namespace => format_smolstr!("{namespace}/{name}"),
+        };
+        let devices = claim.spec.devices.clone().unwrap_or_default();
+        let source_constraints = devices.constraints.unwrap_or_default();
+        let (mut constraints, mut constraint_error) = (Vec::new(), None);
+        for (index, constraint) in source_constraints.iter().enumerate() {
+            let (kind, attribute) = match (
+                &constraint.match_attribute,
+                &constraint.distinct_attribute,
+            ) {
+                (Some(attribute), _) => (ConstraintKind::Match, attribute),
+                (_, Some(attribute)) => (ConstraintKind::Distinct, attribute),
+                _ => {
+                    constraint_error = Some(format!(
+                        "claim {shown}, constraint #{index}: empty constraint (unsupported constraint type?)"
+                    ));
+                    break;
+                }
+            };
+            constraints.push(Constraint {
+                kind,
+                attribute: SmolStr::new(attribute),
+            });
+        }
+        let mut made = Claim {
+            shown,
+            name: SmolStr::new(name),
+            requests: Vec::new(),
+            constraints,
+            constraint_error,
+            config: devices.config.unwrap_or_default(),
+        };
+        for request in devices.requests.iter().flatten() {
+            let first = prepared.alternatives.len();
+            let list = request.first_available.as_deref().unwrap_or_default();
+            let error = self.check_request(&made.shown, request, list);
+            if list.is_empty() {
+                let default = api::ExactDeviceRequest::default();
+                let exactly = request.exactly.as_ref().unwrap_or(&default);
+                let wanted = Wanted {
+                    name: &request.name,
+                    class: &exactly.device_class_name,
+                    mode: exactly.allocation_mode.as_deref().unwrap_or_default(),
+                    count: exactly.count.unwrap_or_default(),
+                    admin: exactly.admin_access,
+                    selectors: exactly.selectors.as_deref().unwrap_or_default(),
+                    tolerations: exactly.tolerations.as_ref(),
+                    capacity: exactly.capacity.as_ref(),
+                };
+                prepared.alternatives.push(self.alternative(
+                    &made,
+                    SmolStr::new(&request.name),
+                    &wanted,
+                ));
+            }
+            for sub in list {
+                let wanted = Wanted {
+                    name: &sub.name,
+                    class: &sub.device_class_name,
+                    mode: sub.allocation_mode.as_deref().unwrap_or_default(),
+                    count: sub.count.unwrap_or_default(),
+                    admin: None,
+                    selectors: sub.selectors.as_deref().unwrap_or_default(),
+                    tolerations: sub.tolerations.as_ref(),
+                    capacity: sub.capacity.as_ref(),
+                };
+                let result_name = format_smolstr!("{}/{}", request.name, sub.name);
+                prepared
+                    .alternatives
+                    .push(self.alternative(&made, result_name, &wanted));
+            }
+            for alternative in &mut prepared.alternatives[first..] {
+                alternative.claim = prepared.claims.len() as u32;
+                alternative.request = made.requests.len() as u32;
+                let covers = |names: &[String]| {
+                    names.is_empty()
+                        || names
+                            .iter()
+                            .any(|n| *n == request.name || *n == alternative.result_name)
+                };
+                alternative.constraints = (0..made.constraints.len() as u32)
+                    .filter(|c| {
+                        covers(
+                            source_constraints[*c as usize]
+                                .requests
+                                .as_deref()
+                                .unwrap_or_default(),
+                        )
+                    })
+                    .collect();
+            }
+            made.requests.push(Request {
+                name: SmolStr::new(&request.name),
+                is_list: !list.is_empty(),
+                alternatives: (first as u32, prepared.alternatives.len() as u32),
+                error,
+            });
+        }
+        prepared.claims.push(made);
+    }
+
+    fn check_request(
+        &self,
+        claim: &str,
+        request: &api::DeviceRequest,
+        list: &[api::DeviceSubRequest],
+    ) -> Option<String> {
+        if !self.features.prioritized_list && !list.is_empty() {
+            return Some(format!(
+                "claim {claim}, request {}: has subrequests, but the DRAPrioritizedList feature is disabled",
+                request.name
+            ));
+        }
+        if self.features.consumable_capacity {
+            return None;
+        }
+        let what = if request
+            .exactly
+            .as_ref()
+            .is_some_and(|e| e.capacity.is_some())
+        {
+            format!("request {}", request.name)
+        } else {
+            format!(
+                "subrequest {}",
+                list.iter().find(|s| s.capacity.is_some())?.name
+            )
+        };
+        Some(format!(
+            "claim {claim}, {what}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
+        ))
+    }
+
+    fn alternative(
+        &mut self,
+        claim: &Claim,
+        result_name: SmolStr,
+        wanted: &Wanted<'_>,
+    ) -> Alternative {
+        let mode = match wanted.mode {
+            "ExactCount" => Mode::Exact(wanted.count),
+            "All" => Mode::All,
+            _ => Mode::Unsupported,
+        };
+        let class = self.class(wanted.class);
+        let error = self.check_alternative(wanted, mode, &class);
+        Alternative {
+            claim: 0,
+            request: 0,
+            name: SmolStr::new(wanted.name),
+            result_name,
+            mode,
+            admin: wanted.admin == Some(true),
+            class: class.unwrap_or_default(),
+            selectors: self.compile(wanted.selectors),
+            tolerations: wanted.tolerations.cloned(),
+            capacity: wanted
+                .capacity
+                .and_then(|c| c.requests.as_ref())
+                .map_or_else(Vec::new, |r| {
+                    r.iter()
+                        .map(|(n, q)| (SmolStr::new(n), Quantity::new(q)))
+                        .collect()
+                }),
+            constraints: Vec::new(),
+            error: error.map(|e| format!("claim {}, request {}{e}", claim.shown, wanted.name)),
+        }
+    }
+
+    fn check_alternative(
+        &self,
+        wanted: &Wanted<'_>,
+        mode: Mode,
+        class: &Result<Arc<Class>, String>,
+    ) -> Option<String> {
+        if let Some(index) = wanted.selectors.iter().position(|s| s.cel.is_none()) {
+            return Some(format!(
+                ", selector #{index}: CEL expression empty (unsupported selector type?)"
+            ));
+        }
+        if !self.features.admin_access && wanted.admin.is_some() {
+            return Some(": admin access is requested, but the feature is disabled".into());
+        }
+        if wanted.class.is_empty() {
+            return Some(": missing device class name (unsupported request type?)".into());
+        }
+        if let Err(error) = class {
+            return Some(format!(
+                ": could not retrieve device class {}: {error}",
+                wanted.class
+            ));
+        }
+        (mode == Mode::Unsupported).then(|| format!(": unsupported count mode {}", wanted.mode))
+    }
+
+    fn class(&mut self, name: &str) -> Result<Arc<Class>, String> {
+        if let Some(known) = self.known.iter().find(|c| c.name == name) {
+            return Ok(Arc::clone(known));
+        }
+        let class = self.classes.class(name)?;
+        let made = Arc::new(Class {
+            name: SmolStr::new(name),
+            selectors: self.compile(class.spec.selectors.as_deref().unwrap_or_default()),
+            config: class.spec.config.clone().unwrap_or_default(),
+        });
+        self.known.push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    fn compile(&self, selectors: &[api::DeviceSelector]) -> Vec<Arc<Selector>> {
+        let expressions = selectors
+            .iter()
+            .map(|s| s.cel.as_ref().map_or("", |c| c.expression.as_str()));
+        expressions
+            .map(|e| self.selectors.compile(self.features, e))
+            .collect()
+    }
+}

@@ -1,0 +1,244 @@
+//! A pod that fits nowhere: what follows from it, and what it is told.
+
+use std::sync::Arc;
+
+use allot_model::classic::objects::SchedulingSpec;
+
+use super::{Core, Time};
+use crate::actions::{Action, Nominate, Rejected};
+use crate::attempt::{Attempt, Unplaced};
+use crate::config::Profile;
+use crate::dra::Deallocation;
+use crate::message;
+use crate::metrics::Outcome;
+use crate::node::NodeInfo;
+use crate::plugins::{Plugin, PluginSet};
+use crate::pod::PodInfo;
+use crate::preemption;
+use crate::queue::QueuedPod;
+use crate::status::Rejection;
+
+/// What follows from an attempt that found no node.
+pub(super) struct Refusal {
+    pub(super) by: PluginSet,
+    pub(super) message: String,
+    pub(super) nominate: Nominate,
+    pub(super) undo: Option<Deallocation>,
+    /// What drivers of classic claims have to know.
+    pub(super) publish: Option<SchedulingSpec>,
+    pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
+}
+
+impl Core {
+    /// What follows from a pod that fits nowhere: whom to ask, what to undo, what to say.
+    pub(super) fn refusal(
+        &self,
+        attempt: &Attempt<'_>,
+        unplaced: &Unplaced,
+        profile: &Profile,
+        start: usize,
+        tries: u32,
+    ) -> Refusal {
+        let nodes = &attempt.snapshot.nodes;
+        let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
+        let explanation = unplaced
+            .nodes
+            .iter()
+            .zip(nodes)
+            .filter_map(|(r, n)| Some((r.as_ref()?, n)))
+            .find(|(r, _)| r.plugin == Plugin::DynamicResources)
+            .and_then(|(r, node)| {
+                Some((r.message(), attempt.devices()?.explain(node, &attempt.dra)?))
+            });
+        let mut after = Vec::new();
+        let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
+        let mut publish = None;
+        if profile.post_filters.contains(Plugin::DynamicResources) {
+            let rejected = unplaced.nodes.iter().zip(nodes);
+            let elsewhere: Vec<&NodeInfo> = rejected
+                .filter(|(r, _)| r.as_ref().is_some_and(Rejection::is_not_available))
+                .map(|(_, node)| &**node)
+                .collect();
+            undo = attempt
+                .devices()
+                .and_then(|d| d.deallocation(attempt.pod, nodes, &elsewhere));
+            if let (None, Some(classic)) = (&undo, attempt.classic()) {
+                undo = classic
+                    .deallocation(&attempt.pod.uid, &elsewhere, tries)
+                    .map(|(claim, publish)| Deallocation::Classic(claim, publish));
+                publish = classic.withdrawal().filter(|_| undo.is_none());
+            }
+            let has_claims = attempt.devices().is_some() || attempt.classic().is_some();
+            after.push(match (&undo, has_claims) {
+                (Some(Deallocation::Deallocate(_) | Deallocation::Classic(..)), _) => {
+                    "deallocation of ResourceClaim completed".to_owned()
+                }
+                (Some(Deallocation::Delete(_)), _) => {
+                    "deletion of ResourceClaim completed".to_owned()
+                }
+                (None | Some(Deallocation::Leave(_)), true) => "still not schedulable".to_owned(),
+                (_, false) => "no new claims to deallocate".to_owned(),
+            });
+        }
+        if profile.post_filters.contains(Plugin::DefaultPreemption) && undo.is_none() {
+            let budgets: Vec<_> = self.budgets.values().cloned().collect();
+            let nominated = |node: &str| self.nominated_to(node, attempt.pod);
+            match preemption::preempt(attempt, unplaced, &budgets, start, &nominated) {
+                preemption::Outcome::Preempt(found) => {
+                    let node = nodes[found.node].name.clone();
+                    nominate = Nominate::Set(node.clone());
+                    victims = Some((node, found.pods));
+                    after.clear();
+                }
+                preemption::Outcome::Nothing(text) => {
+                    if !text.contains("not eligible due to a terminating") {
+                        nominate = nowhere(attempt.pod);
+                    }
+                    after.push(text);
+                }
+            }
+        }
+        let explanation = explanation
+            .as_ref()
+            .map(|(of, why)| (of.as_str(), why.as_str()));
+        let message = message::unschedulable(unplaced, nodes.len(), explanation, &after.join(", "));
+        Refusal {
+            by,
+            message,
+            nominate,
+            undo,
+            publish,
+            victims,
+        }
+    }
+
+    /// Pods of at least the same priority that are expected on a node.
+    pub(super) fn nominated_to(&self, node: &str, pod: &PodInfo) -> Vec<Arc<PodInfo>> {
+        if self.nominated.is_empty() {
+            return Vec::new();
+        }
+        self.nominated
+            .values()
+            .filter(|(p, n)| **n == *node && p.uid != pod.uid && p.priority() >= pod.priority())
+            .filter(|(p, _)| !self.cache.is_assumed(&p.uid))
+            .map(|(p, _)| p.clone())
+            .collect()
+    }
+
+    /// Puts a pod that fits nowhere aside.
+    pub(super) fn refuse(
+        &mut self,
+        queued: QueuedPod,
+        profile: &Profile,
+        refusal: Refusal,
+        time: Time,
+    ) {
+        let Refusal {
+            by,
+            message,
+            nominate,
+            undo,
+            publish,
+            victims,
+        } = refusal;
+        let pod = queued.info.clone();
+        self.metrics.attempt(
+            &profile.name,
+            Outcome::Unschedulable,
+            std::time::Duration::ZERO,
+        );
+        tracing::debug!(pod = %pod.key, message, "unschedulable");
+        match undo {
+            Some(Deallocation::Deallocate(claim)) => self.deallocate(claim),
+            Some(Deallocation::Leave(claim)) => self.leave(&pod.uid, claim),
+            Some(Deallocation::Delete(claim)) => self.actions.push(Action::DeleteSpecial(claim)),
+            Some(Deallocation::Classic(claim, publish)) => {
+                self.deallocate_classic(&pod, claim, publish);
+            }
+            None => {}
+        }
+        if let Some(spec) = publish {
+            self.publish_classic(&pod, spec);
+        }
+        match &nominate {
+            Nominate::Set(node) => {
+                // Pods of lower priority that were expected there have to look for another place.
+                let displaced: Vec<Arc<PodInfo>> = self
+                    .nominated
+                    .values()
+                    .filter(|(p, n)| **n == **node && p.priority() < pod.priority())
+                    .map(|(p, _)| p.clone())
+                    .collect();
+                for other in displaced {
+                    self.nominated.remove(&other.uid);
+                    self.actions.push(Action::ClearNomination(other));
+                }
+                self.nominated
+                    .insert(pod.uid.clone(), (pod.clone(), node.clone()));
+            }
+            Nominate::Clear => {
+                self.nominated.remove(&pod.uid);
+            }
+            Nominate::Keep => {}
+        }
+        if let Some((node, victims)) = victims {
+            self.metrics.preempted(victims.len());
+            self.actions.push(Action::Preempt {
+                preemptor: pod.clone(),
+                node,
+                victims,
+            });
+        }
+        self.actions.push(Action::Reject(Box::new(Rejected {
+            pod,
+            reason: "Unschedulable",
+            message,
+            nominate,
+        })));
+        self.queue.put_back_rejected(queued, by, time.now);
+    }
+
+    /// Puts a pod whose attempt or binding failed back for another try.
+    pub(super) fn fail(
+        &mut self,
+        queued: QueuedPod,
+        message: String,
+        nominate: Nominate,
+        time: Time,
+    ) {
+        let pod = queued.info.clone();
+        if nominate == Nominate::Clear {
+            self.nominated.remove(&pod.uid);
+        }
+        let rejected = Rejected {
+            pod,
+            reason: "SchedulerError",
+            message,
+            nominate,
+        };
+        self.actions.push(Action::Reject(Box::new(rejected)));
+        self.queue.put_back_failed(queued, time.now);
+    }
+}
+
+/// The pod is expected nowhere (any more).
+pub(super) fn nowhere(pod: &PodInfo) -> Nominate {
+    match pod.nominated_node() {
+        Some(_) => Nominate::Clear,
+        None => Nominate::Keep,
+    }
+}
+
+/// What preemption says when the pod was rejected before any node was looked at.
+pub(super) fn preemption_is_pointless(profile: &Profile, total: usize) -> String {
+    let mut after = Vec::new();
+    if profile.post_filters.contains(Plugin::DynamicResources) {
+        after.push("still not schedulable".to_owned());
+    }
+    if profile.post_filters.contains(Plugin::DefaultPreemption) {
+        after.push(format!(
+            "preemption: 0/{total} nodes are available: {total} Preemption is not helpful for scheduling."
+        ));
+    }
+    after.join(", ")
+}

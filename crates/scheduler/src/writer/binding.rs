@@ -1,0 +1,241 @@
+//! A pod's way to its node: its claims, its status, its binding; and the pods that make room for it.
+
+use super::*;
+
+impl Writer {
+    pub(super) async fn bind(&self, job: BindJob) {
+        let _busy = self.recorder.hold_back();
+        let Ok(_permit) = self.permits.acquire().await else {
+            return;
+        };
+        let pod = job.pod.uid.clone();
+        let outcome = match self.write_claims(&job).await {
+            Ok(()) if job.wait => {
+                self.announce(&job).await;
+                return self.report(Input::ClaimsReady(pod));
+            }
+            Ok(()) => self.bind_pod(&job.pod, &job.node).await,
+            Err(error) => Err(error),
+        };
+        self.report(Input::Bound { pod, outcome });
+    }
+
+    /// Tells where a pod is going to be that may wait for long, so that nobody makes other room for it. Upstream does so
+    /// for every pod with claims; a nomination that is over at once is worth no write.
+    async fn announce(&self, job: &BindJob) {
+        let pod = &job.pod;
+        if pod.nominated_node() == Some(&*job.node) {
+            return;
+        }
+        let status = json!({"nominatedNodeName": &*job.node});
+        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
+        let written = self.patch_pod_status(&pod.key, &patch).await;
+        log("nominate", &pod.key, written);
+    }
+
+    /// Writes all claims of a pod; all are tried to the end, so that nothing is left in the middle.
+    async fn write_claims(&self, job: &BindJob) -> Result<(), BindError> {
+        let pod = &job.pod;
+        let existing = futures::future::join_all(job.claims.iter().map(async |task| {
+            let claim = self.claims.reserve(task).await?;
+            let (pod, in_flight) = (pod.uid.clone(), task.uid.clone());
+            self.report(Input::ClaimWritten {
+                pod,
+                in_flight,
+                claim,
+            });
+            Ok::<(), BindError>(())
+        }));
+        let special = async {
+            let Some(task) = &job.special else {
+                return Ok(None);
+            };
+            let claim = self.claims.create_special(task, pod).await?;
+            let name = claim.metadata.name.clone().unwrap_or_default();
+            let (uid, in_flight) = (pod.uid.clone(), task.uid.clone());
+            self.report(Input::ClaimWritten {
+                pod: uid,
+                in_flight,
+                claim,
+            });
+            let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
+            let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"extendedResourceClaimStatus": status}});
+            match self.patch_pod_status(&pod.key, &patch).await {
+                Ok(()) => Ok(Some(name)),
+                Err(error) => Err(not_recorded(&error)),
+            }
+        };
+        let (classic, volumes) = (self.write_classic(job), self.write_volumes(job));
+        let (existing, special, classic, volumes) =
+            futures::join!(existing, special, classic, volumes);
+        let of_claims = |e: BindError| e.before_binding(Plugin::DynamicResources);
+        let claims = existing.into_iter().chain([classic]);
+        claims
+            .collect::<Result<(), BindError>>()
+            .map_err(of_claims)?;
+        volumes.map_err(|e| e.before_binding(Plugin::VolumeBinding))?;
+        let special = special.map_err(of_claims)?;
+        if job.demand.0.is_empty() {
+            return Ok(());
+        }
+        let _turn = self.demands.of(&pod.uid).lock_owned().await;
+        let demand = job.demand.clone().named(special.as_deref());
+        let written = self.record_demand(pod, &demand).await;
+        written.map_err(|e| of_claims(not_recorded(&e)))
+    }
+
+    /// Records in a pod's status which resources of the node come with its devices.
+    async fn record_demand(&self, pod: &PodInfo, demand: &Demand) -> Result<(), kube::Error> {
+        let status = json!({"nodeAllocatableResourceClaimStatuses": demand.0});
+        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
+        // The whole list: a strategic patch would add to what an earlier attempt left.
+        send_pod_status(&self.client, &pod.key, &Patch::Merge(&patch)).await
+    }
+
+    /// Takes that back after the binding failed, before the next attempt records something.
+    pub(super) fn clear_demand(&self, pod: Arc<PodInfo>) {
+        // Nobody else has the turn: the attempt is over, and the next one has not been told to begin.
+        let turn = self.demands.of(&pod.uid).try_lock_owned();
+        self.clone().spawn(async move |w| {
+            let _turn = turn;
+            let write = async || w.record_demand(&pod, &Demand::default()).await;
+            let cleared = until_known(write, async || Ok(None)).await;
+            log(
+                "clear node-allocatable resources",
+                &pod.key,
+                cleared.map(drop),
+            );
+        });
+    }
+
+    pub(super) async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": &*pod.key.name, "namespace": &*pod.key.namespace, "uid": &*pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let url = format!(
+            "/api/v1/namespaces/{}/pods/{}/binding",
+            pod.key.namespace, pod.key.name
+        );
+        let mut pause = Pause::new();
+        loop {
+            let request = http::Request::post(&url)
+                .header("content-type", "application/json")
+                .body(body.to_string().into_bytes())
+                .map_err(|e| BindError {
+                    message: e.to_string(),
+                })?;
+            let error = match self.client.request::<IgnoredAny>(request).await {
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            // Another writer of ours, whose answer got lost, may have bound it already.
+            let bound = loop {
+                match self.pods(&pod.key).get_opt(&pod.key.name).await {
+                    Ok(current) => {
+                        break current.filter(|p| p.metadata.uid.as_deref() == Some(&*pod.uid));
+                    }
+                    Err(_) => pause.wait().await,
+                }
+            };
+            let on = bound
+                .as_ref()
+                .and_then(|p| p.spec.as_ref()?.node_name.as_deref());
+            if on == Some(node) {
+                break;
+            }
+            if answered(&error) || on.is_some() || bound.is_none() {
+                return Err(BindError {
+                    message: format!("running Bind plugin \"DefaultBinder\": {}", text(&error)),
+                });
+            }
+            pause.wait().await;
+        }
+        tracing::info!(pod = %pod.key, node, "bound");
+        self.recorder.note(Note::scheduled(pod, node));
+        Ok(())
+    }
+
+    fn pods(&self, key: &Key) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+
+    pub(super) async fn patch_pod_status(
+        &self,
+        key: &Key,
+        patch: &serde_json::Value,
+    ) -> Result<(), kube::Error> {
+        patch_pod_status(&self.client, key, patch).await
+    }
+
+    /// Marks a victim and deletes it.
+    pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
+        if !victim.is_terminating() {
+            let scheduler = crate::pod::scheduler_name(&preemptor.pod);
+            let condition = json!({
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+                "lastTransitionTime": rfc3339(self.clock.now()),
+            });
+            let patch =
+                json!({"metadata": {"uid": &*victim.uid}, "status": {"conditions": [condition]}});
+            log(
+                "mark victim",
+                &victim.key,
+                self.patch_pod_status(&victim.key, &patch).await,
+            );
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some(victim.uid.to_string()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            let deleted = self
+                .pods(&victim.key)
+                .delete(&victim.key.name, &params)
+                .await;
+            log("delete victim", &victim.key, deleted.map(|_| ()));
+        }
+        tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
+        self.recorder.note(Note::preempted(preemptor, victim, node));
+    }
+}
+
+fn not_recorded(error: &kube::Error) -> BindError {
+    BindError {
+        message: format!("update pod status: {}", text(error)),
+    }
+}
+
+pub(super) fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {
+    if let Err(error) = result
+        && code(&error) != 404
+    {
+        tracing::warn!(%pod, error = text(&error), "cannot {what}");
+    }
+}
+
+pub(super) async fn patch_pod_status(
+    client: &Client,
+    key: &Key,
+    patch: &serde_json::Value,
+) -> Result<(), kube::Error> {
+    send_pod_status(client, key, &Patch::Strategic(patch)).await
+}
+
+async fn send_pod_status(
+    client: &Client,
+    key: &Key,
+    patch: &Patch<&serde_json::Value>,
+) -> Result<(), kube::Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
+    let request = Request::new(api.resource_url())
+        .patch_subresource("status", &key.name, &PatchParams::default(), patch)
+        .map_err(kube::Error::BuildRequest)?;
+    client.request::<IgnoredAny>(request).await.map(|_| ())
+}

@@ -1,0 +1,105 @@
+//! What to do about writes that fail, or whose answer is lost.
+
+use super::*;
+
+const RETRY_MIN: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Whether the server answered at all: otherwise a write may have happened or not.
+pub(super) fn answered(error: &kube::Error) -> bool {
+    // A server that is overloaded or shutting down may answer after the write.
+    matches!(error, kube::Error::Api(status) if status.code < 500)
+}
+
+pub(super) fn code(error: &kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    }
+}
+
+pub(super) fn text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Writes for one claim go one after the other.
+pub(super) struct Turns<T>(Mutex<FxHashMap<Uid, Turn<T>>>);
+
+/// One claim's turn, with what the last writer of ours left.
+pub(super) type Turn<T> = Arc<tokio::sync::Mutex<Option<Arc<T>>>>;
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Turns<T> {
+    pub(super) fn of(&self, uid: &str) -> Turn<T> {
+        let mut turns = self.0.lock();
+        if turns.len() > 1024 {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        turns.entry(uid.into()).or_default().clone()
+    }
+}
+
+impl<T: Object> Turns<T> {
+    /// Waits for the turn of a writer that knows a claim as it once was. With the newest known version.
+    pub(super) async fn take(
+        &self,
+        claim: &Arc<T>,
+    ) -> (tokio::sync::OwnedMutexGuard<Option<Arc<T>>>, Arc<T>) {
+        let last = self.of(claim.uid()).lock_owned().await;
+        let newest = known::newest(claim.clone(), last.as_ref());
+        (last, newest)
+    }
+}
+
+/// Writes until it is known what came of it; once is as good as twice. With the object as it is then; `None` when it is
+/// gone.
+pub(super) async fn until_known<T, W, R>(
+    write: impl Fn() -> W,
+    read: impl Fn() -> R,
+) -> Result<Option<T>, kube::Error>
+where
+    W: Future<Output = Result<T, kube::Error>>,
+    R: Future<Output = Result<Option<T>, kube::Error>>,
+{
+    let mut pause = Pause::new();
+    loop {
+        match write().await {
+            Ok(written) => return Ok(Some(written)),
+            Err(error) if code(&error) == 404 => return Ok(None),
+            // Somebody else's write, or this one, whose answer got lost.
+            Err(error) if code(&error) == 409 => break,
+            Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
+            Err(error) => return Err(error),
+        }
+    }
+    loop {
+        match read().await {
+            Ok(found) => return Ok(found),
+            // What can not be read now can not be read later.
+            Err(error @ kube::Error::SerdeError(_)) => return Err(error),
+            Err(_) => pause.wait().await,
+        }
+    }
+}
+
+/// Pauses between repetitions.
+pub(super) struct Pause(Duration);
+
+impl Pause {
+    pub(super) fn new() -> Self {
+        Self(RETRY_MIN)
+    }
+
+    pub(super) async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(RETRY_MAX);
+    }
+}
