@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::actions::Action;
@@ -74,6 +76,8 @@ pub enum Input {
     StorageClass(Observed<StorageClass>),
     /// How many volumes nodes take.
     CsiNode(Observed<CSINode>),
+    /// Volumes that take a place on a node.
+    VolumeAttachment(Observed<VolumeAttachment>),
     /// Drivers of volumes.
     CsiDriver(Observed<CSIDriver>),
     /// How much space there is for volumes.
@@ -229,6 +233,7 @@ impl Core {
             Input::Volume(o) => self.observe_volumes(o, time),
             Input::StorageClass(o) => self.observe_storage_classes(o, time),
             Input::CsiNode(o) => self.observe_csi_nodes(o, time),
+            Input::VolumeAttachment(o) => self.observe_attachments(o, time),
             Input::CsiDriver(o) => self.observe_csi_drivers(o, time),
             Input::StorageCapacity(o) => self.observe_capacities(o, time),
             Input::VolumesWritten {

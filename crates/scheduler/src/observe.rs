@@ -10,7 +10,9 @@ use allot_reflector::Wire;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
@@ -171,6 +173,16 @@ impl Observe for PodDisruptionBudget {}
 impl Observe for Namespace {}
 impl Observe for StorageClass {}
 impl Observe for CSINode {}
+impl Observe for VolumeAttachment {
+    fn keep(of: &str, field: &str) -> bool {
+        match of {
+            "ObjectMeta" => keep_metadata(field),
+            "VolumeAttachmentSource" => field == "persistentVolumeName",
+            _ => field != "status",
+        }
+    }
+}
+
 impl Observe for CSIDriver {}
 impl Observe for CSIStorageCapacity {}
 impl Observe for DynamicObject {}

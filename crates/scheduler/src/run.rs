@@ -210,7 +210,7 @@ impl Watches {
     ) -> usize {
         // Pods that ran to their end hold nothing and are never scheduled.
         let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
-        let mut count = 10;
+        let mut count = 11;
         self.all(Input::Node);
         self.all(Input::Budget);
         self.all(Input::Namespace);
@@ -218,6 +218,7 @@ impl Watches {
         self.all(Input::Volume);
         self.all(Input::StorageClass);
         self.all(Input::CsiNode);
+        self.all(Input::VolumeAttachment);
         self.all(Input::CsiDriver);
         self.all(Input::StorageCapacity);
         match &found.classic {
@@ -452,6 +453,7 @@ fn is_list(input: &Input) -> bool {
         Input::Volume(o) => listed(o),
         Input::StorageClass(o) => listed(o),
         Input::CsiNode(o) => listed(o),
+        Input::VolumeAttachment(o) => listed(o),
         Input::CsiDriver(o) => listed(o),
         Input::StorageCapacity(o) => listed(o),
         Input::Classic(input) => match &**input {

@@ -13,7 +13,9 @@ use crate::pod::{Key, PodInfo, Uid};
 
 mod objects;
 
-pub use objects::{Capacity, ClaimRef, Class, Volume, VolumeClaim, limits, reports_capacity};
+pub use objects::{
+    Attachment, Capacity, ClaimRef, Class, Volume, VolumeClaim, limits, reports_capacity,
+};
 
 /// Annotation of a claim: the node for which a volume is to be provisioned.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -31,6 +33,8 @@ pub struct Storage {
     pub classes: FxHashMap<String, Class>,
     /// How many volumes of a driver a node takes, by node and driver.
     pub limits: FxHashMap<String, FxHashMap<String, i64>>,
+    /// Volumes on their way to a node, there, or on their way off, by the name of the VolumeAttachment.
+    pub attachments: FxHashMap<String, Attachment>,
     /// Drivers that say how much space there is.
     pub capacity_drivers: FxHashSet<String>,
     /// How much space there is.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use kube::ResourceExt;
 
 use super::{Core, Time};
@@ -15,7 +17,7 @@ use crate::hints::ClusterEvent;
 use crate::plugins::Plugin;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
-use crate::storage::{self, Capacity, ClaimRef, Class, Storage, Volume, VolumeClaim};
+use crate::storage::{self, Attachment, Capacity, ClaimRef, Class, Storage, Volume, VolumeClaim};
 use crate::version::is_newer;
 use allot_reflector::Observed;
 
@@ -143,6 +145,32 @@ impl Core {
                     .iter()
                     .map(|n| (n.name_any(), storage::limits(n)))
                     .collect();
+            }
+        }
+        self.requeue(&ClusterEvent::StorageChanged, time);
+    }
+
+    pub(super) fn observe_attachments(&mut self, observed: Observed<VolumeAttachment>, time: Time) {
+        let attachments = &mut self.cache.storage_mut().attachments;
+        match observed {
+            Observed::Applied(object) => {
+                let after = Attachment::new(&object);
+                let name = object.name_any();
+                let before = match after.clone() {
+                    Some(after) => attachments.insert(name, after),
+                    None => attachments.remove(&name),
+                };
+                // Where it is does not change, only how far it is; and one more helps nobody.
+                if before == after || before.is_none() {
+                    return;
+                }
+            }
+            Observed::Deleted(object) => {
+                attachments.remove(&object.name_any());
+            }
+            Observed::Listed { items, .. } => {
+                let read = |a: &VolumeAttachment| Some((a.name_any(), Attachment::new(a)?));
+                *attachments = items.iter().filter_map(read).collect();
             }
         }
         self.requeue(&ClusterEvent::StorageChanged, time);

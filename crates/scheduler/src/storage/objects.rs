@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm};
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxHashMap;
@@ -97,6 +99,15 @@ pub struct Class {
     /// Who provisions volumes, if somebody does.
     pub provisioner: Option<String>,
     topologies: Vec<Vec<(String, Vec<String>)>>,
+}
+
+/// A volume that takes a place on a node, whether or not a pod there still names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// The node.
+    pub node: String,
+    /// Name of the volume.
+    pub volume: String,
 }
 
 /// Space for volumes of a class on some nodes.
@@ -260,6 +271,16 @@ impl Class {
                 .topologies
                 .iter()
                 .any(|term| !term.is_empty() && term.iter().all(has))
+    }
+}
+
+impl Attachment {
+    /// Reads an attachment; `None` for one of a volume that is described inside of a pod.
+    pub fn new(attachment: &VolumeAttachment) -> Option<Self> {
+        let spec = &attachment.spec;
+        let volume = spec.source.persistent_volume_name.clone()?;
+        let node = spec.node_name.clone();
+        (!spec.attacher.is_empty()).then_some(Self { node, volume })
     }
 }
 

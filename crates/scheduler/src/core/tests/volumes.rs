@@ -228,3 +228,41 @@ fn a_pod_that_is_gone_waits_for_no_volume() {
     world.pod_with("q", "y");
     assert_eq!(world.run().node(), Some("n1"));
 }
+
+#[test]
+fn a_node_has_room_when_a_volume_is_off_it() {
+    let mut world = world();
+    for node in ["n0", "n1"] {
+        let driver = json!({"name": "d", "nodeID": node, "allocatable": {"count": 1}});
+        let limit = json!({"metadata": {"name": node}, "spec": {"drivers": [driver]}});
+        let limit = world.object(limit);
+        world.handle(Input::CsiNode(Observed::Applied(limit)));
+    }
+    for (volume, claim) in [("old-1", "gone"), ("old-2", "gone"), ("new", "x")] {
+        let volume = world.object(json!({
+            "metadata": {"name": volume},
+            "spec": {
+                "csi": {"driver": "d", "volumeHandle": volume},
+                "claimRef": {"namespace": "ns", "name": claim},
+            },
+        }));
+        world.handle(Input::Volume(Observed::Applied(volume)));
+    }
+    world.volume_claim("x", "make", json!({DONE: "yes"}), Some("new"));
+    let attachment = |node: &str, volume: &str| {
+        let source = json!({"persistentVolumeName": volume});
+        let spec = json!({"attacher": "d", "nodeName": node, "source": source});
+        json!({"metadata": {"name": format!("on-{node}")}, "spec": spec})
+    };
+    for (node, volume) in [("n0", "old-1"), ("n1", "old-2")] {
+        let attached = world.object(attachment(node, volume));
+        world.handle(Input::VolumeAttachment(Observed::Applied(attached)));
+    }
+    world.pod_with("p", "x");
+    let full = "2 node(s) exceed max volume count";
+    let outcome = world.run();
+    assert!(outcome.message().contains(full), "{}", outcome.message());
+    let detached = world.object(attachment("n1", "old-2"));
+    world.handle(Input::VolumeAttachment(Observed::Deleted(detached)));
+    assert_eq!(world.run().node(), Some("n1"));
+}

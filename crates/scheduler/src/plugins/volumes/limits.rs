@@ -41,6 +41,7 @@ impl<'a> Attachments<'a> {
         for pod in &node.pods {
             attached(pod, self.storage, &mut present);
         }
+        self.add_attachments(&node.name, &mut present);
         for (driver, new) in &self.volumes {
             let Some(limit) = limits.and_then(|l| l.get(driver)) else {
                 continue;
@@ -57,6 +58,17 @@ impl<'a> Attachments<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Adds what is attached to a node, which no pod there has to name: it may be on its way off.
+    fn add_attachments(&self, node: &str, to: &mut ByDriver) {
+        let here = self.storage.attachments.values().filter(|a| a.node == node);
+        for attachment in here {
+            let volume = self.storage.volumes.get(&attachment.volume);
+            if let Some((driver, handle)) = volume.and_then(|v| v.csi.as_ref()) {
+                to.entry(driver.clone()).or_default().insert(handle.clone());
+            }
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::{CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::cache::{Cache, Snapshot};
-use crate::storage::{Capacity, limits};
+use crate::storage::{Attachment, Capacity, limits};
 
 /// A cluster in few words: the lists hold objects of one kind each.
 #[derive(Default)]
@@ -16,6 +16,7 @@ struct World {
     volumes: Vec<Value>,
     classes: Vec<Value>,
     csi_nodes: Vec<Value>,
+    attachments: Vec<Value>,
     capacities: Vec<Value>,
     /// Pods with the nodes on which they are.
     pods: Vec<(Value, &'static str)>,
@@ -147,6 +148,11 @@ impl World {
             .csi_nodes
             .iter()
             .map(|n| (name(n), limits(&read::<CSINode>(n))))
+            .collect();
+        storage.attachments = self
+            .attachments
+            .iter()
+            .filter_map(|a| Some((name(a), Attachment::new(&read::<VolumeAttachment>(a))?)))
             .collect();
         storage.capacities = self
             .capacities
@@ -439,7 +445,14 @@ fn exclusive_claims_have_one_user() {
 #[test]
 fn nodes_take_only_so_many_volumes() {
     let csi = |handle: &str| json!({"spec": {"csi": {"driver": "d", "volumeHandle": handle}}});
-    let driver = json!({"name": "d", "nodeID": "a", "allocatable": {"count": 2}});
+    let driver = |node: &str, count: i32| {
+        let driver = json!({"name": "d", "nodeID": node, "allocatable": {"count": count}});
+        json!({"metadata": {"name": node}, "spec": {"drivers": [driver]}})
+    };
+    let attached = |name: &str, source: Value| {
+        let spec = json!({"attacher": "d", "nodeName": "b", "source": source});
+        json!({"metadata": {"name": name}, "spec": spec})
+    };
     let world = World {
         claims: vec![
             bound("x", "v1"),
@@ -453,7 +466,14 @@ fn nodes_take_only_so_many_volumes() {
             volume("v3", "1Gi", &[], csi("3")),
         ],
         classes: vec![class("make", "d", json!({}))],
-        csi_nodes: vec![json!({"metadata": {"name": "a"}, "spec": {"drivers": [driver]}})],
+        nodes: vec![json!({"metadata": {"name": "c"}})],
+        csi_nodes: vec![driver("a", 2), driver("b", 2)],
+        attachments: vec![
+            attached("1", json!({"persistentVolumeName": "v1"})),
+            attached("2", json!({"persistentVolumeName": "v2"})),
+            attached("gone", json!({"persistentVolumeName": "v9"})),
+            attached("inline", json!({"inlineVolumeSpec": {}})),
+        ],
         pods: vec![(user("q", &["x"]), "a"), (user("r", &["x", "y"]), "a")],
         ..World::default()
     };
@@ -472,5 +492,10 @@ fn nodes_take_only_so_many_volumes() {
     assert!(fits(&["x", "y"], 0), "both are there already");
     assert!(!fits(&["z"], 0));
     assert!(!fits(&["new"], 0), "one that is not made yet counts");
-    assert!(fits(&["z", "new"], 1), "no limit there");
+    assert!(fits(&["x"], 1), "attached there already");
+    assert!(
+        !fits(&["z"], 1),
+        "two are attached, though no pod names them"
+    );
+    assert!(fits(&["z", "new"], 2), "no limit there");
 }
