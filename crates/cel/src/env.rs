@@ -28,7 +28,7 @@ use crate::types::Type;
 
 mod decl_type;
 
-pub use decl_type::{DeclType, Shape};
+pub use decl_type::{DeclType, RESERVED, Shape};
 
 /// One signature of a function.
 #[derive(Debug, Clone)]

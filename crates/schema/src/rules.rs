@@ -19,7 +19,8 @@ mod decl;
 mod field_path;
 mod run;
 
-pub use decl::RESERVED;
+pub use allot_cel::env::RESERVED;
+pub(crate) use decl::escape;
 pub(crate) use field_path::resolve as resolve_field_path;
 
 /// The compiled rules of a schema.

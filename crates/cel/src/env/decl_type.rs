@@ -4,6 +4,32 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{cost::Size, types::Type};
 
+/// Words that are no identifiers in expressions. Properties of these names are fields like `__namespace__`, which since
+/// Kubernetes 1.31 can also be selected by the word itself.
+pub const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
 /// A type and the largest size of its values: length of a string, number of entries of a list or map.
 #[derive(Debug, Clone)]
 pub struct DeclType(Arc<Inner>);
@@ -149,12 +175,15 @@ impl DeclType {
         &self.0.shape
     }
 
-    /// The field of this name.
+    /// The field of this name; a reserved word also finds the field whose name escapes it.
     pub fn field(&self, name: &str) -> Option<&Self> {
-        match self.shape() {
-            Shape::Object { fields, .. } => fields.get(name),
-            _ => None,
-        }
+        let Shape::Object { fields, .. } = self.shape() else {
+            return None;
+        };
+        let escaped = || fields.get(format!("__{name}__").as_str());
+        fields
+            .get(name)
+            .or_else(|| escaped().filter(|_| RESERVED.contains(&name)))
     }
 
     /// The largest size of a value.

@@ -177,18 +177,25 @@ fn reads_json_with_declared_types() {
             ("for", DeclType::scalar(Type::Duration, 30)),
             ("ratio", DeclType::scalar(Type::Double, 0)),
             ("__dash__", DeclType::int().from_property("-")),
+            (
+                "__namespace__",
+                DeclType::string(10).from_property("namespace"),
+            ),
             ("tags", DeclType::list(DeclType::string(10), 5)),
         ],
     );
     let env = Env::kubernetes().with_object(&ty).with_variable("self", ty);
     let json = serde_json::json!({
-        "when": "2020-01-01T00:00:00Z", "for": "90s", "ratio": 1, "-": 5, "tags": ["a", "b"], "hidden": 1
+        "when": "2020-01-01T00:00:00Z", "for": "90s", "ratio": 1, "-": 5, "tags": ["a", "b"], "hidden": 1,
+        "namespace": "n",
     });
     for source in [
         "self.when.getFullYear() == 2020",
         "self.for == duration('1m30s')",
         "self.ratio == 1.0",
         "self.__dash__ == 5",
+        "self.__namespace__ == 'n'",
+        "has(self.namespace) && self.namespace == 'n'",
         "self.tags.exists(t, t == 'b') && self.tags == ['a', 'b']",
         "has(self.tags) && !self.?tags[?9].hasValue()",
     ] {

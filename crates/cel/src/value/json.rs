@@ -61,10 +61,8 @@ pub(super) fn field<'a>(
     name: &str,
 ) -> Option<Value<'a>> {
     match ty.shape() {
-        Shape::Object {
-            fields: declared, ..
-        } => {
-            let declared = declared.get(name)?;
+        Shape::Object { .. } => {
+            let declared = ty.field(name)?;
             fields
                 .get(declared.property(name))
                 .map(|json| value(json, declared))

@@ -1,6 +1,7 @@
 //! The types that rules see, with the largest sizes that a request can bring.
 
-use allot_cel::{env::DeclType, types::Type};
+use allot_cel::env::{DeclType, RESERVED};
+use allot_cel::types::Type;
 
 use crate::structural::{Additional, Structural};
 
@@ -144,33 +145,8 @@ fn smallest(schema: &Structural) -> u64 {
     }
 }
 
-/// Words that are no identifiers in expressions.
-pub const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// The name by which rules reach a property; none where no identifier can stand for it.
-pub(super) fn escape(name: &str) -> Option<String> {
+pub(crate) fn escape(name: &str) -> Option<String> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__"));
     }
