@@ -3,6 +3,8 @@
 //! A definition is compiled once per change into a [`CustomResource`]; the [`lifecycle`] task watches definitions and keeps the
 //! registry up to date.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_model::validate::meta as meta_rules;
 use allot_schema::{Node, definition, rules::Rules, structural, structural::Structural};
@@ -19,6 +21,9 @@ mod scale;
 
 pub use scale::Scale;
 
+/// The next mark; an entry without one has 0.
+static MARKS: AtomicU64 = AtomicU64::new(1);
+
 /// The definition behind a custom resource, compiled.
 #[derive(Debug)]
 pub struct CustomResource {
@@ -33,6 +38,8 @@ pub struct CustomResource {
 #[derive(Debug)]
 struct CustomVersion {
     name: String,
+    /// See [`CustomResource::mark`].
+    mark: u64,
     schema: Structural,
     rules: Option<Rules>,
     status: bool,
@@ -65,6 +72,7 @@ impl CustomResource {
             .map(|version| {
                 let schema = Structural::from_json(&version["schema"]["openAPIV3Schema"]);
                 CustomVersion {
+                    mark: MARKS.fetch_add(1, Ordering::Relaxed),
                     rules: Rules::compile(&schema),
                     name: text(version, "name").to_owned(),
                     schema,
@@ -88,6 +96,12 @@ impl CustomResource {
             versions,
             converter: conversion::Converter::of(object),
         }
+    }
+
+    /// The mark of stored objects that a version of this definition, as it is now, shows as they are stored: pruning and
+    /// defaults change nothing. No other definition and no other state of this one has the same.
+    pub fn mark(&self, version: &str) -> Option<u64> {
+        self.version(version).map(|version| version.mark)
     }
 
     fn version(&self, name: &str) -> Option<&CustomVersion> {

@@ -79,6 +79,9 @@ impl View<'_> {
     /// # Errors
     /// 500 if it can not be converted.
     pub fn object(&self, entry: &Entry) -> Result<Value> {
+        if self.mark().is_some_and(|mark| mark == entry.mark()) {
+            return versions::unchanged(self.resource, self.version, &entry.value);
+        }
         versions::decode(self.resource, self.version, &entry.value)
     }
 
@@ -89,12 +92,38 @@ impl View<'_> {
     pub fn write_json(&self, out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
         if self.is_stored_form() {
             object::write_with_kind(out, &entry.value, &self.api_version(), &self.resource.kind);
+        } else if let Some(mark) = self.mark() {
+            self.write_custom(out, entry, mark)?;
         } else {
             ordered::object(
                 out,
                 &self.object(entry)?,
                 self.resource.schema(self.version),
             );
+        }
+        Ok(())
+    }
+
+    /// What entries of a custom resource are marked with that this version shows as they are stored.
+    fn mark(&self) -> Option<u64> {
+        self.resource.custom.as_ref()?.mark(self.version)
+    }
+
+    /// A custom object. Once it has turned out that its definition changes nothing in what is stored, the bytes are
+    /// served until the definition is another one.
+    fn write_custom(&self, out: &mut Vec<u8>, entry: &Entry, mark: u64) -> Result<()> {
+        let stored = |out: &mut Vec<u8>| {
+            let api_version = self.api_version();
+            object::write_custom(out, &entry.value, &api_version, &self.resource.kind)
+        };
+        if entry.mark() == mark && stored(out).is_some() {
+            return Ok(());
+        }
+        let start = out.len();
+        ordered::object(out, &self.object(entry)?, None);
+        let mut bytes = Vec::with_capacity(out.len() - start);
+        if stored(&mut bytes).is_some() && bytes == out[start..] {
+            entry.set_mark(mark);
         }
         Ok(())
     }

@@ -175,6 +175,21 @@ pub fn write_with_kind(out: &mut Vec<u8>, stored: &[u8], api_version: &str, kind
     out.extend_from_slice(stored.get(1..).unwrap_or(b"}"));
 }
 
+/// A stored custom object with its kind, as [`crate::ordered::object`] writes it; nothing for one from before stored
+/// objects began with their version.
+pub fn write_custom(out: &mut Vec<u8>, stored: &[u8], api_version: &str, kind: &str) -> Option<()> {
+    let rest = stored.strip_prefix(b"{\"apiVersion\":\"")?;
+    let rest = rest.strip_prefix(api_version.as_bytes())?;
+    let rest = rest.strip_prefix(b"\",")?;
+    out.extend_from_slice(b"{\"apiVersion\":\"");
+    out.extend_from_slice(api_version.as_bytes());
+    out.extend_from_slice(b"\",\"kind\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",");
+    out.extend_from_slice(rest);
+    Some(())
+}
+
 /// Now, as API objects write it: whole seconds, UTC.
 pub fn now() -> String {
     timestamp(jiff::Timestamp::now())

@@ -45,6 +45,13 @@ fn members<'a>(
     members
 }
 
+/// The members of an object without a type.
+fn untyped(map: &Map<String, Value>) -> Vec<(&str, &Value, Option<&'static Field>)> {
+    map.iter()
+        .map(|(name, value)| (name.as_str(), value, None))
+        .collect()
+}
+
 fn member(out: &mut Vec<u8>, value: &Value, field: Option<&'static Field>) {
     match field {
         Some(field) => typed(out, value, &field.ty),
@@ -88,20 +95,25 @@ fn structure(out: &mut Vec<u8>, map: &Map<String, Value>, structure: &'static St
     out.push(b'}');
 }
 
-/// A whole object: kind and apiVersion, then the fields of its type.
+/// A whole object: kind and apiVersion, then the fields of its type. Without a type everything is sorted by name, apart
+/// from the two in front.
 pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>) {
-    let (Value::Object(map), Some(schema)) = (value, schema) else {
+    let Value::Object(map) = value else {
         return plain(out, value);
     };
     out.push(b'{');
     let mut first = true;
-    for name in ["kind", "apiVersion"] {
+    let (front, members) = match schema {
+        Some(schema) => (["kind", "apiVersion"], members(map, schema)),
+        None => (["apiVersion", "kind"], untyped(map)),
+    };
+    for name in front {
         if let Some(value) = map.get(name) {
             key(out, &mut first, name);
             plain(out, value);
         }
     }
-    for (name, value, field) in members(map, schema) {
+    for (name, value, field) in members {
         if !matches!(name, "kind" | "apiVersion") {
             key(out, &mut first, name);
             member(out, value, field);
@@ -110,9 +122,9 @@ pub fn object(out: &mut Vec<u8>, value: &Value, schema: Option<&'static Struct>)
     out.push(b'}');
 }
 
-/// The stored form of an object: without kind, with the `apiVersion` that is given if one is, and with an empty
-/// resourceVersion whose offset is the second part of the answer. Owners that come apart from the object replace those
-/// in it.
+/// The stored form of an object: without kind, and with an empty resourceVersion whose offset is the second part of the
+/// answer. Owners that come apart from the object replace those in it. With an `api_version`, which custom objects need,
+/// it is what [`object`] makes of an object without a type, apart from the kind.
 pub fn stored(
     value: &Value,
     owners: Option<&Managed>,
@@ -125,64 +137,83 @@ pub fn stored(
         .get("metadata")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
+    let api_version = api_version.filter(|it| !it.is_empty());
     let mut out = Vec::with_capacity(2048);
-    out.extend_from_slice(b"{\"metadata\":{");
-    let revision_at = stored_metadata(&mut out, metadata, owners);
-    out.push(b'}');
-    let mut first = false;
-    if let Some(api_version) = api_version.filter(|it| !it.is_empty()) {
+    out.push(b'{');
+    let (mut first, mut revision_at) = (true, 0);
+    if let Some(api_version) = api_version {
         key(&mut out, &mut first, "apiVersion");
         plain(&mut out, &api_version.into());
+    } else {
+        key(&mut out, &mut first, "metadata");
+        revision_at = stored_metadata(&mut out, metadata, owners, true);
     }
-    let mut write = |name: &str, value: &Value, field: Option<&'static Field>| {
-        if !matches!(name, "metadata" | "kind" | "apiVersion") {
-            key(&mut out, &mut first, name);
-            member(&mut out, value, field);
-        }
+    let members = match schema {
+        Some(schema) => members(map, schema),
+        None => untyped(map),
     };
-    match schema {
-        Some(schema) => {
-            for (name, value, field) in members(map, schema) {
-                write(name, value, field);
+    for (name, value, field) in members {
+        match name {
+            "kind" | "apiVersion" => {}
+            "metadata" if api_version.is_some() => {
+                key(&mut out, &mut first, name);
+                revision_at = stored_metadata(&mut out, metadata, owners, false);
+            }
+            "metadata" => {}
+            _ => {
+                key(&mut out, &mut first, name);
+                member(&mut out, value, field);
             }
         }
-        None => map
-            .iter()
-            .for_each(|(name, value)| write(name, value, None)),
+    }
+    if api_version.is_some() && !map.contains_key("metadata") {
+        key(&mut out, &mut first, "metadata");
+        revision_at = stored_metadata(&mut out, metadata, owners, false);
     }
     out.push(b'}');
     (out, revision_at)
 }
 
+/// Metadata as an object, in the order of its type or sorted by name, and where the revision goes.
 fn stored_metadata(
     out: &mut Vec<u8>,
     metadata: &Map<String, Value>,
     owners: Option<&Managed>,
+    typed: bool,
 ) -> usize {
     const VERSION: &str = "resourceVersion";
     const OWNERS: &str = "managedFields";
     let meta_type = allot_schema::types::object_meta();
-    let version = Value::Null;
+    let (version, published) = (Value::Null, Value::Null);
     let mut members = members(metadata, meta_type);
     members.retain(|(name, _, _)| *name != VERSION && !(owners.is_some() && *name == OWNERS));
     members.push((VERSION, &version, meta_type.field(VERSION)));
-    members.sort_by_key(|(_, _, field)| field.map_or(u16::MAX, |field| field.proto));
+    let owners = owners.filter(|owners| !owners.is_empty());
+    if owners.is_some() {
+        members.push((OWNERS, &published, meta_type.field(OWNERS)));
+    }
+    if typed {
+        members.sort_by_key(|(_, _, field)| field.map_or(u16::MAX, |field| field.proto));
+    } else {
+        members.sort_by_key(|(name, _, _)| *name);
+    }
     let (mut first, mut revision_at) = (true, 0);
+    out.push(b'{');
     for (name, value, field) in members {
         key(out, &mut first, name);
-        if name == VERSION {
-            out.push(b'"');
-            revision_at = out.len();
-            out.push(b'"');
-        } else {
-            member(out, value, field);
+        match (name, owners) {
+            (VERSION, _) => {
+                out.push(b'"');
+                revision_at = out.len();
+                out.push(b'"');
+            }
+            (OWNERS, Some(owners)) if typed => owners.write_json(out),
+            (OWNERS, Some(owners)) => owners.write_sorted_json(out),
+            _ if typed => member(out, value, field),
+            _ => plain(out, value),
         }
     }
-    if let Some(owners) = owners.filter(|owners| !owners.is_empty()) {
-        // The last field of the type.
-        key(out, &mut first, OWNERS);
-        owners.write_json(out);
-    }
+    out.push(b'}');
     revision_at
 }
 

@@ -12,6 +12,7 @@ use crate::error::{ApiError, Result};
 use crate::object::text;
 use crate::registry::Resource;
 use crate::request::Query;
+use crate::versions;
 
 mod extract;
 #[cfg(test)]
@@ -25,6 +26,8 @@ const CLASSIC_DRIVER: &str = "driverName";
 pub struct Attributes {
     labels: BTreeMap<String, String>,
     fields: Vec<(String, String)>,
+    /// The state of the definition that says which fields these are, for custom objects.
+    definition: Option<u64>,
 }
 
 impl Attributes {
@@ -44,7 +47,11 @@ impl Attributes {
         for field in selectable(resource) {
             fields.push((field.clone(), field_value(resource, object, &field)));
         }
-        Attributes { labels, fields }
+        Attributes {
+            labels,
+            fields,
+            definition: definition(resource),
+        }
     }
 
     /// The value of a selectable field.
@@ -57,15 +64,26 @@ impl Attributes {
 
     /// Those of a stored version, remembered with it.
     pub fn of_entry(resource: &Resource, entry: &Entry) -> Arc<Self> {
-        entry.memo(|entry| {
+        let derive = |entry: &Entry| {
             // What the store holds was written by this server as JSON.
             let object = match resource.custom {
-                Some(_) => serde_json::from_slice(&entry.value).unwrap_or(Value::Null),
+                Some(_) => versions::stored(resource, &entry.value).unwrap_or(Value::Null),
                 None => extract::extract(&entry.value, &visible(resource)),
             };
             Attributes::of(resource, &object)
-        })
+        };
+        let known = entry.memo(derive);
+        if known.definition == definition(resource) {
+            return known;
+        }
+        // The definition has other selectable fields, or other defaults for them, than when it was first asked.
+        Arc::new(derive(entry))
     }
+}
+
+/// What tells a state of a definition from all others.
+fn definition(resource: &Resource) -> Option<u64> {
+    resource.custom.as_ref()?.mark(&resource.storage_version)
 }
 
 /// Fields besides name and namespace, in upstream's names.

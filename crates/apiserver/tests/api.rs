@@ -5,6 +5,7 @@ mod api {
     pub mod answers;
     pub mod clients;
     pub mod conformance;
+    pub mod definitions;
     pub mod faults;
     pub mod hostile;
     pub mod impersonation;

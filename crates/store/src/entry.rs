@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -64,6 +65,7 @@ pub struct Entry {
     /// The stored bytes, revision included.
     pub value: Bytes,
     memo: OnceLock<Arc<dyn Any + Send + Sync>>,
+    mark: AtomicU64,
 }
 
 impl Entry {
@@ -74,7 +76,20 @@ impl Entry {
             revision,
             value,
             memo: OnceLock::new(),
+            mark: AtomicU64::new(0),
         }
+    }
+
+    /// A number that a reader has left on this version, 0 if none has: what it found out about the bytes, and under
+    /// which rules.
+    pub fn mark(&self) -> u64 {
+        self.mark.load(Ordering::Relaxed)
+    }
+
+    /// Leaves a number for the readers to come; it replaces the one before.
+    pub fn set_mark(&self, mark: u64) {
+        // The bytes never change: there is nothing that would have to be seen before the number.
+        self.mark.store(mark, Ordering::Relaxed);
     }
 
     /// Something derived from the value (labels, for example), computed once and kept with the entry.

@@ -166,6 +166,10 @@ pub async fn entries(
             *entry = known;
             continue;
         }
+        if custom.mark(version) == Some(entry.mark()) {
+            // It was shown in this version as it is stored.
+            continue;
+        }
         let object = versions::stored(resource, &entry.value)?;
         if object["apiVersion"] != wanted.as_str() {
             places.push(place);

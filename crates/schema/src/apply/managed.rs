@@ -205,6 +205,44 @@ impl Managed {
 
     /// Writes the published list as JSON.
     pub fn write_json(&self, out: &mut Vec<u8>) {
+        self.write_entries(out, |out, owner, entry| {
+            if !owner.manager.is_empty() {
+                write_text(out, "\"manager\":", &owner.manager);
+                out.push(b',');
+            }
+            write_text(out, "\"operation\":", owner.operation.name());
+            write_text(out, ",\"apiVersion\":", &entry.api_version);
+            if let Some(time) = &entry.time {
+                write_text(out, ",\"time\":", time);
+            }
+            out.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
+            entry.fields.write_fields_v1(out);
+            if !owner.subresource.is_empty() {
+                write_text(out, ",\"subresource\":", &owner.subresource);
+            }
+        });
+    }
+
+    /// As [`Managed::write_json`], with the members of each entry sorted by name, as objects without a type have them.
+    pub fn write_sorted_json(&self, out: &mut Vec<u8>) {
+        self.write_entries(out, |out, owner, entry| {
+            write_text(out, "\"apiVersion\":", &entry.api_version);
+            out.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
+            entry.fields.write_fields_v1(out);
+            if !owner.manager.is_empty() {
+                write_text(out, ",\"manager\":", &owner.manager);
+            }
+            write_text(out, ",\"operation\":", owner.operation.name());
+            if !owner.subresource.is_empty() {
+                write_text(out, ",\"subresource\":", &owner.subresource);
+            }
+            if let Some(time) = &entry.time {
+                write_text(out, ",\"time\":", time);
+            }
+        });
+    }
+
+    fn write_entries(&self, out: &mut Vec<u8>, write: impl Fn(&mut Vec<u8>, &Owner, &Entry)) {
         let mut owners: Vec<(&Owner, &Entry)> = self.owners.iter().collect();
         // RFC 3339 in UTC sorts by text; an entry without a time is as old as can be.
         owners.sort_by_key(|(owner, entry)| {
@@ -222,20 +260,7 @@ impl Managed {
                 out.push(b',');
             }
             out.push(b'{');
-            if !owner.manager.is_empty() {
-                write_text(out, "\"manager\":", &owner.manager);
-                out.push(b',');
-            }
-            write_text(out, "\"operation\":", owner.operation.name());
-            write_text(out, ",\"apiVersion\":", &entry.api_version);
-            if let Some(time) = &entry.time {
-                write_text(out, ",\"time\":", time);
-            }
-            out.extend_from_slice(b",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
-            entry.fields.write_fields_v1(out);
-            if !owner.subresource.is_empty() {
-                write_text(out, ",\"subresource\":", &owner.subresource);
-            }
+            write(out, owner, entry);
             out.push(b'}');
         }
         out.push(b']');

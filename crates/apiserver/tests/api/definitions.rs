@@ -1,0 +1,180 @@
+//! What is stored is shown as its definition is now, whatever the definition was when it was written.
+
+use std::time::Duration;
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::User;
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+
+use crate::admin;
+
+const GADGETS: &str = "/apis/d.example.com/v1/gadgets";
+
+fn definition(properties: &Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.d.example.com"},
+        "spec": {
+            "group": "d.example.com", "scope": "Cluster",
+            "names": {"plural": "gadgets", "kind": "Gadget", "listKind": "GadgetList", "singular": "gadget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}],
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": properties},
+                }}},
+            }],
+        },
+    })
+}
+
+/// The bytes of an answer in a representation.
+async fn bytes(server: &Server, path: &str, accept: &str) -> Vec<u8> {
+    let request = http::Request::get(path)
+        .header("accept", accept)
+        .body(Full::new(bytes::Bytes::new()))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    response
+        .into_body()
+        .collect()
+        .await
+        .unwrap()
+        .to_bytes()
+        .to_vec()
+}
+
+async fn json_of(server: &Server, path: &str, accept: &str) -> Value {
+    serde_json::from_slice(&bytes(server, path, accept).await).unwrap_or_default()
+}
+
+/// Makes the properties of the definition these, and waits until it is served like that.
+async fn define(server: &Server, properties: Value) {
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let named = format!("{definitions}/gadgets.d.example.com");
+    let wanted = definition(&properties);
+    if admin(server, "GET", &named, Value::Null).await.0 == 404 {
+        let (code, answer) = admin(server, "POST", definitions, wanted).await;
+        assert_eq!(code, 201, "{answer}");
+    } else {
+        let versions = json!({"spec": {"versions": wanted["spec"]["versions"]}});
+        let (code, answer) = admin(server, "PATCH", &named, versions).await;
+        assert_eq!(code, 200, "{answer}");
+    }
+    let document = "/openapi/v3/apis/d.example.com/v1";
+    let schema = "/components/schemas/com.example.d.v1.Gadget/properties/spec/properties";
+    let served = async {
+        loop {
+            let document = json_of(server, document, "application/json").await;
+            let served = document.pointer(schema).and_then(Value::as_object);
+            if served.is_some_and(|it| it.keys().eq(properties.as_object().unwrap().keys())) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), served)
+        .await
+        .expect("the definition is served");
+}
+
+/// The spec of the gadget in every way of reading it.
+async fn specs(server: &Server) -> Vec<Value> {
+    let one = format!("{GADGETS}/g");
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let rows = json_of(server, &format!("{GADGETS}?includeObject=Object"), table).await;
+    let watch = format!("{GADGETS}?watch=true&timeoutSeconds=1&resourceVersion=0");
+    let events = bytes(server, &watch, "application/json").await;
+    let event: Value =
+        serde_json::from_slice(events.split(|it| *it == b'\n').next().unwrap()).unwrap();
+    // Twice, as the first reading remembers what it saw.
+    let mut specs = Vec::new();
+    for _ in 0..2 {
+        specs.push(json_of(server, &one, "application/json").await["spec"].take());
+        let mut list = json_of(server, GADGETS, "application/json").await;
+        specs.push(list["items"][0]["spec"].take());
+    }
+    specs.push(rows["rows"][0]["object"]["spec"].clone());
+    specs.push(event["object"]["spec"].clone());
+    specs
+}
+
+async fn check(server: &Server, expected: Value) {
+    for spec in specs(server).await {
+        assert_eq!(spec, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_changed_definition_counts_for_what_is_stored_already() {
+    let server = Server::in_memory().await.unwrap();
+    let text = json!({"type": "string"});
+    let blue = json!({"type": "string", "default": "blue"});
+    define(&server, json!({"size": text, "shape": text, "color": text})).await;
+    let gadget = json!({
+        "apiVersion": "d.example.com/v1", "kind": "Gadget", "metadata": {"name": "g"},
+        "spec": {"size": "s", "shape": "round"},
+    });
+    let (code, answer) = admin(&server, "POST", GADGETS, gadget).await;
+    assert_eq!(code, 201, "{answer}");
+    check(&server, json!({"size": "s", "shape": "round"})).await;
+    let selected = format!("{GADGETS}?fieldSelector=spec.color%3Dblue");
+    let found = json_of(&server, &selected, "application/json").await;
+    assert_eq!(found["items"], json!([]));
+
+    // A new default, and a narrower schema. What is stored stays.
+    define(&server, json!({"size": text, "color": blue, "more": text})).await;
+    check(&server, json!({"size": "s", "color": "blue"})).await;
+    let found = json_of(&server, &selected, "application/json").await;
+    assert_eq!(found["items"][0]["metadata"]["name"], "g");
+    define(&server, json!({"size": text, "shape": text, "color": text})).await;
+    check(&server, json!({"size": "s", "shape": "round"})).await;
+
+    // A write settles it.
+    define(&server, json!({"size": text, "color": blue})).await;
+    let large = json!({"spec": {"size": "l"}});
+    let (code, answer) = admin(&server, "PATCH", &format!("{GADGETS}/g"), large).await;
+    assert_eq!(
+        (code, &answer["spec"]["color"]),
+        (200, &json!("blue")),
+        "{answer}"
+    );
+    define(&server, json!({"size": text, "shape": text, "color": text})).await;
+    check(&server, json!({"size": "l", "color": "blue"})).await;
+}
+
+#[tokio::test]
+async fn what_is_served_as_it_is_stored_is_what_was_sent_back_for_the_write() {
+    let server = Server::in_memory().await.unwrap();
+    define(
+        &server,
+        json!({"size": {"type": "string"}, "color": {"type": "string"}}),
+    )
+    .await;
+    let gadget = json!({
+        "apiVersion": "d.example.com/v1", "kind": "Gadget",
+        "metadata": {"name": "g", "labels": {"z": "1", "a": "2"}, "annotations": {"text": "\u{e9}\"\n"}},
+        "spec": {"size": "s"},
+    });
+    let request = http::Request::post(GADGETS)
+        .header("content-type", "application/json")
+        .body(Full::new(bytes::Bytes::from(gadget.to_string())))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    let status = response.status();
+    let written = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(status, 201, "{}", String::from_utf8_lossy(&written));
+    let tree: Value = serde_json::from_slice(&written).unwrap();
+    // An object without a type is sorted by name.
+    assert_eq!(tree.to_string().as_bytes(), &written[..]);
+    for _ in 0..2 {
+        assert_eq!(
+            bytes(&server, &format!("{GADGETS}/g"), "application/json").await,
+            written
+        );
+        let list = bytes(&server, GADGETS, "application/json").await;
+        assert!(list.windows(written.len()).any(|part| part == &written[..]));
+    }
+}
