@@ -218,6 +218,7 @@ impl Cluster {
 
         let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
         let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
+        running.server.check_policy_types();
         let as_user = |name: &str, agent: &'static str| {
             let service = running.server.client_service(User::new(name, [MASTERS]));
             Client::new(service.with_agent(agent), "default")

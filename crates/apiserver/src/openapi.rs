@@ -352,6 +352,20 @@ fn components(version: &str, resources: &[Arc<Resource>], format: Format) -> Map
     out
 }
 
+/// The schemas that the document of a group and version has; empty where there is none.
+pub(crate) fn published(registry: &Registry, group: &str, version: &str) -> Map<String, Value> {
+    let name = match group {
+        "" => format!("api/{version}"),
+        group => format!("apis/{group}/{version}"),
+    };
+    match parts(registry).remove(&name) {
+        Some(Part::Version {
+            version, resources, ..
+        }) => components(&version, &resources, Format::V3),
+        _ => Map::new(),
+    }
+}
+
 /// Everything in one document, in the older format.
 fn v2(registry: &Registry) -> Value {
     let mut all_paths = Map::new();

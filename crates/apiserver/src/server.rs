@@ -95,6 +95,12 @@ impl Server {
         crate::bootstrap::run(self).await
     }
 
+    /// Checks from now on the expressions of ValidatingAdmissionPolicies against the types that they are about, and writes
+    /// what is found into their status. A controller upstream: who runs the server without controllers leaves it out.
+    pub fn check_policy_types(&self) {
+        crate::admission::dynamic::check_types(self);
+    }
+
     /// Ends all streams; requests that are under way are answered.
     pub fn shutdown(&self) {
         self.0.shutdown.cancel();

@@ -10,7 +10,10 @@ use crate::{
 };
 
 mod describe;
+mod expressions;
 pub mod proto;
+
+pub use expressions::decl_type;
 
 /// Which of the two document formats a schema is for; they differ in how references and defaults are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,6 +18,7 @@ mod request;
 mod review;
 mod rounds;
 mod set;
+mod types;
 mod validating;
 mod webhook;
 
@@ -31,6 +32,7 @@ pub(crate) use backend::watched;
 use request::Request;
 use rounds::Rounds;
 use set::Set;
+pub(crate) use types::start as check_types;
 
 use super::{Attributes, enabled};
 use crate::error::Result;

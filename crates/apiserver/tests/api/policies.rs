@@ -195,3 +195,48 @@ async fn parameters_are_for_those_who_may_read_them() {
     allow(&server, "secrets", rule).await;
     assert_eq!(post(&server, &user, BINDINGS, binding).await.0, 201);
 }
+
+/// What authors of policies see of mistakes that only show where a policy is asked.
+#[tokio::test]
+async fn the_status_of_a_policy_says_what_does_not_fit_the_types() {
+    let server = Server::in_memory().await.unwrap();
+    server.check_policy_types();
+    let named = format!("{POLICIES}/typed");
+    let status = async |generation: i64| {
+        let wait = async {
+            loop {
+                let policy = admin(&server, "GET", &named, Value::Null).await.1;
+                if policy["status"]["observedGeneration"] == generation {
+                    return policy;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let wait = tokio::time::timeout(std::time::Duration::from_secs(10), wait);
+        wait.await.expect("the status is written")
+    };
+    let spec = |expression: &str| {
+        json!({
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"],
+            }]},
+            "validations": [{"expression": expression}],
+        })
+    };
+    install(&server, "typed", spec("object.replicas > 1")).await;
+    let policy = status(1).await;
+    let warning = "/v1, Kind=Pod: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n";
+    let warnings = json!([{"fieldRef": "spec.validations[0].expression", "warning": warning}]);
+    let expected =
+        json!({"observedGeneration": 1, "typeChecking": {"expressionWarnings": warnings}});
+    assert_eq!(policy["status"], expected);
+    let owner = &policy["metadata"]["managedFields"][0];
+    assert_eq!(owner["manager"], "validatingadmissionpolicy-status");
+    assert_eq!(owner["operation"], "Apply");
+    assert_eq!(owner["subresource"], "status");
+
+    let mended = json!({"spec": spec("object.spec.hostNetwork == true")});
+    assert_eq!(admin(&server, "PATCH", &named, mended).await.0, 200);
+    let expected = json!({"observedGeneration": 2, "typeChecking": {}});
+    assert_eq!(status(2).await["status"], expected);
+}

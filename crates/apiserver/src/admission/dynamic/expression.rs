@@ -70,9 +70,7 @@ impl Compiler {
     pub fn variable(&mut self, name: &str, text: &str) -> Expression {
         let (expression, ty) = self.checked(text, Wanted::Anything, true);
         if let Some(variables) = &mut self.variables {
-            let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(&ty));
-            variables.retain(|(known, _)| known != name);
-            variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
+            declare(variables, name, ty.as_ref());
         }
         expression
     }
@@ -102,6 +100,13 @@ impl Compiler {
         let text = text.to_owned();
         (Expression { text, program }, ty)
     }
+}
+
+/// Declares a variable, again if it has been; one that does not compile can be anything.
+pub(super) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
+    let ty = ty.map_or(Type::Dyn, seen_through_variable);
+    variables.retain(|(known, _)| known != name);
+    variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
 }
 
 /// Why an expression of this type is not what was wanted.
@@ -148,17 +153,44 @@ fn seen_through_variable(ty: &Type) -> Type {
 /// Anything, of which nothing is known before it is there.
 pub(super) static DYNAMIC: LazyLock<DeclType> = LazyLock::new(|| DeclType::scalar(Type::Dyn, 0));
 
-/// What all of them may refer to: `object`, `oldObject`, `namespaceObject`, `request`.
-static BASE: LazyLock<Env> = LazyLock::new(|| {
+/// What all of them may refer to, whatever the kind of the object is.
+static BASE: LazyLock<Env> = LazyLock::new(|| base(&DYNAMIC));
+
+/// `object`, `oldObject`, `namespaceObject`, `request`.
+fn base(object: &DeclType) -> Env {
     let (namespace, request) = (namespace(), request());
     Env::kubernetes()
         .with_object(&namespace)
         .with_object(&request)
-        .with_variable("object", DYNAMIC.clone())
-        .with_variable("oldObject", DYNAMIC.clone())
+        .with_object(object)
+        .with_variable("object", object.clone())
+        .with_variable("oldObject", object.clone())
         .with_variable("namespaceObject", namespace)
         .with_variable("request", request)
-});
+}
+
+/// The expressions of a policy are checked in it against the types of an object and of its parameters, where there are
+/// any. Upstream does not declare `authorizer.requestResource` there.
+pub(super) fn typed(object: &DeclType, params: Option<&DeclType>) -> Env {
+    let mut env = base(object);
+    if let Some(params) = params {
+        env = env
+            .with_object(params)
+            .with_variable("params", params.clone());
+    }
+    let authorizer = Type::object("kubernetes.authorization.Authorizer");
+    env.with_variable("authorizer", DeclType::scalar(authorizer, 0))
+}
+
+/// An environment with the variables that a policy declares.
+pub(super) fn with_variables(env: Env, variables: &[(String, DeclType)]) -> Env {
+    let fields = variables
+        .iter()
+        .map(|(name, ty)| (name.as_str(), ty.clone()));
+    let variables = DeclType::object("kubernetes.variables", fields);
+    env.with_object(&variables)
+        .with_variable("variables", variables)
+}
 
 /// The environment; values are given in the order of [`super::evaluate::Scene::values`].
 fn environment(extras: Extras, variables: &[(String, DeclType)]) -> Env {
@@ -167,13 +199,7 @@ fn environment(extras: Extras, variables: &[(String, DeclType)]) -> Env {
         env = env.with_variable("params", DYNAMIC.clone());
     }
     if extras.variables {
-        let fields = variables
-            .iter()
-            .map(|(name, ty)| (name.as_str(), ty.clone()));
-        let variables = DeclType::object("kubernetes.variables", fields);
-        env = env
-            .with_object(&variables)
-            .with_variable("variables", variables);
+        env = with_variables(env, variables);
     }
     if extras.authorizer {
         let object = |name| DeclType::scalar(Type::object(name), 0);

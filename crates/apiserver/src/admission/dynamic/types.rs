@@ -1,0 +1,250 @@
+//! `status` of ValidatingAdmissionPolicies: their expressions, checked against the types of the kinds that they match.
+//!
+//! A policy is enforced whatever is found; its author reads it with `kubectl get -o yaml`. Upstream's controller manager
+//! does this; here the server does, as a client of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use allot_cel::env::DeclType;
+use allot_schema::openapi;
+use allot_store::ListOptions;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use serde_json::{Map, Value, json};
+
+use super::backend::GROUP;
+use super::expression::{DYNAMIC, declare, typed, with_variables};
+use crate::error::Result;
+use crate::identity::User;
+use crate::object::{meta, split_api_version, strings, text};
+use crate::registry::Registry;
+use crate::server::Server;
+
+const PLURAL: &str = "validatingadmissionpolicies";
+/// Who upstream writes the status as.
+const MANAGER: &str = "validatingadmissionpolicy-status";
+const ACCOUNT: &str = "validatingadmissionpolicy-status-controller";
+/// How many kinds of one rule are looked at.
+const MOST_KINDS: usize = 10;
+
+/// Group, version and kind.
+type Kind = [String; 3];
+
+/// Checks what is there, and from now on what changes.
+pub(crate) fn start(server: &Server) {
+    let server = server.clone();
+    tokio::spawn(async move {
+        let collection = format!("{GROUP}/{PLURAL}");
+        let core = server.0.clone();
+        loop {
+            // What is missed after a watch fell behind is seen in the list.
+            let from = core.backend.revision();
+            let Ok(mut watcher) = core.backend.watch(&collection, "", from) else {
+                return;
+            };
+            loop {
+                if let Err(error) = check_all(&server, &collection).await {
+                    tracing::warn!(%error, "checking the types of admission policies");
+                }
+                tokio::select! {
+                    () = core.shutdown.cancelled() => return,
+                    changes = watcher.changes() => match changes {
+                        Ok(_) => {}
+                        Err(allot_store::Error::Closed) => return,
+                        Err(_) => break,
+                    },
+                }
+            }
+        }
+    });
+}
+
+/// Writes the status of the policies that have changed since it was written.
+async fn check_all(server: &Server, collection: &str) -> Result<()> {
+    let core = &server.0;
+    let page = core
+        .backend
+        .list(collection, ListOptions::default())
+        .await?;
+    for entry in page.entries {
+        // What the store holds was written by this server as JSON.
+        let policy: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+        let generation = policy["metadata"]["generation"].as_i64().unwrap_or(0);
+        if generation <= policy["status"]["observedGeneration"].as_i64().unwrap_or(0) {
+            continue;
+        }
+        let warnings = warnings(&policy, &core.registry.load());
+        let mut found = json!({});
+        if !warnings.is_empty() {
+            found["expressionWarnings"] = warnings.into();
+        }
+        let status = json!({"observedGeneration": generation, "typeChecking": found});
+        write_status(server, meta(&policy, "name"), &status).await;
+    }
+    Ok(())
+}
+
+async fn write_status(server: &Server, name: &str, status: &Value) {
+    let body = json!({
+        "apiVersion": format!("{GROUP}/v1"), "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name}, "status": status,
+    });
+    let path = format!("/apis/{GROUP}/v1/{PLURAL}/{name}/status?fieldManager={MANAGER}&force=true");
+    let request = Request::patch(path)
+        .header("content-type", "application/apply-patch+yaml")
+        .body(Full::new(Bytes::from(body.to_string())));
+    let Ok(request) = request else { return };
+    let account = format!("system:serviceaccount:kube-system:{ACCOUNT}");
+    let user = User::new(account, [crate::identity::MASTERS]);
+    let response = server.handle(request, Some(user)).await;
+    // A policy that is gone needs no status.
+    if !response.status().is_success() && response.status() != 404 {
+        let body = response.into_body().collect().await;
+        let answer = body.map(|it| it.to_bytes()).unwrap_or_default();
+        let answer = String::from_utf8_lossy(&answer);
+        tracing::warn!(%answer, policy = name, "writing what was found in an admission policy");
+    }
+}
+
+/// What `status.typeChecking.expressionWarnings` says of a policy.
+fn warnings(policy: &Value, registry: &Registry) -> Vec<Value> {
+    let spec = &policy["spec"];
+    let mut types = Types::new(registry);
+    let kinds = kinds(&spec["matchConstraints"]["resourceRules"], registry);
+    let objects: Vec<(Kind, DeclType)> = kinds
+        .into_iter()
+        .filter_map(|kind| types.of(&kind, "1").map(|ty| (kind, ty)))
+        .collect();
+    let params = param_kind(&spec["paramKind"])
+        .map(|kind| types.of(&kind, "2").unwrap_or_else(|| DYNAMIC.clone()));
+    let mut warnings = Vec::new();
+    let validations = spec["validations"].as_array().into_iter().flatten();
+    for (index, validation) in validations.enumerate() {
+        for field in ["expression", "messageExpression"] {
+            let expression = text(validation, &[field]);
+            if field == "messageExpression" && expression.is_empty() {
+                continue;
+            }
+            let found: Vec<String> = objects
+                .iter()
+                .filter_map(|([group, version, kind], ty)| {
+                    let issues = issues(expression, ty, params.as_ref(), &spec["variables"])?;
+                    Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
+                })
+                .collect();
+            if !found.is_empty() {
+                let field = format!("spec.validations[{index}].{field}");
+                warnings.push(json!({"fieldRef": field, "warning": found.join("\n")}));
+            }
+        }
+    }
+    warnings
+}
+
+/// What is wrong with an expression about objects of a type.
+fn issues(
+    expression: &str,
+    object: &DeclType,
+    params: Option<&DeclType>,
+    declared: &Value,
+) -> Option<String> {
+    let env = typed(object, params);
+    let mut variables = Vec::new();
+    for variable in declared.as_array().into_iter().flatten() {
+        let known = with_variables(env.clone(), &variables);
+        let checked = known.compile(text(variable, &["expression"])).ok();
+        let ty = checked.as_ref().map(|it| it.output());
+        declare(&mut variables, text(variable, &["name"]), ty);
+    }
+    let wrong = with_variables(env, &variables).compile(expression).err()?;
+    Some(wrong.to_string())
+}
+
+fn param_kind(named: &Value) -> Option<Kind> {
+    let (api_version, kind) = (text(named, &["apiVersion"]), text(named, &["kind"]));
+    if api_version.is_empty() && kind.is_empty() || api_version.matches('/').count() > 1 {
+        return None;
+    }
+    let (group, version) = split_api_version(api_version);
+    Some([group.to_owned(), version.to_owned(), kind.to_owned()])
+}
+
+/// The kinds that rules name; those with a wildcard in group or version name none.
+fn kinds(rules: &Value, registry: &Registry) -> BTreeSet<Kind> {
+    let mut found = BTreeSet::new();
+    for rule in rules.as_array().into_iter().flatten() {
+        let sorted = |key: &str, wild: &[char]| {
+            let mut names = strings(&rule[key]);
+            names.sort_unstable();
+            let any = names.iter().any(|name| name.contains(wild));
+            (names, any)
+        };
+        let (groups, any_group) = sorted("apiGroups", &['*']);
+        let (versions, any_version) = sorted("apiVersions", &['*']);
+        let (mut resources, _) = sorted("resources", &[]);
+        resources.retain(|name| !name.contains(['*', '/']));
+        if any_group || any_version {
+            continue;
+        }
+        let mut count = 0;
+        for group in &groups {
+            for version in &versions {
+                for resource in &resources {
+                    for kind in named(registry, group, version, resource) {
+                        found.insert(kind);
+                        count += 1;
+                        if count == MOST_KINDS {
+                            return found;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The kinds behind a resource's name. As clients map names, no group stands for any, as does no version.
+fn named(registry: &Registry, group: &str, version: &str, name: &str) -> BTreeSet<Kind> {
+    let name = name.to_lowercase();
+    let resources = registry.iter().filter(|it| {
+        (group.is_empty() || it.group == group) && (it.plural == name || it.singular == name)
+    });
+    let kinds = resources.flat_map(|it| {
+        let served = it.versions.iter().filter(|known| known.served);
+        let wanted = served.filter(|known| version.is_empty() || known.name == version);
+        wanted.map(|known| [it.group.clone(), known.name.clone(), it.kind.clone()])
+    });
+    kinds.collect()
+}
+
+/// The types of kinds, from the documents that describe them.
+struct Types<'a> {
+    registry: &'a Registry,
+    documents: BTreeMap<(String, String), Map<String, Value>>,
+}
+
+impl<'a> Types<'a> {
+    fn new(registry: &'a Registry) -> Self {
+        Types {
+            registry,
+            documents: BTreeMap::new(),
+        }
+    }
+
+    /// The type of a kind, whose name ends so that it is no other type's; none where no document knows the kind.
+    fn of(&mut self, [group, version, kind]: &Kind, end: &str) -> Option<DeclType> {
+        let key = (group.clone(), version.clone());
+        let schemas = self
+            .documents
+            .entry(key)
+            .or_insert_with(|| crate::openapi::published(self.registry, group, version));
+        let name = format!("{kind}{end}");
+        let found = openapi::decl_type(schemas, [group, version, kind], &name)?;
+        Some(found.unwrap_or_else(|| DYNAMIC.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests;
