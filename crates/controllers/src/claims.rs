@@ -27,7 +27,8 @@ use crate::kit::informer::{Change, Informer, Key, key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::{Served, Task};
+use crate::registry::Task;
+use crate::served::Served;
 
 use classic::Classic;
 use groups::{BY_GROUP, Groups, PodGroup};

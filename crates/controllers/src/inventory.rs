@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::kit::context::Context;
 use crate::kit::informer::{Change, Informer};
 use crate::kit::meta;
-use crate::registry::Served;
+use crate::served::Served;
 
 /// Index of each kind's objects by namespace.
 pub(crate) const BY_NAMESPACE: &str = "namespace";

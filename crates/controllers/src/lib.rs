@@ -41,6 +41,7 @@ mod pool_status;
 mod quota;
 mod registry;
 mod replicaset;
+mod served;
 mod statefulset;
 mod taints;
 mod ttl;
@@ -115,7 +116,7 @@ async fn run_controllers(
         "allot-controllers",
         shutdown.clone(),
     );
-    let served = registry::served(&client, &shutdown).await?;
+    let served = served::served(&client, &shutdown).await?;
     let context = Context::new(client, config, metrics, events, shutdown.clone());
     context.spawn(writer);
     let Built { tasks, inventory } = registry::build(&context, &Arc::new(served));

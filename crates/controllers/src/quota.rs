@@ -24,7 +24,8 @@ use crate::kit::informer::{Change, Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::{Served, Task};
+use crate::registry::Task;
+use crate::served::Served;
 
 /// Everything is recounted after that time, as in upstream.
 const RESYNC: Duration = Duration::from_secs(300);

@@ -34,7 +34,8 @@ use crate::kit::informer::{Change, Informer, Key, key, key_of, split_key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::{Served, Task};
+use crate::registry::Task;
+use crate::served::Served;
 use crate::workload::set_condition;
 
 use plan::{Eviction, Reason, Tainted};

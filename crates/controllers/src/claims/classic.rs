@@ -22,7 +22,7 @@ use crate::kit::context::Context;
 use crate::kit::informer::{Informer, key};
 use crate::kit::meta;
 use crate::kit::versioned::Versioned;
-use crate::registry::ClassicVersion;
+use crate::served::ClassicVersion;
 
 #[cfg(test)]
 mod tests;

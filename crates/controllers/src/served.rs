@@ -1,0 +1,207 @@
+//! What the API server has, asked once before the controllers start.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList};
+use kube::Client;
+use kube::core::discovery::ApiResource;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+
+#[cfg(test)]
+mod tests;
+
+/// Kinds that not every API server has.
+#[derive(Debug, Default)]
+pub(crate) struct Served {
+    /// `group/version/resource` of everything that was asked for.
+    resources: BTreeSet<String>,
+    /// The release that the server is, or behaves like; known where it matters.
+    minor: u32,
+}
+
+/// How a server serves claims of before 1.31.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClassicVersion {
+    /// `v1alpha1` or `v1alpha2`.
+    pub(crate) version: &'static str,
+    /// Generated claims are named after pod and entry, without a suffix (up to 1.27).
+    pub(crate) deterministic_names: bool,
+}
+
+/// The last release that names generated claims after pod and entry alone.
+const LAST_DETERMINISTIC: u32 = 27;
+
+/// Group versions that matter for what controllers can do.
+const ASKED: [&str; 15] = [
+    "coordination.k8s.io/v1",
+    "apiextensions.k8s.io/v1",
+    "resource.k8s.io/v1",
+    "resource.k8s.io/v1beta2",
+    "resource.k8s.io/v1alpha3",
+    "resource.k8s.io/v1alpha2",
+    "resource.k8s.io/v1alpha1",
+    "apps/v1",
+    "batch/v1",
+    "policy/v1",
+    "discovery.k8s.io/v1",
+    "scheduling.k8s.io/v1",
+    "scheduling.k8s.io/v1beta1",
+    "scheduling.k8s.io/v1alpha3",
+    "scheduling.k8s.io/v1alpha2",
+];
+
+impl Served {
+    /// Whether the resource is served in that group version.
+    pub(crate) fn has(&self, group_version: &str, resource: &str) -> bool {
+        self.resources
+            .contains(&format!("{group_version}/{resource}"))
+    }
+
+    /// How claims of before 1.31 are served, if they are.
+    pub(crate) fn classic(&self) -> Option<ClassicVersion> {
+        let version = ["v1alpha2", "v1alpha1"]
+            .into_iter()
+            .find(|v| self.has(&format!("resource.k8s.io/{v}"), "resourceclasses"))?;
+        Some(ClassicVersion {
+            version,
+            deterministic_names: self.minor <= LAST_DETERMINISTIC,
+        })
+    }
+
+    /// The best served version of DeviceTaintRule.
+    pub(crate) fn taint_rules(&self) -> Option<ApiResource> {
+        let versions = ["v1", "v1beta2", "v1alpha3"];
+        self.best(
+            "resource.k8s.io",
+            &versions,
+            "DeviceTaintRule",
+            "devicetaintrules",
+        )
+    }
+
+    /// The best served version of PodGroup.
+    pub(crate) fn pod_groups(&self) -> Option<ApiResource> {
+        let versions = ["v1", "v1beta1", "v1alpha3", "v1alpha2"];
+        self.best("scheduling.k8s.io", &versions, "PodGroup", "podgroups")
+    }
+
+    fn best(
+        &self,
+        group: &str,
+        versions: &[&str],
+        kind: &str,
+        plural: &str,
+    ) -> Option<ApiResource> {
+        let served = |v: &&&str| self.has(&format!("{group}/{v}"), plural);
+        let version = versions.iter().find(served)?;
+        Some(ApiResource {
+            group: group.to_owned(),
+            version: (*version).to_owned(),
+            api_version: format!("{group}/{version}"),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        })
+    }
+}
+
+/// Asks the API server what it serves; waits while it can not be reached.
+pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Result<Served, Error> {
+    let mut served = Served::default();
+    let Some(groups) = answered(shutdown, || client.list_api_groups()).await else {
+        return Ok(served);
+    };
+    for group_version in ASKED {
+        // Servers differ in how they say that they do not have a group; the list of groups is sure.
+        // Without the right to read it every group is asked for.
+        if let Answer::Is(list) = &groups
+            && !lists(list, group_version)
+        {
+            continue;
+        }
+        let ask = || client.list_api_group_resources(group_version);
+        match answered(shutdown, ask).await {
+            Some(Answer::Is(list)) => served.add(group_version, &list),
+            Some(Answer::Refused) => {}
+            None => return Ok(served),
+        }
+    }
+    if served.classic().is_some() {
+        served.minor = loop {
+            let found = tokio::select! {
+                () = shutdown.cancelled() => return Ok(served),
+                found = minor(client) => found,
+            };
+            match found {
+                Ok(minor) => break minor,
+                Err(error) => tracing::debug!(%error, "API server does not tell its version"),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+    }
+    Ok(served)
+}
+
+enum Answer<T> {
+    Is(T),
+    /// It is not there, or not for us.
+    Refused,
+}
+
+/// Asks until the server answers; nothing at a shutdown.
+async fn answered<T, F>(shutdown: &CancellationToken, ask: impl Fn() -> F) -> Option<Answer<T>>
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    let mut delay = Duration::from_millis(20);
+    loop {
+        let error = tokio::select! {
+            () = shutdown.cancelled() => return None,
+            answer = ask() => match answer {
+                Ok(found) => return Some(Answer::Is(found)),
+                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+                    return Some(Answer::Refused);
+                }
+                Err(error) => error,
+            },
+        };
+        tracing::debug!(%error, "API server does not tell yet what it has");
+        tokio::select! {
+            () = shutdown.cancelled() => return None,
+            () = tokio::time::sleep(delay) => {}
+        }
+        delay = (delay * 2).min(Duration::from_secs(2));
+    }
+}
+
+/// Whether a group version is among the served ones.
+fn lists(groups: &APIGroupList, group_version: &str) -> bool {
+    let mut versions = groups.groups.iter().flat_map(|g| &g.versions);
+    versions.any(|v| v.group_version == group_version)
+}
+
+/// The release that the server is, or that it behaves like.
+async fn minor(client: &Client) -> Result<u32, Error> {
+    let request = http::Request::get("/version")
+        .body(Vec::new())
+        .map_err(kube::Error::HttpError)?;
+    let version: serde_json::Value = client.request(request).await?;
+    let number = |field: &str| {
+        let text = version[field].as_str()?;
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        digits.parse().ok()
+    };
+    let minor = number("emulationMinor").or_else(|| number("minor"));
+    Ok(minor.unwrap_or(u32::MAX))
+}
+
+impl Served {
+    fn add(&mut self, group_version: &str, list: &APIResourceList) {
+        for resource in &list.resources {
+            self.resources
+                .insert(format!("{group_version}/{}", resource.name));
+        }
+    }
+}
