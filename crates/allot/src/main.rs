@@ -45,6 +45,12 @@ enum Command {
     Node(cmd::node::Args),
     /// Run a DRA driver
     Driver(cmd::driver::Args),
+    /// Say why a pod gets no device, node by node, on a cluster or on a snapshot of one
+    Explain(cmd::explain::Args),
+    /// List devices: what is free, what is in use and by whom
+    Devices(cmd::devices::Args),
+    /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
+    Snapshot(cmd::snapshot::Args),
     /// Solve allocation problems given as JSON
     Allocate(cmd::allocate::Args),
     /// Compile a CEL device selector and evaluate it on devices
@@ -93,6 +99,9 @@ fn main() -> ExitCode {
         Command::DrainDriver(args) => cmd::drain_driver::run(args),
         Command::Node(args) => cmd::node::run(args),
         Command::Driver(args) => cmd::driver::run(args),
+        Command::Explain(args) => cmd::explain::run(args),
+        Command::Devices(args) => cmd::devices::run(args),
+        Command::Snapshot(args) => cmd::snapshot::run(args),
         Command::Allocate(args) => cmd::allocate::run(args),
         Command::Cel(args) => cmd::cel::run(args),
         Command::Convert(args) => cmd::convert::run(args),

@@ -7,6 +7,8 @@ mod crash;
 mod deploy;
 #[path = "e2e/examples.rs"]
 mod examples;
+#[path = "e2e/explain.rs"]
+mod explain;
 #[path = "e2e/harness.rs"]
 mod harness;
 #[path = "e2e/input.rs"]

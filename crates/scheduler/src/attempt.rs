@@ -217,6 +217,19 @@ impl<'a> Attempt<'a> {
         self.filter_with(node, &self.others)
     }
 
+    /// Whether the pod can go to a node, and what it would get there.
+    ///
+    /// # Errors
+    /// The first plugin that rejects the node.
+    pub fn judge(
+        &self,
+        node: &NodeInfo,
+        nominated: Nominated<'_>,
+    ) -> Result<NodeDevices, Rejection> {
+        self.filter(node, nominated)?;
+        self.allocate(node)
+    }
+
     /// Filters a node as it would be without some pods and with some others.
     fn without_and_with(
         &self,

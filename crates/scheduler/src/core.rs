@@ -38,6 +38,7 @@ use allot_reflector::Observed;
 mod binding;
 mod classic;
 mod devices;
+mod explain;
 mod nodes;
 mod pods;
 mod refuse;
@@ -46,6 +47,7 @@ mod volumes;
 
 pub use binding::BindError;
 pub(crate) use devices::groups_have_claims;
+pub use explain::{Chosen, NodeVerdict, Verdict};
 
 /// Something that the scheduler has to know.
 #[derive(Debug)]

@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use allot_allocator::explain::Explanation;
 use allot_allocator::{Allocator, Claims, Cluster, ErrorKind, Features, Limits, SelectorCache};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use parking_lot::Mutex;
 
 use crate::dra::classes::Classes;
 use crate::node::NodeInfo;
-
-/// How much work an explanation is worth: it tells what is known, and others wait.
-const EXPLAIN_STEPS: u64 = 1000;
 
 /// Claims that are to be allocated together.
 #[derive(Debug, Clone)]
@@ -96,16 +94,20 @@ impl Solver {
         }
     }
 
-    /// Why there is no allocation on a node, in one line.
-    pub fn explain(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Option<String> {
+    /// Why there is an allocation on a node, or none. `steps`: most decisions of the search, if not the usual number.
+    pub fn explain(
+        &self,
+        cluster: &Cluster,
+        problem: &Problem,
+        node: &NodeInfo,
+        steps: Option<u64>,
+    ) -> Explanation {
         let limits = Limits {
-            steps: EXPLAIN_STEPS,
+            steps: steps.unwrap_or(Limits::DEFAULT_STEPS),
             ..Limits::default()
         };
-        let (_, explanation) =
-            self.allocator
-                .lock()
-                .explain(cluster, &node.device_node, &problem.0, &limits);
-        (!explanation.fits && !explanation.line.is_empty()).then_some(explanation.line)
+        let mut allocator = self.allocator.lock();
+        let (_, explanation) = allocator.explain(cluster, &node.device_node, &problem.0, &limits);
+        explanation
     }
 }

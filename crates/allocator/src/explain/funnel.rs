@@ -24,6 +24,25 @@ pub struct Stage {
     pub left: i64,
 }
 
+impl Stage {
+    /// What is left, in words: `4 without a taint`. `show` says how much of a long expression is shown.
+    pub fn words(&self, show: impl FnOnce(&str) -> String) -> String {
+        let left = self.left;
+        let detail = self.detail.as_deref().unwrap_or_default();
+        match self.kind {
+            StageKind::Seen => format!("{left} seen"),
+            StageKind::Class => format!("{left} in the class"),
+            StageKind::Selector => format!("{left} selected by `{}`", show(detail)),
+            StageKind::Node => format!("{left} for this node"),
+            StageKind::Taints => format!("{left} without a taint"),
+            StageKind::InUse => format!("{left} not in use"),
+            StageKind::Capacity => format!("{left} with enough capacity"),
+            StageKind::Counters => format!("{left} with enough counters"),
+            StageKind::Constraint => format!("{left} together under {detail}"),
+        }
+    }
+}
+
 /// The checks, in the order of the funnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -394,19 +413,7 @@ pub(super) fn sentence(request: &RequestExplanation) -> String {
                 seen => write!(text, ", {seen} seen"),
             };
         } else if stage.left < before {
-            let left = stage.left;
-            let detail = stage.detail.as_deref().unwrap_or_default();
-            let _ = match stage.kind {
-                StageKind::Class => write!(text, ", {left} in the class"),
-                StageKind::Selector => write!(text, ", {left} selected by `{}`", shorten(detail)),
-                StageKind::Node => write!(text, ", {left} for this node"),
-                StageKind::Taints => write!(text, ", {left} without a taint"),
-                StageKind::InUse => write!(text, ", {left} not in use"),
-                StageKind::Capacity => write!(text, ", {left} with enough capacity"),
-                StageKind::Counters => write!(text, ", {left} with enough counters"),
-                StageKind::Constraint => write!(text, ", {left} together under {detail}"),
-                StageKind::Seen => Ok(()),
-            };
+            let _ = write!(text, ", {}", stage.words(shorten));
         }
         before = stage.left;
     }

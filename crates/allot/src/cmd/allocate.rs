@@ -140,7 +140,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
+/// The bytes of a file, or of standard input when it is absent or `-`; decompressed if need be.
+///
+/// # Errors
+/// It can not be read or decompressed; the message names it.
+pub fn read(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match file {
         Some(path) if path != Path::new("-") => {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::actions::BindJob;
 
+mod explain;
 mod volumes;
 
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.

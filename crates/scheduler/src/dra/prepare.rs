@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_allocator::explain::Explanation;
 use allot_model::classic::objects;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
@@ -28,6 +29,8 @@ use classes::check_classes;
 use special::{Special, SpecialProblem};
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
+/// How much work the line in a message is worth: it tells what is known, and other pods wait.
+const EXPLAIN_STEPS: u64 = 1000;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
 pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
@@ -337,8 +340,19 @@ impl PodDevices {
         self.claims.iter().filter(|c| c.allocation.is_none())
     }
 
-    /// Why the claims can not be allocated on a node, in one line.
+    /// Why the claims can not be allocated on a node, in one line, as far as that is found out with little work.
     pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
+        let explanation = self.explanation(node, cx, Some(EXPLAIN_STEPS))?;
+        (!explanation.fits && !explanation.line.is_empty()).then_some(explanation.line)
+    }
+
+    /// Why the claims can not be allocated on a node. `None` when a claim that is allocated is in the way.
+    pub fn explanation(
+        &self,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+        steps: Option<u64>,
+    ) -> Option<Explanation> {
         if self.claims.iter().any(|c| c.is_unavailable(node)) {
             return None;
         }
@@ -350,7 +364,8 @@ impl PodDevices {
             .problem
             .as_ref()
             .or(special.as_ref().map(|s| &s.problem))?;
-        cx.solver.explain(cx.claims.cluster(), problem, node)
+        let explanation = cx.solver.explain(cx.claims.cluster(), problem, node, steps);
+        Some(explanation)
     }
 
     /// Sum over requests that are lists of how early the chosen alternative stands in its list.

@@ -1,0 +1,160 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A slice of driver `d` and pool `p` on `n`.
+fn slice(name: &str, pool: Value, devices: Value, counters: Value) -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name},
+        "spec": {
+            "driver": "d", "nodeName": "n", "pool": pool, "devices": devices, "sharedCounters": counters,
+        },
+    })
+}
+
+fn pool(generation: i64, slices: i64) -> Value {
+    json!({"name": "p", "generation": generation, "resourceSliceCount": slices})
+}
+
+/// A claim that has these devices, each as `name` or as an object with more.
+fn claim(name: &str, pods: &[&str], devices: Value) -> Value {
+    let devices = devices.as_array().cloned().unwrap_or_default();
+    let result = |device: &Value| {
+        let mut result = json!({"request": "r", "driver": "d", "pool": "p", "device": device});
+        if let Some(more) = device.as_object() {
+            more.iter().for_each(|(k, v)| result[k] = v.clone());
+        }
+        result
+    };
+    let results: Vec<Value> = devices.iter().map(result).collect();
+    let pods: Vec<Value> = pods
+        .iter()
+        .map(|p| json!({"resource": "pods", "name": p, "uid": p}))
+        .collect();
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "ns"}, "spec": {},
+        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": pods},
+    })
+}
+
+fn check(objects: &[Value], expected: &str) {
+    let devices = inventory(objects).expect("an inventory");
+    let line = |d: &Device| {
+        let line = format!("{} {} {}", d.device, d.state, d.why());
+        line.trim_end().to_owned() + "\n"
+    };
+    assert_eq!(devices.iter().map(line).collect::<String>(), expected);
+}
+
+#[test]
+fn who_has_what() {
+    let taint = json!({"key": "k", "value": "v", "effect": "NoSchedule"});
+    let devices = json!([
+        {"name": "a"}, {"name": "b"}, {"name": "c", "taints": [taint]}, {"name": "watched"}, {"name": "e"},
+    ]);
+    check(
+        &[
+            slice("s", pool(1, 1), devices, Value::Null),
+            claim("x", &["pod", "pod-2"], json!(["a"])),
+            claim("y", &[], json!(["e", "lost"])),
+            claim(
+                "admin",
+                &["tool"],
+                json!([{"device": "watched", "adminAccess": true}]),
+            ),
+        ],
+        "a in-use ns/x (pod, pod-2)\n\
+         b free\n\
+         c tainted taint k=v:NoSchedule\n\
+         watched free admin ns/admin (tool)\n\
+         e in-use ns/y (no pod)\n\
+         lost gone ns/y (no pod)\n",
+    );
+}
+
+#[test]
+fn only_the_newest_generation_counts_and_only_when_it_is_complete() {
+    let one = |name: &str| json!([{"name": name}]);
+    let old = slice("old", pool(1, 1), one("old"), Value::Null);
+    let new = slice("new", pool(2, 2), one("new"), Value::Null);
+    check(&[old.clone(), new.clone()], "new incomplete\n");
+    let rest = slice("rest", pool(2, 2), one("rest"), Value::Null);
+    check(&[old, new, rest], "new free\nrest free\n");
+}
+
+#[test]
+fn partitions_are_blocked_by_what_others_have() {
+    let part = |name: &str, memory: &str| {
+        let counters = json!({"memory": {"value": memory}});
+        json!({"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": counters}]})
+    };
+    let counters = json!([{"name": "gpu", "counters": {"memory": {"value": "40Gi"}}}]);
+    let parts = json!([
+        part("whole", "40Gi"),
+        part("half", "20Gi"),
+        part("other", "20Gi")
+    ]);
+    check(
+        &[
+            slice("counters", pool(1, 2), Value::Null, counters),
+            slice("parts", pool(1, 2), parts, Value::Null),
+            claim("x", &["pod"], json!(["half"])),
+        ],
+        "whole blocked counter gpu/memory: 20Gi left, it takes 40Gi\n\
+         half in-use ns/x (pod)\n\
+         other free\n",
+    );
+}
+
+#[test]
+fn shares_add_up() {
+    let device = json!([{
+        "name": "nic", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "10G"}},
+    }]);
+    let share =
+        |amount: &str| json!([{"device": "nic", "consumedCapacity": {"bandwidth": amount}}]);
+    check(
+        &[
+            slice("s", pool(1, 1), device, Value::Null),
+            claim("x", &["p"], share("1G")),
+            claim("y", &["q"], share("2G")),
+        ],
+        "nic shared ns/x (p); ns/y (q); bandwidth 3G of 10G\n",
+    );
+}
+
+#[test]
+fn rules_taint_what_they_select() {
+    let rule = |selector: Value, effect: &str| {
+        let taint = json!({"key": "k", "effect": effect});
+        json!({
+            "apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": {"name": "r"},
+            "spec": {"deviceSelector": selector, "taint": taint},
+        })
+    };
+    let devices = slice(
+        "s",
+        pool(1, 1),
+        json!([{"name": "a"}, {"name": "b"}]),
+        Value::Null,
+    );
+    let a = json!({"driver": "d", "device": "a"});
+    check(
+        &[devices.clone(), rule(a, "NoExecute")],
+        "a tainted taint k=:NoExecute\nb free\n",
+    );
+    check(
+        &[devices.clone(), rule(Value::Null, "NoExecute")],
+        "a free\nb free\n",
+    );
+    check(&[devices, rule(json!({}), "None")], "a free\nb free\n");
+}
+
+#[test]
+fn what_can_not_be_read_is_named() {
+    let broken =
+        json!({"kind": "ResourceClaim", "metadata": {"name": "x", "namespace": "ns"}, "spec": 7});
+    let error = inventory(&[broken]).expect_err("no claim");
+    assert_eq!(error.to_string(), "ResourceClaim ns/x can not be read");
+}

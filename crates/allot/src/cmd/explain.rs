@@ -1,0 +1,93 @@
+//! `allot explain`: why a pod does not get its devices, node by node.
+
+use std::path::PathBuf;
+
+use allot_model::features::Features;
+use anyhow::Context as _;
+
+use super::scheduler::read_config;
+use super::snapshot::{Kinds, Source};
+use super::{component, manifests};
+
+mod report;
+mod world;
+
+use report::Report;
+use world::World;
+
+/// Flags of `allot explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Asks the scheduler's own code about a pod that waits, on a cluster or on a snapshot
+of one. Nothing is written. Objects in files are added to what there is, or take the
+place of what has their name: a pod that does not exist yet, more nodes and slices,
+a changed claim.
+
+  allot explain train-0 -n team
+  allot explain train-0 -n team --from monday.json.gz -f two-more-nodes.yaml
+  allot explain -f pod.yaml -o json")]
+pub struct Args {
+    /// Name of the pod; all pods of the files when absent
+    #[arg(required_unless_present = "file")]
+    pod: Option<String>,
+    /// Namespace of the pod; default: that of the kubeconfig
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// File or folder with manifests to add; - is standard input. May be repeated
+    #[arg(long = "filename", short, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    #[command(flatten)]
+    source: Source,
+    /// KubeSchedulerConfiguration file of the scheduler
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Features of the cluster to switch: Name=true|false
+    #[arg(long, value_name = "LIST")]
+    feature_gates: Vec<String>,
+    /// How to print the answer
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// Forms of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Nodes with the same reason together
+    Text,
+    /// One JSON object per pod and line, with every node
+    Json,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let mut features = Features::default();
+    for gates in &args.feature_gates {
+        features.set(gates).context("--feature-gates")?;
+    }
+    let config = read_config(args.config.as_deref(), features)?;
+    let documents = manifests::read(&args.file)?;
+    component::block_on(async move |_| {
+        let (objects, namespace) = args.source.objects(Kinds::All).await?;
+        let namespace = args.namespace.unwrap_or(namespace);
+        let mut world = World::new(objects, namespace.clone());
+        let added = documents.into_iter().map(|document| document.object);
+        let new_pods = world.add(added.collect())?;
+        let pods = match args.pod {
+            Some(name) => {
+                let name = name.strip_prefix("pod/").map(str::to_owned).unwrap_or(name);
+                vec![(namespace, name)]
+            }
+            None => new_pods,
+        };
+        anyhow::ensure!(
+            !pods.is_empty(),
+            "no pod is named, and none is in the files"
+        );
+        let loaded = world.load(config)?;
+        for (namespace, name) in &pods {
+            let report = Report::new(&loaded, namespace, name)?;
+            report.print(&mut std::io::stdout().lock(), args.output == Format::Json)?;
+        }
+        Ok(())
+    })
+}

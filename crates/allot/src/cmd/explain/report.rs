@@ -1,0 +1,316 @@
+//! The answer about one pod, for people and for programs.
+
+use std::io::{self, Write};
+
+use allot_allocator::explain::{Explanation, RequestExplanation};
+use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
+use allot_scheduler::pod::scheduler_name;
+use anyhow::Context as _;
+use k8s_openapi::api::resource::v1::AllocationResult;
+use serde::Serialize;
+
+use super::world::Loaded;
+
+/// How many names of a long list are told.
+const SHOWN: usize = 5;
+
+/// What becomes of a pod.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// `namespace/name` of the pod.
+    pod: String,
+    /// The node that it is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    /// Some node can take it.
+    fits: bool,
+    /// Why no node is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejected: Option<Rejected>,
+    /// What each node says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<Answer>,
+    /// Where it would go now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_go_to: Option<Place>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Rejected {
+    plugin: &'static str,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    node: String,
+    fits: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rejected: Option<Rejected>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<Explanation>,
+}
+
+#[derive(Debug, Serialize)]
+struct Place {
+    node: String,
+    /// What claims get that have nothing yet.
+    claims: Vec<ClaimDevices>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClaimDevices {
+    claim: String,
+    devices: Vec<Device>,
+}
+
+#[derive(Debug, Serialize)]
+struct Device {
+    request: String,
+    driver: String,
+    pool: String,
+    device: String,
+}
+
+impl Report {
+    /// Asks about a pod.
+    ///
+    /// # Errors
+    /// There is no such pod, or it is for another scheduler.
+    pub fn new(loaded: &Loaded, namespace: &str, name: &str) -> anyhow::Result<Self> {
+        let pod = loaded.pods.get(&(namespace.to_owned(), name.to_owned()));
+        let pod = pod.with_context(|| format!("there is no pod {namespace}/{name}"))?;
+        let mut report = Self {
+            pod: format!("{namespace}/{name}"),
+            node: pod.node_name().map(str::to_owned),
+            fits: false,
+            rejected: None,
+            nodes: Vec::new(),
+            would_go_to: None,
+        };
+        if report.node.is_some() {
+            report.fits = true;
+            return Ok(report);
+        }
+        let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
+            let scheduler = scheduler_name(&pod.pod);
+            format!(
+                "pod {namespace}/{name} is for the scheduler {scheduler:?}, which has no profile here: see --config"
+            )
+        })?;
+        let Verdict {
+            before,
+            nodes,
+            chosen,
+        } = verdict;
+        report.rejected = before.map(|r| rejected(&r));
+        report.fits = nodes.iter().any(|n| n.rejection.is_none());
+        report.nodes = nodes.into_iter().map(Answer::from).collect();
+        report.would_go_to = chosen.map(Place::from);
+        Ok(report)
+    }
+
+    /// Prints it, as one line of JSON or as text.
+    pub fn print(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
+        if json {
+            serde_json::to_writer(&mut *out, self)?;
+            return writeln!(out);
+        }
+        let pod = &self.pod;
+        if let Some(node) = &self.node {
+            return writeln!(out, "pod {pod} is on node {node}");
+        }
+        if let Some(rejected) = &self.rejected {
+            let Rejected { plugin, reason } = rejected;
+            return writeln!(out, "pod {pod} goes to no node: {reason} ({plugin})");
+        }
+        let fitting = self.nodes.iter().filter(|n| n.fits).count();
+        let nodes = count(self.nodes.len(), "node");
+        match fitting {
+            0 => writeln!(out, "pod {pod} fits on none of {nodes}")?,
+            _ => writeln!(out, "pod {pod} fits on {fitting} of {nodes}")?,
+        }
+        if let Some(place) = &self.would_go_to {
+            place.print(out)?;
+        }
+        for group in self.groups() {
+            group.print(out)?;
+        }
+        Ok(())
+    }
+
+    /// Nodes that say the same together, most first.
+    fn groups(&self) -> Vec<Group<'_>> {
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for answer in &self.nodes {
+            let Some(rejected) = &answer.rejected else {
+                continue;
+            };
+            let same = |g: &&mut Group<'_>| {
+                g.rejected == rejected && shape(g.explanation) == shape(answer.explanation.as_ref())
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.nodes.push(&answer.node),
+                None => groups.push(Group {
+                    rejected,
+                    explanation: answer.explanation.as_ref(),
+                    nodes: vec![&answer.node],
+                }),
+            }
+        }
+        groups.sort_by_key(|g| std::cmp::Reverse(g.nodes.len()));
+        groups
+    }
+}
+
+/// What makes two explanations alike: how many devices each check leaves.
+fn shape(explanation: Option<&Explanation>) -> Vec<(&str, &str, Vec<i64>)> {
+    let requests = explanation.into_iter().flat_map(|e| &e.requests);
+    let left = |r: &RequestExplanation| r.funnel.iter().map(|s| s.left).collect();
+    requests
+        .map(|r| (&*r.claim, &*r.request, left(r)))
+        .collect()
+}
+
+/// Nodes that say the same.
+struct Group<'a> {
+    rejected: &'a Rejected,
+    explanation: Option<&'a Explanation>,
+    nodes: Vec<&'a str>,
+}
+
+impl Group<'_> {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let (nodes, reason) = (count(self.nodes.len(), "node"), &self.rejected.reason);
+        writeln!(out, "  {nodes}: {reason} ({})", some(&self.nodes))?;
+        let Some(explanation) = self.explanation.filter(|e| !e.fits) else {
+            return Ok(());
+        };
+        if self.nodes.len() > 1 {
+            writeln!(out, "    on {}, for example:", explanation.node)?;
+        }
+        for request in &explanation.requests {
+            let (claim, name) = (&request.claim, &request.request);
+            let devices = count(usize::try_from(request.needs).unwrap_or_default(), "device");
+            writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;
+            // Nothing is left for the checks after the one that leaves none.
+            let last = request.funnel.iter().position(|s| s.left == 0);
+            for stage in request
+                .funnel
+                .iter()
+                .take(last.map_or(usize::MAX, |at| at + 1))
+            {
+                writeln!(out, "      {}", stage.words(str::to_owned))?;
+            }
+            let held = request.in_use.iter();
+            let held: Vec<String> = held
+                .map(|d| format!("{} by {}", d.device, d.by.join(" and ")))
+                .collect();
+            if !held.is_empty() {
+                let held: Vec<&str> = held.iter().map(String::as_str).collect();
+                writeln!(out, "      in use: {}", some(&held))?;
+            }
+            let near = request.nearest.as_ref();
+            if let Some(near) = near.filter(|n| request.in_use.iter().all(|d| d.device != n.device))
+            {
+                writeln!(out, "      nearest: {}: {}", near.device, near.reason)?;
+            }
+        }
+        for pool in &explanation.unusable_pools {
+            let (driver, name, reason) = (&pool.driver, &pool.pool, &pool.reason);
+            writeln!(out, "    pool {driver}/{name} can not be used: {reason}")?;
+        }
+        if explanation
+            .requests
+            .iter()
+            .all(|r| r.left() >= r.needs.max(1))
+        {
+            writeln!(out, "    {}", explanation.line)?;
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let with = if self.claims.is_empty() { "" } else { " with" };
+        writeln!(out, "  it would go to {}{with}", self.node)?;
+        for claim in &self.claims {
+            for device in &claim.devices {
+                let Device {
+                    request,
+                    driver,
+                    pool,
+                    device,
+                } = device;
+                let claim = &claim.claim;
+                writeln!(
+                    out,
+                    "    claim {claim}, request {request}: {driver}/{pool}/{device}"
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<NodeVerdict> for Answer {
+    fn from(verdict: NodeVerdict) -> Self {
+        Self {
+            node: verdict.name.to_string(),
+            fits: verdict.rejection.is_none(),
+            rejected: verdict.rejection.as_ref().map(rejected),
+            explanation: verdict.explanation,
+        }
+    }
+}
+
+impl From<Chosen> for Place {
+    fn from(chosen: Chosen) -> Self {
+        let claims = chosen
+            .allocations
+            .iter()
+            .map(|(key, allocation)| ClaimDevices {
+                claim: key.to_string(),
+                devices: devices(allocation),
+            });
+        Self {
+            node: chosen.node.to_string(),
+            claims: claims.collect(),
+        }
+    }
+}
+
+fn devices(allocation: &AllocationResult) -> Vec<Device> {
+    let results = allocation.devices.iter().filter_map(|d| d.results.as_ref());
+    let device = |r: &k8s_openapi::api::resource::v1::DeviceRequestAllocationResult| Device {
+        request: r.request.clone(),
+        driver: r.driver.clone(),
+        pool: r.pool.clone(),
+        device: r.device.clone(),
+    };
+    results.flatten().map(device).collect()
+}
+
+fn rejected(rejection: &allot_scheduler::status::Rejection) -> Rejected {
+    Rejected {
+        plugin: rejection.plugin.name(),
+        reason: rejection.message(),
+    }
+}
+
+/// The first of many names, and how many more there are.
+fn some(names: &[&str]) -> String {
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}

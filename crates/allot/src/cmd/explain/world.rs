@@ -1,0 +1,276 @@
+//! A cluster as the scheduler sees it, made of objects from anywhere.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_model::features::Feature;
+use allot_model::{Kind, Version, convert, defaults};
+use allot_reflector::Observed;
+use allot_scheduler::Config;
+use allot_scheduler::core::{Core, Input, Time};
+use allot_scheduler::metrics::Metrics;
+use allot_scheduler::pod::{Key, PodInfo};
+use allot_scheduler::taint_rules::DeviceTaintRule;
+use anyhow::Context as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DynamicObject;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cmd::manifests::title;
+
+/// What identifies an object: kind, namespace, name.
+type Identity = (String, String, String);
+
+/// The objects of a cluster, and what was added to them.
+pub struct World {
+    objects: Vec<Value>,
+    places: HashMap<Identity, usize>,
+    namespace: String,
+    now: Timestamp,
+}
+
+/// A scheduler that has seen them.
+pub struct Loaded {
+    /// The scheduler.
+    pub core: Core,
+    /// All pods.
+    pub pods: HashMap<(String, String), Arc<PodInfo>>,
+    /// When that was.
+    pub time: Time,
+}
+
+impl World {
+    /// A world of these objects. `namespace` is meant where an added object has none.
+    pub fn new(objects: Vec<Value>, namespace: String) -> Self {
+        let places = objects.iter().enumerate();
+        let places = places.map(|(at, object)| (identity(object), at)).collect();
+        Self {
+            objects,
+            places,
+            namespace,
+            now: Timestamp::now(),
+        }
+    }
+
+    /// Adds objects as a user writes them: older versions are converted, defaults filled in, claims of added pods made
+    /// from their templates. Returns the pods among them.
+    ///
+    /// # Errors
+    /// An object has no name, or is of no version that can be read.
+    pub fn add(&mut self, objects: Vec<Value>) -> anyhow::Result<Vec<(String, String)>> {
+        let mut pods = Vec::new();
+        for (number, mut object) in objects.into_iter().enumerate() {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+            anyhow::ensure!(
+                text("/metadata/name").is_some_and(|name| !name.is_empty()),
+                "{} has no name",
+                title(&object)
+            );
+            if let Some(kind) = text("/kind").and_then(Kind::from_name) {
+                object = current(kind, object, self.now)?;
+            }
+            let is_pod = object["kind"] == "Pod";
+            if is_pod || object["kind"].as_str().is_some_and(has_namespace) {
+                let namespace = &mut object["metadata"]["namespace"];
+                if namespace.is_null() {
+                    *namespace = json!(self.namespace);
+                }
+            }
+            let uid = &mut object["metadata"]["uid"];
+            if uid.is_null() {
+                *uid = json!(format!("added-{number}"));
+            }
+            let (_, namespace, name) = identity(&object);
+            self.put(object);
+            if is_pod {
+                pods.push((namespace, name));
+            }
+        }
+        for pod in &pods {
+            self.make_claims(pod)?;
+        }
+        Ok(pods)
+    }
+
+    fn put(&mut self, object: Value) {
+        let identity = identity(&object);
+        match self.places.get(&identity) {
+            Some(at) => self.objects[*at] = object,
+            None => {
+                self.places.insert(identity, self.objects.len());
+                self.objects.push(object);
+            }
+        }
+    }
+
+    fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        let identity = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        self.places.get(&identity).map(|at| &self.objects[*at])
+    }
+
+    /// Makes the claims of a pod that come from templates, as the claim controller would, and gives it the priority of
+    /// its class.
+    fn make_claims(&mut self, (namespace, name): &(String, String)) -> anyhow::Result<()> {
+        let Some(mut pod) = self.get("Pod", namespace, name).cloned() else {
+            return Ok(());
+        };
+        let mut statuses = Vec::new();
+        for entry in pod["spec"]["resourceClaims"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let (Some(entry_name), Some(template)) = (
+                entry["name"].as_str(),
+                entry["resourceClaimTemplateName"].as_str(),
+            ) else {
+                continue;
+            };
+            let found = self.get("ResourceClaimTemplate", namespace, template);
+            let found = found.with_context(|| {
+                format!("pod {namespace}/{name}: there is no ResourceClaimTemplate {template}")
+            })?;
+            let claim_name = format!("{name}-{entry_name}");
+            let claim = json!({
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {
+                    "name": claim_name,
+                    "namespace": namespace,
+                    "uid": format!("{}-{entry_name}", pod["metadata"]["uid"].as_str().unwrap_or_default()),
+                    "ownerReferences": [{
+                        "apiVersion": "v1", "kind": "Pod", "name": name, "controller": true,
+                        "uid": pod["metadata"]["uid"],
+                    }],
+                },
+                "spec": found["spec"]["spec"],
+            });
+            statuses.push(json!({"name": entry_name, "resourceClaimName": claim_name}));
+            self.put(claim);
+        }
+        if !statuses.is_empty() {
+            pod["status"]["resourceClaimStatuses"] = json!(statuses);
+        }
+        let class = pod["spec"]["priorityClassName"].as_str();
+        let class = class.and_then(|class| self.get("PriorityClass", "", class));
+        if let (Some(class), true) = (class, pod["spec"]["priority"].is_null()) {
+            let value = class["value"].clone();
+            pod["spec"]["priority"] = value;
+        }
+        self.put(pod);
+        Ok(())
+    }
+
+    /// Shows everything to a scheduler.
+    ///
+    /// # Errors
+    /// An object that is not what its kind says; the message names it.
+    pub fn load(mut self, config: Config) -> anyhow::Result<Loaded> {
+        let rules = config.features.enabled(Feature::DRADeviceTaintRules);
+        let time = Time {
+            now: Duration::ZERO,
+            wall: self.now,
+        };
+        let mut core = Core::new(config, Metrics::new());
+        let mut take = |kind: &str| -> Vec<Value> {
+            let of_kind = |object: &&mut Value| object["kind"] == kind;
+            self.objects
+                .iter_mut()
+                .filter(of_kind)
+                .map(Value::take)
+                .collect()
+        };
+        macro_rules! show {
+            ($($kind:literal => $input:path),+ $(,)?) => {
+                $(core.handle($input(listed(typed(take($kind))?)), time);)+
+            };
+        }
+        show!(
+            "Namespace" => Input::Namespace,
+            "DeviceClass" => Input::Class,
+            "ResourceSlice" => Input::Slice,
+            "ResourceClaim" => Input::Claim,
+            "StorageClass" => Input::StorageClass,
+            "PersistentVolume" => Input::Volume,
+            "PersistentVolumeClaim" => Input::VolumeClaim,
+            "CSINode" => Input::CsiNode,
+            "CSIDriver" => Input::CsiDriver,
+            "CSIStorageCapacity" => Input::StorageCapacity,
+            "VolumeAttachment" => Input::VolumeAttachment,
+            "Node" => Input::Node,
+        );
+        if rules {
+            let rules: Vec<DynamicObject> = typed(take("DeviceTaintRule"))?;
+            let rules = rules.iter().filter_map(DeviceTaintRule::read).collect();
+            core.handle(Input::TaintRule(listed(rules)), time);
+        }
+        let pods: Vec<Pod> = typed(take("Pod"))?;
+        let pods: Vec<Arc<PodInfo>> = pods
+            .into_iter()
+            .map(PodInfo::observed)
+            .map(Arc::new)
+            .collect();
+        let unfinished = pods.iter().filter(|pod| !pod.is_finished()).cloned();
+        core.handle(Input::Pod(listed(unfinished.collect())), time);
+        let key = |key: &Key| (key.namespace.to_string(), key.name.to_string());
+        Ok(Loaded {
+            core,
+            pods: pods.into_iter().map(|pod| (key(&pod.key), pod)).collect(),
+            time,
+        })
+    }
+}
+
+fn listed<K>(items: Vec<K>) -> Observed<K> {
+    Observed::Listed {
+        items,
+        version: String::new(),
+    }
+}
+
+fn typed<K: DeserializeOwned>(objects: Vec<Value>) -> anyhow::Result<Vec<K>> {
+    let read = |object: Value| {
+        let title = title(&object);
+        serde_json::from_value(object).with_context(|| format!("{title} can not be read"))
+    };
+    objects.into_iter().map(read).collect()
+}
+
+fn identity(object: &Value) -> Identity {
+    let text = |pointer| {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    (
+        text("/kind"),
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+    )
+}
+
+/// Whether objects of a kind that is read here are in namespaces.
+fn has_namespace(kind: &str) -> bool {
+    matches!(
+        kind,
+        "ResourceClaim" | "ResourceClaimTemplate" | "PersistentVolumeClaim" | "CSIStorageCapacity"
+    )
+}
+
+/// An object of DRA as `v1` has it, with defaults.
+fn current(kind: Kind, object: Value, now: Timestamp) -> anyhow::Result<Value> {
+    let title = title(&object);
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let version: Version = version
+        .parse()
+        .with_context(|| format!("{title}: apiVersion {version:?}"))?;
+    let mut object = object;
+    defaults::default(kind, version, &mut object, now);
+    // Their versions do not differ, and there is no v1 of them.
+    if kind == Kind::DeviceTaintRule {
+        return Ok(object);
+    }
+    convert::convert(kind, version, Version::V1, object).with_context(|| title)
+}

@@ -1,0 +1,115 @@
+//! Looking at a cluster, and at a snapshot of one: `explain`, `devices`, `snapshot`.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::harness::{ALLOT, Up, directory, example};
+
+/// What a command prints on standard output.
+fn allot(arguments: &[&str]) -> String {
+    let output = Command::new(ALLOT).args(arguments).output().expect("runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "allot {arguments:?}: {error}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What a command that fails prints on standard error.
+fn refused(arguments: &[&str]) -> String {
+    let output = Command::new(ALLOT).args(arguments).output().expect("runs");
+    assert!(!output.status.success(), "allot {arguments:?} succeeded");
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_without_a_device_is_explained_on_the_cluster_and_on_a_snapshot() {
+    let up = Up::in_memory().await;
+    up.create(&example("example_resourceclaimtemplate.yaml"))
+        .await;
+    let pod = example("example_claim_po.yaml");
+    for index in 0..8 {
+        up.create(&pod.replace("name: example-claim", &format!("name: pod-{index}")))
+            .await;
+        up.running(&format!("pod-{index}")).await;
+    }
+    let files = directory();
+    let ninth = files.path().join("ninth.yaml");
+    let manifest = pod.replace("name: example-claim", "name: ninth");
+    std::fs::write(&ninth, &manifest).expect("written");
+    let cluster = ["--kubeconfig", text(&up.kubeconfig)];
+
+    // A pod that is not there yet.
+    let told = allot(&[&["explain", "-f", text(&ninth)][..], &cluster].concat());
+    for part in [
+        "pod default/ninth fits on none of 1 node\n",
+        "  1 node: cannot allocate all claims (node-0)\n",
+        "    claim default/ninth-example, request gpu needs 1 device:\n",
+        "      8 seen\n",
+        "      0 not in use\n",
+        " by default/pod-",
+    ] {
+        assert!(told.contains(part), "{part:?} in:\n{told}");
+    }
+
+    // The same pod, waiting; from a file, without the cluster.
+    up.create(&manifest).await;
+    let snapshot = files.path().join("now.json.gz");
+    allot(&[&["snapshot", "--out", text(&snapshot)][..], &cluster].concat());
+    let from = ["--from", text(&snapshot)];
+    drop(up);
+    let devices = allot(&[&["devices", "-o", "json"][..], &from].concat());
+    let devices: Vec<Value> = devices
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(devices.len(), 8);
+    for device in &devices {
+        assert_eq!(device["state"], "in-use", "{device}");
+        let pod = device["claims"][0]["reservedFor"][0].as_str();
+        assert!(pod.is_some_and(|p| p.starts_with("pod-")), "{device}");
+    }
+    let free = allot(&[&["devices", "--state", "free"][..], &from].concat());
+    assert_eq!(free, "");
+    let running = allot(&[&["explain", "pod-0"][..], &from].concat());
+    assert_eq!(running, "pod default/pod-0 is on node node-0\n");
+
+    // What if there were one more node?
+    let node = files.path().join("node.yaml");
+    let more = "\
+apiVersion: v1
+kind: Node
+metadata: {name: added}
+status: {allocatable: {cpu: '4', memory: 8Gi, pods: '10'}}
+---
+apiVersion: resource.k8s.io/v1beta2
+kind: ResourceSlice
+metadata: {name: added}
+spec:
+  driver: gpu.example.com
+  nodeName: added
+  pool: {name: added, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}]
+";
+    std::fs::write(&node, more).expect("written");
+    // Its claim may have been made or not when the snapshot was taken: the pod of the file replaces it.
+    let files = ["-f", text(&node), "-f", text(&ninth)];
+    let told = allot(&[&["explain", "ninth", "-o", "json"][..], &files, &from].concat());
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["wouldGoTo"]["node"], "added", "{told}");
+    let got = &told["wouldGoTo"]["claims"][0];
+    assert_eq!(got["claim"], "default/ninth-example");
+    assert_eq!(got["devices"][0]["device"], "gpu-0");
+
+    let none = refused(&[&["explain", "nobody"][..], &from].concat());
+    assert_eq!(none, "error: there is no pod default/nobody\n");
+    let file = refused(&["devices", "--from", text(&node)]);
+    assert!(
+        file.starts_with("error: ") && file.contains("is no JSON"),
+        "{file}"
+    );
+}

@@ -1,0 +1,114 @@
+//! What would become of a pod, node by node; for people who ask, not for the loop.
+
+use std::sync::Arc;
+
+use allot_allocator::explain::Explanation;
+use k8s_openapi::api::resource::v1::AllocationResult;
+
+use super::{Core, Time};
+use crate::attempt::Attempt;
+use crate::dra::claims::key_of;
+use crate::plugins::Plugin;
+use crate::pod::{Key, PodInfo, scheduler_name};
+use crate::status::Rejection;
+
+/// What would become of a pod if it were its turn now.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Why no node is looked at: gates, claims that do not exist or that belong to somebody else.
+    pub before: Option<Rejection>,
+    /// What each node says, in the order of the cluster.
+    pub nodes: Vec<NodeVerdict>,
+    /// Where the pod would go.
+    pub chosen: Option<Chosen>,
+}
+
+/// What a node says to a pod.
+#[derive(Debug)]
+pub struct NodeVerdict {
+    /// Name of the node.
+    pub name: Arc<str>,
+    /// Why the pod can not go there.
+    pub rejection: Option<Rejection>,
+    /// Which check left no device, when that is the reason.
+    pub explanation: Option<Explanation>,
+}
+
+/// Where a pod would go, and what it would get.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Name of the node.
+    pub node: Arc<str>,
+    /// Allocations of its claims that have none yet.
+    pub allocations: Vec<(Key, Arc<AllocationResult>)>,
+}
+
+impl Core {
+    /// Asks every node about a pod, and says where it would go. Nothing changes by asking. `None` when the
+    /// configuration has no profile for the pod's `schedulerName`.
+    ///
+    /// Unlike an attempt it looks at all nodes, and does not say what preemption would do.
+    pub fn explain(&self, pod: &Arc<PodInfo>, time: Time) -> Option<Verdict> {
+        let profile = self.profile(scheduler_name(&pod.pod))?;
+        let rejected = |rejection| {
+            Some(Verdict {
+                before: Some(rejection),
+                ..Verdict::default()
+            })
+        };
+        if let Some(rejection) = self.held_back(pod) {
+            return rejected(rejection);
+        }
+        let dra = self.dra(profile, time);
+        let attempt = match Attempt::prepare(pod, self.cache.snapshot(), profile, dra) {
+            Ok(attempt) => attempt,
+            Err(rejection) => return rejected(rejection),
+        };
+        let nominated = |node: &str| self.nominated_to(node, pod);
+        let mut nodes = Vec::new();
+        for node in &attempt.snapshot.nodes {
+            let rejection = attempt.judge(node, &nominated).err();
+            let lacks_devices = |r: &Rejection| r.plugin == Plugin::DynamicResources;
+            let explanation = match (&rejection, attempt.devices()) {
+                (Some(r), Some(devices)) if lacks_devices(r) => {
+                    devices.explanation(node, &attempt.dra, None)
+                }
+                _ => None,
+            };
+            nodes.push(NodeVerdict {
+                name: node.name.clone(),
+                rejection,
+                explanation,
+            });
+        }
+        let chosen = attempt.place(0, &nominated).ok().map(|placement| {
+            let devices = placement.devices;
+            let special = devices.special.map(|s| (key_of(&s.claim), s.allocation));
+            let own = devices.allocations.into_iter();
+            Chosen {
+                node: attempt.snapshot.nodes[placement.node].name.clone(),
+                allocations: own.map(|(key, _, a)| (key, a)).chain(special).collect(),
+            }
+        });
+        Some(Verdict {
+            before: None,
+            nodes,
+            chosen,
+        })
+    }
+
+    /// What holds a pod back from being tried, in words.
+    fn held_back(&self, pod: &PodInfo) -> Option<Rejection> {
+        match self.gate(pod)? {
+            Plugin::DynamicResources => {
+                crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).err()
+            }
+            plugin => {
+                let gates = pod.spec().scheduling_gates.iter().flatten();
+                let names: Vec<&str> = gates.map(|g| &*g.name).collect();
+                let text = format!("waiting for scheduling gates: [{}]", names.join(" "));
+                Some(Rejection::unresolvable(plugin, text))
+            }
+        }
+    }
+}
