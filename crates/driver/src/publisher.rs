@@ -309,7 +309,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Remembers what the server stored, so that dropped fields are reported once and not written for ever.
+    /// Reports what the server did not store.
     fn compare(&self, index: usize, sent: &ResourceSlice, got: ResourceSlice, stored: &mut Stored) {
         if let Some(features) = plan::dropped_features(&sent.spec, &got.spec) {
             let pool = sent.spec.pool.name.clone();
@@ -319,8 +319,6 @@ impl Publisher {
                 features,
             });
         }
-        if let Some(uid) = got.metadata.uid {
-            stored.insert(uid, (sent.spec.clone(), got.spec));
-        }
+        plan::remember(stored, sent, &got);
     }
 }

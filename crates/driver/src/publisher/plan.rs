@@ -181,17 +181,34 @@ fn spec(
         Scope::Node { name, .. } => Some(name.clone()),
         Scope::Cluster { .. } => None,
     };
-    let mut devices = slice.devices.clone();
-    for device in &mut devices {
-        let before = existing
-            .and_then(|slice| {
-                slice
-                    .spec
-                    .devices
-                    .iter()
-                    .flatten()
-                    .find(|before| before.name == device.name)
-            })
+    let devices = &slice.devices;
+    let mut spec = ResourceSliceSpec {
+        driver: target.driver.to_owned(),
+        node_name,
+        node_selector: pool.node_selector.clone(),
+        all_nodes: pool.all_nodes.then_some(true),
+        per_device_node_selection: slice.per_device_node_selection.then_some(true),
+        pool: ResourcePool {
+            name: target.pool.to_owned(),
+            generation,
+            resource_slice_count: pool.slices.len() as i64,
+        },
+        devices: (!devices.is_empty()).then(|| devices.clone()),
+        shared_counters: (!slice.shared_counters.is_empty()).then(|| slice.shared_counters.clone()),
+    };
+    keep_times(&mut spec, existing);
+    spec
+}
+
+/// Gives taints the times under which the server knows them: without a time they would look new with every update, and the
+/// server keeps whole seconds only.
+pub(super) fn keep_times(spec: &mut ResourceSliceSpec, existing: Option<&ResourceSlice>) {
+    let before = existing.and_then(|slice| slice.spec.devices.as_deref());
+    for device in spec.devices.iter_mut().flatten() {
+        let before = before
+            .unwrap_or_default()
+            .iter()
+            .find(|before| before.name == device.name)
             .and_then(|before| before.taints.as_deref())
             .unwrap_or_default();
         for taint in device.taints.iter_mut().flatten() {
@@ -205,7 +222,6 @@ fn spec(
                 let apart = own.0.duration_since(known.0).abs();
                 apart <= SignedDuration::from_secs(1)
             };
-            // Without a time the taint would look new with every update; the server keeps whole seconds only.
             match (&mut taint.time_added, known) {
                 (own @ None, known) => *own = known.cloned(),
                 (Some(own), Some(known)) if close(own, known) => *own = known.clone(),
@@ -216,19 +232,15 @@ fn spec(
             }
         }
     }
-    ResourceSliceSpec {
-        driver: target.driver.to_owned(),
-        node_name,
-        node_selector: pool.node_selector.clone(),
-        all_nodes: pool.all_nodes.then_some(true),
-        per_device_node_selection: slice.per_device_node_selection.then_some(true),
-        pool: ResourcePool {
-            name: target.pool.to_owned(),
-            generation,
-            resource_slice_count: pool.slices.len() as i64,
-        },
-        devices: (!devices.is_empty()).then_some(devices),
-        shared_counters: (!slice.shared_counters.is_empty()).then(|| slice.shared_counters.clone()),
+}
+
+/// Remembers what the server made of a slice, so that dropped fields are reported once and not written for ever. Times of
+/// taints are the server's to fill in, and the next plan has them.
+pub(super) fn remember(stored: &mut Stored, sent: &ResourceSlice, got: &ResourceSlice) {
+    if let Some(uid) = got.metadata.uid.clone() {
+        let mut spec = sent.spec.clone();
+        keep_times(&mut spec, Some(got));
+        stored.insert(uid, (spec, got.spec.clone()));
     }
 }
 

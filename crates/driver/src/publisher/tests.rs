@@ -3,6 +3,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::plan::{Plan, Target};
 use super::*;
 
+mod upstream;
+
 fn device(name: &str) -> Device {
     Device {
         name: name.into(),
