@@ -11,6 +11,7 @@ const FILES: &[&str] = &[
     "dra_v1alpha2",
     "dra_v1alpha1",
     "dra_health_v1alpha1",
+    "dra_health_v1",
     "pluginregistration_v1",
     "podresources_v1",
     "podresources_v1alpha1",
@@ -24,10 +25,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         let descriptors = protox::compile([&source], ["proto"])?;
         let directory = out.join(file);
         std::fs::create_dir_all(&directory)?;
-        tonic_prost_build::configure()
+        let mut builder = tonic_prost_build::configure()
             .build_transport(true)
-            .out_dir(&directory)
-            .compile_fds(descriptors)?;
+            .out_dir(&directory);
+        if file == &"dra_health_v1" {
+            // Only the service is another one.
+            for message in ["NodeWatchResourcesRequest", "NodeWatchResourcesResponse"] {
+                let ours = format!("crate::dra_health_v1alpha1::{message}");
+                builder = builder.extern_path(format!(".v1.{message}"), ours);
+            }
+        }
+        builder.compile_fds(descriptors)?;
     }
     Ok(())
 }

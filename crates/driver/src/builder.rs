@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use allot_cdi::ContainerEdits;
+use allot_protos::dra_health_v1::dra_resource_health_server::DraResourceHealthServer as DraResourceHealthServerV1;
 use allot_protos::dra_health_v1alpha1::dra_resource_health_server::DraResourceHealthServer;
 use allot_protos::dra_v1::dra_plugin_server::DraPluginServer;
 use allot_protos::dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginServerV1beta1;
@@ -19,6 +20,7 @@ use crate::api::ResourceApi;
 use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::health::HealthService;
+use crate::metadata::Writer;
 use crate::publisher::{self, Scope};
 use crate::registrar::Registrar;
 use crate::service::{Cdi, Core, Serialization, ServiceV1, ServiceV1beta1};
@@ -37,6 +39,7 @@ pub struct Builder<D> {
     cdi_dir: PathBuf,
     cdi_kind: Option<String>,
     cdi_common: ContainerEdits,
+    metadata: bool,
     rolling_update: Option<String>,
     serialize: bool,
     checkpoint: bool,
@@ -66,6 +69,7 @@ impl<D: Driver> Builder<D> {
             cdi_dir: "/var/run/cdi".into(),
             cdi_kind: None,
             cdi_common: ContainerEdits::default(),
+            metadata: false,
             rolling_update: None,
             serialize: true,
             checkpoint: true,
@@ -148,6 +152,14 @@ impl<D: Driver> Builder<D> {
         self
     }
 
+    /// Whether containers get files that tell about their devices (see [`crate::metadata`]); default false. Needs a
+    /// driver name that begins with a letter, since it becomes the vendor of CDI devices.
+    #[must_use]
+    pub fn device_metadata(mut self, on: bool) -> Self {
+        self.metadata = on;
+        self
+    }
+
     /// Two instances may run at the same time while one replaces the other; `instance` (the pod's UID) tells
     /// their sockets apart. Needs a kubelet of 1.33 or later.
     #[must_use]
@@ -198,7 +210,9 @@ impl<D: Driver> Builder<D> {
                 "no supported DRA gRPC API is implemented and enabled",
             ));
         }
-        supported.extend(health.is_some().then_some(service_name::HEALTH_V1ALPHA1));
+        if health.is_some() {
+            supported.extend([service_name::HEALTH_V1, service_name::HEALTH_V1ALPHA1]);
+        }
         // Before anything is written: below a wrong root directory nothing must be left.
         if !self.registrar_dir.is_dir() {
             return Err(Error::NoKubelet(self.registrar_dir));
@@ -224,6 +238,14 @@ impl<D: Driver> Builder<D> {
         let plugin_socket = data_dir.join(plugin_socket);
         let registrar_socket = self.registrar_dir.join(registrar_socket);
 
+        let metadata = self.metadata.then(|| {
+            Arc::new(Writer {
+                driver: self.driver_name.clone(),
+                data_dir: data_dir.clone(),
+                cdi_dir: self.cdi_dir.clone(),
+                lock: parking_lot::Mutex::default(),
+            })
+        });
         let cdi = self.cdi_kind.map(|kind| Cdi {
             kind,
             directory: self.cdi_dir,
@@ -238,6 +260,7 @@ impl<D: Driver> Builder<D> {
             driver: self.driver,
             api: Arc::clone(&api),
             cdi,
+            metadata: metadata.clone(),
             serialization: match (self.serialize, &self.rolling_update) {
                 (false, _) => Serialization::Off,
                 (true, None) => Serialization::Process(Mutex::new(())),
@@ -261,7 +284,10 @@ impl<D: Driver> Builder<D> {
             ))));
         }
         if let Some(source) = health {
-            services = services.with(DraResourceHealthServer::new(HealthService { source }));
+            let service = HealthService { source };
+            services = services
+                .with(DraResourceHealthServerV1::new(service.clone()))
+                .with(DraResourceHealthServer::new(service));
         }
         let bind = |path: &Path| {
             Incoming::bind(path).map_err(|source| Error::Io {
@@ -329,6 +355,7 @@ impl<D: Driver> Builder<D> {
             registration,
             desired,
             can_publish,
+            metadata,
         })
     }
 }

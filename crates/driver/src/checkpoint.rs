@@ -11,11 +11,14 @@ use crate::error::Error;
 #[cfg(test)]
 mod tests;
 
-/// A prepared claim.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A prepared claim, or one that was begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) claim: ClaimRef,
     pub(crate) devices: Vec<PreparedDevice>,
+    /// The driver was called and did not succeed, or nobody knows: it has to be called again, and for giving back too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) begun: bool,
 }
 
 /// The file: the payload as text, so that the checksum is about exactly these bytes.
@@ -71,9 +74,12 @@ impl Checkpoint {
 
     pub(crate) fn insert(&mut self, entry: Entry) -> Result<(), Error> {
         let uid = entry.claim.uid.clone();
-        self.entries.insert(uid.clone(), entry);
+        let before = self.entries.insert(uid.clone(), entry);
         self.write().inspect_err(|_| {
-            self.entries.remove(&uid);
+            match before {
+                Some(before) => self.entries.insert(uid, before),
+                None => self.entries.remove(&uid),
+            };
         })
     }
 

@@ -6,6 +6,8 @@ use k8s_openapi::api::resource::v1::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::metadata::DeviceMetadata;
+
 /// Which claim; all that is known when it is given back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimRef {
@@ -92,7 +94,7 @@ pub fn base_request(request: &str) -> &str {
 }
 
 /// A device that is ready for use.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PreparedDevice {
     pub(crate) requests: Vec<String>,
     pub(crate) pool: String,
@@ -100,6 +102,8 @@ pub struct PreparedDevice {
     pub(crate) share_id: Option<String>,
     pub(crate) cdi_ids: Vec<String>,
     pub(crate) edits: Option<ContainerEdits>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<DeviceMetadata>,
 }
 
 impl PreparedDevice {
@@ -118,6 +122,14 @@ impl PreparedDevice {
     #[must_use]
     pub fn edits(mut self, edits: ContainerEdits) -> Self {
         self.edits = Some(edits);
+        self
+    }
+
+    /// What a container can read about the device; needs [`crate::Builder::device_metadata`]. Without it the container
+    /// learns which device it is, until [`crate::Plugin::update_metadata`] tells more.
+    #[must_use]
+    pub fn metadata(mut self, metadata: DeviceMetadata) -> Self {
+        self.metadata = Some(metadata);
         self
     }
 

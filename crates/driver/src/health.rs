@@ -1,10 +1,11 @@
 //! The health service: what the driver reports, streamed to the kubelet.
 
+use std::time::Duration;
+
 use allot_protos::dra_health_v1alpha1 as wire;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 /// Can a device be used.
@@ -30,32 +31,75 @@ pub struct DeviceHealth {
     pub health: Health,
     /// Seconds since the epoch at which the state was found out.
     pub updated: i64,
-    /// After so many seconds without news the kubelet takes the health as unknown; 0 means its default of 30.
+    /// After so many seconds without news the kubelet takes the health as unknown; 0 means its default of 30. The SDK
+    /// repeats the list in time for as long as the driver keeps the sender.
     pub timeout: i64,
     /// For people; shown in the pod's status, at most 1024 bytes.
     pub message: String,
 }
+
+/// What a kubelet takes when a device names no time.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct HealthService {
     pub(crate) source: watch::Receiver<Vec<DeviceHealth>>,
 }
 
-#[tonic::async_trait]
-impl wire::dra_resource_health_server::DraResourceHealth for HealthService {
-    type NodeWatchResourcesStream =
-        BoxStream<'static, Result<wire::NodeWatchResourcesResponse, Status>>;
+type Messages = BoxStream<'static, Result<wire::NodeWatchResourcesResponse, Status>>;
 
-    async fn node_watch_resources(
-        &self,
-        _: Request<wire::NodeWatchResourcesRequest>,
-    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
-        let stream = WatchStream::new(self.source.clone());
-        Ok(Response::new(
-            stream.map(|devices| Ok(message(devices))).boxed(),
-        ))
+impl HealthService {
+    fn messages(&self) -> Messages {
+        futures::stream::unfold(Some((self.source.clone(), None)), next).boxed()
     }
 }
+
+/// The list as it is, then after every change, and in between often enough that a kubelet does not take it for outdated. A
+/// driver that no longer looks after its devices drops the sender: then nothing is repeated.
+async fn next(
+    state: Option<(watch::Receiver<Vec<DeviceHealth>>, Option<Duration>)>,
+) -> Option<(
+    Result<wire::NodeWatchResourcesResponse, Status>,
+    Option<(watch::Receiver<Vec<DeviceHealth>>, Option<Duration>)>,
+)> {
+    let (mut source, repeat) = state?;
+    if let Some(repeat) = repeat {
+        let changed = tokio::time::timeout(repeat, source.changed()).await;
+        if changed.is_ok_and(|open| open.is_err()) {
+            return None;
+        }
+    }
+    let devices = source.borrow_and_update().clone();
+    let timeouts = devices.iter().map(|device| {
+        let seconds = u64::try_from(device.timeout).unwrap_or(0);
+        match seconds {
+            0 => DEFAULT_TIMEOUT,
+            seconds => Duration::from_secs(seconds),
+        }
+    });
+    let repeat = timeouts.min().unwrap_or(DEFAULT_TIMEOUT) / 3;
+    Some((Ok(message(devices)), Some((source, Some(repeat)))))
+}
+
+/// One version of the service; they differ in name only.
+macro_rules! serve {
+    ($wire:ident) => {
+        #[tonic::async_trait]
+        impl allot_protos::$wire::dra_resource_health_server::DraResourceHealth for HealthService {
+            type NodeWatchResourcesStream = Messages;
+
+            async fn node_watch_resources(
+                &self,
+                _: Request<wire::NodeWatchResourcesRequest>,
+            ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+                Ok(Response::new(self.messages()))
+            }
+        }
+    };
+}
+
+serve!(dra_health_v1);
+serve!(dra_health_v1alpha1);
 
 fn message(devices: Vec<DeviceHealth>) -> wire::NodeWatchResourcesResponse {
     let device = |device: DeviceHealth| wire::DeviceHealth {
@@ -74,5 +118,35 @@ fn message(devices: Vec<DeviceHealth>) -> wire::NodeWatchResourcesResponse {
     };
     wire::NodeWatchResourcesResponse {
         devices: devices.into_iter().map(device).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_list_is_repeated_before_it_is_outdated() {
+        let device = |health, timeout| DeviceHealth {
+            device: "gpu-0".into(),
+            health,
+            timeout,
+            ..DeviceHealth::default()
+        };
+        let (sender, source) = watch::channel(vec![device(Health::Healthy, 0)]);
+        let mut messages = HealthService { source }.messages();
+        let start = tokio::time::Instant::now();
+        let mut check = async |seconds: u64, health: wire::HealthStatus| {
+            let message = messages.next().await.unwrap().unwrap();
+            assert_eq!(start.elapsed().as_secs(), seconds);
+            assert_eq!(message.devices[0].health(), health);
+        };
+        check(0, wire::HealthStatus::Healthy).await;
+        check(10, wire::HealthStatus::Healthy).await;
+        sender.send_replace(vec![device(Health::Unhealthy, 3)]);
+        check(10, wire::HealthStatus::Unhealthy).await;
+        check(11, wire::HealthStatus::Unhealthy).await;
+        drop(sender);
+        assert!(messages.next().await.is_none());
     }
 }

@@ -5,9 +5,11 @@
 //! CDI spec files, a checkpoint, and restarts.
 //!
 //! Invariants:
-//! - [`Driver::prepare`] is called once per claim, also over restarts: the result is in a checkpoint before the kubelet
+//! - [`Driver::prepare`] succeeds once per claim, also over restarts: the result is in a checkpoint before the kubelet
 //!   sees it, and a repeated call is answered from there (the CDI file is written again, since it may be on a
 //!   temporary file system);
+//! - a claim that [`Driver::prepare`] was called for is also given back through [`Driver::unprepare`], whether the driver
+//!   failed, or was killed in the middle of it;
 //! - the DRA service is up before the kubelet is told about it;
 //! - slices of one pool are never seen in a mixture of generations that claims to be complete.
 //!
@@ -59,12 +61,14 @@
 #![forbid(unsafe_code)]
 
 mod api;
+pub mod attributes;
 mod builder;
 mod checkpoint;
 mod claim;
 pub mod classic;
 mod error;
 mod health;
+pub mod metadata;
 mod plugin;
 mod publisher;
 mod registrar;
@@ -76,6 +80,7 @@ pub use builder::Builder;
 pub use claim::{Claim, ClaimRef, PreparedDevice, base_request};
 pub use error::{BackgroundError, Error, Failure};
 pub use health::{DeviceHealth, Health};
+pub use metadata::DeviceMetadata;
 pub use plugin::{Plugin, RegistrationStatus};
 pub use publisher::{Pool, Resources, Slice};
 
@@ -85,7 +90,8 @@ pub use publisher::{Pool, Resources, Slice};
 pub trait Driver: Send + Sync + 'static {
     /// Makes the devices that were allocated to `claim` on this node usable, and says what containers need.
     ///
-    /// One [`PreparedDevice`] per allocation result of this driver is usual; fewer are allowed.
+    /// One [`PreparedDevice`] per allocation result of this driver is usual; fewer are allowed. What an earlier call for the
+    /// same claim left behind may be there: it failed, or the process was killed.
     ///
     /// # Errors
     /// The text reaches the pod's events; the kubelet tries again later.
@@ -94,7 +100,8 @@ pub trait Driver: Send + Sync + 'static {
         claim: &Claim,
     ) -> impl Future<Output = Result<Vec<PreparedDevice>, Failure>> + Send;
 
-    /// Undoes [`Driver::prepare`]. Only called for claims that were prepared; must succeed when there is nothing to do.
+    /// Undoes [`Driver::prepare`], also one that failed or was interrupted; must succeed when there is nothing to do. Not
+    /// called for claims that were never begun.
     ///
     /// # Errors
     /// The pod stays terminating and the kubelet tries again.

@@ -7,7 +7,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::builder::Builder;
+use crate::claim::{ClaimRef, PreparedDevice};
 use crate::error::Error;
+use crate::metadata::Writer;
 use crate::publisher::Resources;
 
 /// What the kubelet said last.
@@ -27,6 +29,7 @@ pub struct Plugin {
     pub(crate) registration: watch::Receiver<Option<RegistrationStatus>>,
     pub(crate) desired: watch::Sender<Option<Arc<Resources>>>,
     pub(crate) can_publish: bool,
+    pub(crate) metadata: Option<Arc<Writer>>,
 }
 
 impl Plugin {
@@ -48,6 +51,25 @@ impl Plugin {
         }
         self.desired.send_replace(Some(Arc::new(resources)));
         Ok(())
+    }
+
+    /// Says something new about the devices of a prepared claim's request, such as addresses that are known only when the
+    /// pod has its network. Only containers that start after that see it.
+    ///
+    /// `request` is as in the allocation, `devices` as [`crate::Driver::prepare`] returned them for it, with
+    /// [`PreparedDevice::metadata`].
+    ///
+    /// # Errors
+    /// Metadata is not switched on, the claim is not prepared or has no such request, or the file cannot be written.
+    pub fn update_metadata(
+        &self,
+        claim: &ClaimRef,
+        request: &str,
+        devices: &[PreparedDevice],
+    ) -> Result<(), Error> {
+        let off = || Error::Config("device metadata is not enabled".into());
+        let writer = self.metadata.as_ref().ok_or_else(off)?;
+        writer.update(claim, request, devices)
     }
 
     /// Changes whenever the kubelet accepts or refuses the plugin; `None` until then.

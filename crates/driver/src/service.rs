@@ -14,6 +14,7 @@ use crate::api::ResourceApi;
 use crate::checkpoint::{Checkpoint, Entry};
 use crate::claim::{Claim, ClaimRef, PreparedDevice, base_request};
 use crate::error::{Error, Failure};
+use crate::metadata::Writer;
 
 /// Where and under which kind CDI devices are written.
 #[derive(Debug, Clone)]
@@ -76,18 +77,17 @@ impl Cdi {
         Spec::new(&self.kind, devices).write(&self.file(&entry.claim.uid))
     }
 
+    /// What is the device's own comes first: a kubelet calls the device by its first name in the pod's status.
     fn ids(&self, claim: &ClaimRef, device: &PreparedDevice) -> Vec<String> {
-        let mut ids = device.cdi_ids.clone();
+        let mut ids = Vec::new();
         if device.edits.is_some() {
+            let name = Self::device_name(claim, device);
+            ids.push(format!("{}={name}", self.kind));
             if !self.common.is_empty() {
                 ids.push(format!("{}={COMMON}", self.kind));
             }
-            ids.push(format!(
-                "{}={}",
-                self.kind,
-                Self::device_name(claim, device)
-            ));
         }
+        ids.extend(device.cdi_ids.iter().cloned());
         ids
     }
 }
@@ -107,6 +107,7 @@ pub(crate) struct Core<D> {
     pub(crate) driver: D,
     pub(crate) api: Arc<ResourceApi>,
     pub(crate) cdi: Option<Cdi>,
+    pub(crate) metadata: Option<Arc<Writer>>,
     pub(crate) serialization: Serialization,
     pub(crate) checkpoint: Mutex<Checkpoint>,
     pub(crate) checkpoint_path: Option<PathBuf>,
@@ -186,26 +187,37 @@ impl<D: Driver> Core<D> {
             .get(&claim.reference.uid)
             .cloned();
         let entry = match known {
-            Some(entry) => {
-                self.write_cdi(&entry)?;
+            Some(entry) if !entry.begun => {
+                self.write_files(claim, &entry, false)?;
                 entry
             }
-            None => {
-                let devices = self.driver.prepare(claim).await?;
-                let entry = Entry {
+            known => {
+                let mut entry = Entry {
                     claim: claim.reference.clone(),
-                    devices,
+                    devices: Vec::new(),
+                    begun: true,
                 };
-                self.write_cdi(&entry)?;
+                // From here on the driver is told when the claim is given back, whatever becomes of this attempt.
+                if known.is_none() {
+                    self.checkpoint.lock().await.insert(entry.clone())?;
+                }
+                entry.devices = self.driver.prepare(claim).await?;
+                entry.begun = false;
+                self.write_files(claim, &entry, true)?;
                 self.checkpoint.lock().await.insert(entry.clone())?;
                 entry
             }
         };
-        Ok(entry
-            .devices
-            .iter()
-            .map(|device| self.wire(&entry.claim, device))
-            .collect())
+        Ok(self.answer(&entry))
+    }
+
+    fn write_files(&self, claim: &Claim, entry: &Entry, new: bool) -> Result<(), Failure> {
+        self.write_cdi(entry)?;
+        if let Some(metadata) = &self.metadata {
+            let written = metadata.write(claim, &entry.devices, new);
+            written.map_err(|error| format!("write device metadata: {error}"))?;
+        }
+        Ok(())
     }
 
     fn write_cdi(&self, entry: &Entry) -> Result<(), Failure> {
@@ -216,6 +228,25 @@ impl<D: Driver> Core<D> {
             }
             None => Ok(()),
         }
+    }
+
+    fn answer(&self, entry: &Entry) -> Vec<dra_v1::Device> {
+        let devices = entry.devices.iter();
+        let mut answer: Vec<_> = devices.map(|d| self.wire(&entry.claim, d)).collect();
+        // The file of a request comes with the first device of the request.
+        let mut seen: Vec<String> = Vec::new();
+        if let Some(metadata) = &self.metadata {
+            for device in &mut answer {
+                for request in &device.request_names {
+                    if !seen.contains(request) {
+                        seen.push(request.clone());
+                        let id = metadata.cdi_id(&entry.claim, request);
+                        device.cdi_device_ids.push(id);
+                    }
+                }
+            }
+        }
+        answer
     }
 
     fn wire(&self, claim: &ClaimRef, device: &PreparedDevice) -> dra_v1::Device {
@@ -267,6 +298,10 @@ impl<D: Driver> Core<D> {
         if let Some(cdi) = &self.cdi {
             let path = cdi.file(&claim.uid);
             allot_cdi::file::remove(&path).map_err(|source| Error::Io { path, source })?;
+        }
+        if let Some(metadata) = &self.metadata {
+            let removed = metadata.remove(claim);
+            removed.map_err(|error| format!("clean up device metadata: {error}"))?;
         }
         Ok(self.checkpoint.lock().await.remove(&claim.uid)?)
     }

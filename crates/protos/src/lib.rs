@@ -74,6 +74,12 @@ pub mod dra_health_v1alpha1 {
     include!(concat!(env!("OUT_DIR"), "/dra_health_v1alpha1/v1alpha1.rs"));
 }
 
+/// `v1.DRAResourceHealth`: the same from Kubernetes 1.37 on, with the messages of [`dra_health_v1alpha1`].
+#[allow(missing_docs, clippy::all)]
+pub mod dra_health_v1 {
+    include!(concat!(env!("OUT_DIR"), "/dra_health_v1/v1.rs"));
+}
+
 /// `pluginregistration.Registration`: how a plugin introduces itself.
 #[allow(missing_docs, clippy::all)]
 pub mod registration {
@@ -110,6 +116,8 @@ pub mod service_name {
     /// [`crate::dra_v1alpha1`] to [`crate::dra_v1alpha4`]: a version of the plugin and not the name of a service.
     /// Which service it has is found out by calling.
     pub const DRA_CLASSIC: &str = "1.0.0";
+    /// [`crate::dra_health_v1`].
+    pub const HEALTH_V1: &str = "v1.DRAResourceHealth";
     /// [`crate::dra_health_v1alpha1`].
     pub const HEALTH_V1ALPHA1: &str = "v1alpha1.DRAResourceHealth";
 }

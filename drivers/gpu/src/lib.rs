@@ -12,9 +12,10 @@
 use std::path::PathBuf;
 
 use allot_driver::{
-    Claim, ClaimRef, ContainerEdits, Driver, Error, Failure, Plugin, Pool, PreparedDevice,
-    Resources,
+    Claim, ClaimRef, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Pool,
+    PreparedDevice, Resources,
 };
+use k8s_openapi::api::resource::v1::Device;
 use tokio_util::sync::CancellationToken;
 
 mod devices;
@@ -67,13 +68,15 @@ pub async fn run(
     config: Config,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let pool = Pool::new(devices(&config.node_name, config.gpus));
-    let plugin = Plugin::builder(DRIVER_NAME, Gpus { count: config.gpus })
+    let gpus = devices(&config.node_name, config.gpus);
+    let pool = Pool::new(gpus.clone());
+    let plugin = Plugin::builder(DRIVER_NAME, Gpus { gpus })
         .client(client)
         .node_name(&config.node_name)
         .kubelet_dir(&config.kubelet_dir)
         .cdi_dir(&config.cdi_dir)
         .cdi_kind(CDI_KIND)
+        .device_metadata(true)
         .cdi_common(ContainerEdits {
             env: vec![
                 format!("KUBERNETES_NODE_NAME={}", config.node_name),
@@ -90,7 +93,7 @@ pub async fn run(
 /// The driver itself: nothing has to be done to a GPU that does not exist.
 #[derive(Debug)]
 struct Gpus {
-    count: usize,
+    gpus: Vec<Device>,
 }
 
 impl Driver for Gpus {
@@ -101,8 +104,13 @@ impl Driver for Gpus {
                 .device
                 .strip_prefix("gpu-")
                 .and_then(|index| index.parse().ok())
-                .filter(|index| *index < self.count)
+                .filter(|index| *index < self.gpus.len())
                 .ok_or_else(|| format!("requested GPU is not allocatable: {}", result.device))?;
+            let attributes = self.gpus[index].attributes.clone().unwrap_or_default();
+            let metadata = DeviceMetadata {
+                attributes,
+                ..Default::default()
+            };
             // The last configuration has the highest priority.
             let config = match claim.configs(DRIVER_NAME, result).last() {
                 Some(parameters) => GpuConfig::parse(parameters)?,
@@ -112,7 +120,8 @@ impl Driver for Gpus {
                 env: config.environment(index, &result.device),
                 ..Default::default()
             };
-            prepared.push(PreparedDevice::from_result(result).edits(edits));
+            let device = PreparedDevice::from_result(result).edits(edits);
+            prepared.push(device.metadata(metadata));
         }
         Ok(prepared)
     }

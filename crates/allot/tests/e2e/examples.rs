@@ -153,6 +153,37 @@ async fn each_container_sees_the_device_of_its_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_container_reads_which_device_it_has() {
+    let up = with(&["device-metadata.yaml"]).await;
+    let ended = |pod: Option<&Pod>| {
+        let phase = pod
+            .and_then(|pod| pod.status.as_ref())
+            .and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let ended = await_condition(up.pods(), "device-metadata", ended);
+    tokio::time::timeout(PATIENCE, ended)
+        .await
+        .expect("in time")
+        .expect("watch");
+    let log = up
+        .pods()
+        .logs("device-metadata", &LogParams::default())
+        .await
+        .expect("a log");
+    let mut objects = serde_json::Deserializer::from_str(&log).into_iter::<serde_json::Value>();
+    let newest = objects.next().expect("an object").expect("JSON");
+    assert_eq!(newest["apiVersion"], "metadata.resource.k8s.io/v1beta1");
+    assert_eq!(newest["podClaimName"], "my-gpu");
+    let device = &newest["requests"][0]["devices"][0];
+    assert_eq!(device["name"], "gpu-0");
+    assert_eq!(device["attributes"]["index"], serde_json::json!({"int": 0}));
+    let older = objects.next().expect("an object").expect("JSON");
+    assert_eq!(older["apiVersion"], "metadata.resource.k8s.io/v1alpha1");
+    assert_eq!(older["requests"], newest["requests"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_expression_picks_the_device() {
     let up = with(&["cel-selector.yaml"]).await;
     up.running("cel-selector").await;

@@ -12,6 +12,7 @@ fn entry(uid: &str) -> Entry {
             device: "gpu-0".into(),
             ..Default::default()
         }],
+        begun: false,
     }
 }
 

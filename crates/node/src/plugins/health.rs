@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_protos::dra_health_v1::dra_resource_health_client::DraResourceHealthClient as DraResourceHealthClientV1;
 use allot_protos::dra_health_v1alpha1::dra_resource_health_client::DraResourceHealthClient;
 use allot_protos::dra_health_v1alpha1::{DeviceHealth, HealthStatus, NodeWatchResourcesRequest};
 use parking_lot::Mutex;
@@ -144,9 +145,16 @@ pub(super) async fn follow(plugin: Arc<Plugin>, plugins: Arc<Plugins>) {
 
 /// Takes in what one stream tells, until it ends.
 async fn listen(plugin: &Plugin, health: &Health) -> Result<(), tonic::Status> {
-    let mut client = DraResourceHealthClient::new(plugin.channel.clone());
     let request = NodeWatchResourcesRequest {};
-    let mut stream = client.node_watch_resources(request).await?.into_inner();
+    let mut client = DraResourceHealthClientV1::new(plugin.channel.clone());
+    let answer = match client.node_watch_resources(request).await {
+        Err(status) if status.code() == tonic::Code::Unimplemented => {
+            let mut older = DraResourceHealthClient::new(plugin.channel.clone());
+            older.node_watch_resources(request).await?
+        }
+        answer => answer?,
+    };
+    let mut stream = answer.into_inner();
     let mut stale: Option<Instant> = None;
     loop {
         let age = async {

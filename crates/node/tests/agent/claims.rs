@@ -197,3 +197,76 @@ async fn claims_of_pods_that_went_away_meanwhile_are_given_back() {
     }
     assert_eq!(calls.log.lock().unwrap()[1], "unprepare default/claim");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_reads_about_its_device() {
+    let cluster = Cluster::start().await;
+    if !super::harness::isolated(&cluster).await {
+        return;
+    }
+    let (_plugin, _) = cluster.driver().await;
+    cluster.claim("claim", "b").await;
+    let file = allot_driver::metadata::claim_file("test.example.com", "claim", "r");
+    let mut spec = with_claim(&format!("cat {}", file.display()));
+    spec["restartPolicy"] = json!("Never");
+    let other = format!("test ! -e {}", file.display());
+    spec["containers"][1]["command"] = json!(["sh", "-c", other]);
+    let uid = cluster.pod("p", spec).await;
+    cluster.reserve("claim", "p", &uid).await;
+    cluster.until_phase("p", "Succeeded").await;
+    let content = cluster.log("p", "c", 0);
+    let file = allot_driver::metadata::decode(content.as_bytes()).unwrap();
+    assert_eq!(file.metadata.name.as_deref(), Some("claim"));
+    assert_eq!(file.requests[0].name, "r");
+    assert_eq!(file.requests[0].devices[0].name, "b");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_preparation_failed_is_given_back() {
+    let cluster = Cluster::start().await;
+    let (_plugin, calls) = cluster.driver().await;
+    calls.broken.store(true, Ordering::Relaxed);
+    cluster.claim("claim", "a").await;
+    let uid = cluster.pod("p", with_claim("sleep 1000")).await;
+    cluster.reserve("claim", "p", &uid).await;
+    let events = "/api/v1/namespaces/default/events";
+    cluster
+        .until(events, "reported", |events| {
+            events.to_string().contains("the device is on fire")
+        })
+        .await;
+    cluster.delete(&pod_path("p")).await;
+    cluster
+        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
+        .await;
+    assert_eq!(*calls.log.lock().unwrap(), ["unprepare default/claim"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_driver_had_begun_is_given_back() {
+    let cluster = Cluster::start().await;
+    let process = tokio::runtime::Runtime::new().unwrap();
+    let (_plugin, calls) = std::thread::scope(|scope| {
+        let started = scope.spawn(|| process.block_on(cluster.driver()));
+        started.join().unwrap()
+    });
+    calls.stuck.store(true, Ordering::Relaxed);
+    cluster.claim("claim", "a").await;
+    let uid = cluster.pod("p", with_claim("sleep 1000")).await;
+    cluster.reserve("claim", "p", &uid).await;
+    while calls.log.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // All of its tasks end where they are, and its connections are closed.
+    process.shutdown_background();
+    let (_plugin, calls) = cluster.driver().await;
+    calls.broken.store(true, Ordering::Relaxed);
+    cluster.delete(&pod_path("p")).await;
+    cluster
+        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
+        .await;
+    assert_eq!(
+        calls.log.lock().unwrap().last().map(String::as_str),
+        Some("unprepare default/claim")
+    );
+}

@@ -261,6 +261,7 @@ impl Cluster {
             .kubelet_dir(self.root())
             .cdi_dir(self.cdi())
             .cdi_kind("test.example.com/device")
+            .device_metadata(true)
             .start()
             .await
             .expect("a driver");
@@ -360,6 +361,8 @@ pub fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
 pub struct Calls {
     pub log: Mutex<Vec<String>>,
     pub broken: AtomicBool,
+    /// Prepare never ends.
+    pub stuck: AtomicBool,
 }
 
 struct Recording(Arc<Calls>);
@@ -368,6 +371,10 @@ impl Driver for Recording {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
         if self.0.broken.load(Ordering::Relaxed) {
             return Err("the device is on fire".into());
+        }
+        if self.0.stuck.load(Ordering::Relaxed) {
+            self.0.log.lock().unwrap().push("stuck".into());
+            std::future::pending::<()>().await;
         }
         self.0
             .log
