@@ -78,7 +78,8 @@ pub(crate) async fn ensure(
     let metadata = object::metadata_mut(&mut object);
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), object::now().into());
-    let write = Write::put(collection, key, Expect::Absent, object::draft(&object));
+    // Without it there is no server to delete anything on a full disk.
+    let write = Write::put(collection, key, Expect::Absent, object::draft(&object)).frees(true);
     match core.backend.commit(write).await {
         Ok(_) | Err(StoreError::Exists(_)) => Ok(()),
         Err(error) => Err(error.into()),
@@ -109,7 +110,7 @@ async fn reconcile(
     }
     let expect = Expect::Revision(entry.revision);
     backend
-        .commit(Write::put(collection, key, expect, object::draft(&new)))
+        .commit(Write::put(collection, key, expect, object::draft(&new)).frees(true))
         .await?;
     Ok(())
 }

@@ -36,6 +36,8 @@ pub struct Write {
     pub expect: Expect,
     /// The change.
     pub operation: Operation,
+    /// It is part of a deletion, or deletions need it: the space that is kept for those may be used.
+    pub frees: bool,
 }
 
 impl Write {
@@ -51,7 +53,16 @@ impl Write {
             key: key.into(),
             expect,
             operation: Operation::Put(draft),
+            frees: false,
         }
+    }
+
+    /// As a part of a deletion, such as its mark, or what takes away the last thing that holds it up, if it is one; or as
+    /// something without which nothing can be deleted.
+    #[must_use]
+    pub fn frees(mut self, frees: bool) -> Self {
+        self.frees |= frees;
+        self
     }
 
     /// Removes a key that is at `revision`.
@@ -66,6 +77,7 @@ impl Write {
             key: key.into(),
             expect: Expect::Revision(revision),
             operation: Operation::Delete(last_state),
+            frees: true,
         }
     }
 }

@@ -1,4 +1,6 @@
 //! The one writer: checks conditions, assigns revisions, makes durable, publishes.
+//!
+//! When the disk is full, only what frees space is written: see [`Committer::commit_short`].
 
 use std::sync::Arc;
 
@@ -6,8 +8,9 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Failure};
 use crate::record::Record;
+use crate::reserve::Reserve;
 use crate::state::{State, Trimmed};
 use crate::{Entry, Error, Expect, Operation, Options, Write};
 
@@ -26,67 +29,231 @@ type Pending = FxHashMap<(Arc<str>, Arc<str>), Option<Arc<Entry>>>;
 /// Longest collection name or key: the record has 16 bits for it.
 const MAX_NAME: usize = u16::MAX as usize;
 
+/// What a put takes beside its size, on the average.
+const PUT_OVERHEAD: u64 = 4 << 10;
+/// What deletes have freed and nothing else gets: for the copies of the pages that change.
+const MARGIN: u64 = 32 << 10;
+
+/// The disk was full and may still be.
+struct Short {
+    /// Bytes of the store's own that deletes have given free since.
+    freed: u64,
+    /// What other writes are told.
+    error: Error,
+}
+
 pub(crate) struct Committer {
     state: Arc<RwLock<State>>,
     disk: Option<Disk>,
     options: Options,
     /// Left the windows, not yet forgotten on disk: goes with the next write.
     trimmed: Trimmed,
+    reserve: Option<Box<dyn Reserve>>,
+    /// Something has been written.
+    begun: bool,
+    short: Option<Short>,
 }
 
 impl Committer {
-    pub fn new(state: Arc<RwLock<State>>, disk: Option<Disk>, options: Options) -> Self {
+    /// Writes nothing to any disk.
+    pub fn in_memory(state: Arc<RwLock<State>>, options: Options) -> Self {
         Committer {
             state,
-            disk,
+            disk: None,
             options,
             trimmed: Trimmed::default(),
+            reserve: None,
+            begun: false,
+            short: None,
+        }
+    }
+
+    /// Writes to a disk, from which some of what it holds can go with the next write.
+    pub fn new(
+        state: Arc<RwLock<State>>,
+        disk: Disk,
+        trimmed: Trimmed,
+        reserve: Option<Box<dyn Reserve>>,
+        options: Options,
+    ) -> Self {
+        Committer {
+            disk: Some(disk),
+            trimmed,
+            reserve,
+            ..Committer::in_memory(state, options)
         }
     }
 
     /// Commits a group of writes with one sync; one answer per write, in order.
     pub fn commit(&mut self, writes: Vec<Write>) -> Vec<Answer> {
+        if self.is_short() {
+            return self.commit_short(&writes);
+        }
+        if !std::mem::replace(&mut self.begun, true)
+            && let Some(reserve) = &mut self.reserve
+        {
+            // Where there is no space for it, a shortage begins without.
+            reserve.fill();
+        }
         let mut records = Vec::with_capacity(writes.len());
-        let mut answers = self.decide(writes, &mut records);
+        let mut answers = self.decide(writes.iter(), &mut records);
         if records.is_empty() {
             return answers;
         }
-        if let Some(disk) = &mut self.disk {
-            if let Err(error) = disk.append(&records, &self.trimmed) {
+        match self.append(&records) {
+            Ok(()) => self.publish(records),
+            Err(failure) if failure.full && writes.iter().any(|write| write.frees) => {
+                tracing::warn!(error = %failure.error, "only deletes are possible");
+                if let Some(reserve) = &mut self.reserve {
+                    reserve.release();
+                }
+                let error = failure.error;
+                self.short = Some(Short { freed: 0, error });
+                return self.commit_short(&writes);
+            }
+            Err(Failure { error, .. }) => {
                 tracing::error!(%error, writes = records.len(), "commit failed");
                 // Also the refusals: they may rest on writes of this group that did not happen.
                 answers.fill(Err(error));
-                return answers;
             }
-            self.trimmed = Trimmed::default();
         }
-        self.publish(records);
         answers
     }
 
+    /// Writes records with what can be forgotten.
+    fn append(&mut self, records: &[Record]) -> Result<(), Failure> {
+        if let Some(disk) = &mut self.disk {
+            disk.append(records, &self.trimmed)?;
+            self.trimmed = Trimmed::default();
+        }
+        Ok(())
+    }
+
+    /// The space that is kept for deletes has been given back, and can not be had again yet.
+    fn is_short(&mut self) -> bool {
+        if self.short.is_some() && self.reserve.as_mut().is_none_or(|it| it.fill()) {
+            self.short = None;
+            tracing::info!("the disk has space again");
+        }
+        self.short.is_some()
+    }
+
+    /// Commits of a group what frees space, and what fits into what has been freed; the others are refused.
+    ///
+    /// A deletion is written without the last state. With it the collection's history ends on disk, so that it is not
+    /// missed after a restart; watchers of now get it from memory. When the deletion is durable all versions of the
+    /// object go, which makes room inside of the file.
+    fn commit_short(&mut self, writes: &[Write]) -> Vec<Answer> {
+        let Some(short) = &mut self.short else {
+            return Vec::new();
+        };
+        let mut fits = |write: &Write| {
+            if let (Operation::Put(draft), false) = (&write.operation, write.frees) {
+                let needed = draft.size() as u64 + PUT_OVERHEAD;
+                let fits = short.freed >= needed + MARGIN;
+                short.freed -= if fits { needed } else { 0 };
+                return fits;
+            }
+            true
+        };
+        let chosen: Vec<bool> = writes.iter().map(&mut fits).collect();
+        let error = short.error.clone();
+        let mut records = Vec::new();
+        let taken = writes.iter().zip(&chosen).filter(|(_, taken)| **taken);
+        let mut decided = self
+            .decide(taken.map(|(write, _)| write), &mut records)
+            .into_iter();
+        let answers = chosen.iter().map(|taken| match taken {
+            true => decided.next().unwrap_or(Err(Error::Closed)),
+            false => Err(error.clone()),
+        });
+        let mut answers: Vec<Answer> = answers.collect();
+        if records.is_empty() {
+            return answers;
+        }
+        let bare: Vec<Record> = records
+            .iter()
+            .map(|record| {
+                if record.deleted {
+                    record.bare()
+                } else {
+                    record.clone()
+                }
+            })
+            .collect();
+        let gone: Vec<Record> = records.iter().filter(|it| it.deleted).cloned().collect();
+        let ends = gone
+            .iter()
+            .map(|it| (it.collection.clone(), it.entry.revision));
+        self.trimmed.floors.extend(ends);
+        if let Err(Failure { error, .. }) = self.append(&bare) {
+            tracing::error!(%error, writes = records.len(), "commit failed");
+            answers.fill(Err(error));
+            return answers;
+        }
+        self.publish(records);
+        let freed = self.forget(&gone);
+        if let Some(short) = &mut self.short {
+            short.freed += freed;
+        }
+        if !self.trimmed.is_empty() {
+            // What is not forgotten now goes with the next write.
+            let _ = self.append(&[]);
+        }
+        answers
+    }
+
+    /// Lets all versions of deleted objects be forgotten; answers how many bytes they have.
+    fn forget(&mut self, gone: &[Record]) -> u64 {
+        let state = self.state.read();
+        let mut freed = 0;
+        for record in gone {
+            let Some(collection) = state.collections.get(&record.collection) else {
+                continue;
+            };
+            let key = &record.entry.key;
+            let versions = collection.window.iter().filter(|event| {
+                // Not what has been made anew under the key.
+                event.entry.key == *key && event.revision() <= record.entry.revision
+            });
+            for event in versions {
+                let previous = event.previous.iter();
+                for entry in previous.chain([&event.entry]) {
+                    freed += entry.value.len() as u64;
+                    self.trimmed.revisions.push(entry.revision);
+                }
+            }
+        }
+        freed
+    }
+
     /// What each write of the group leads to, given the ones before it.
-    fn decide(&self, writes: Vec<Write>, records: &mut Vec<Record>) -> Vec<Answer> {
+    fn decide<'a>(
+        &self,
+        writes: impl Iterator<Item = &'a Write>,
+        records: &mut Vec<Record>,
+    ) -> Vec<Answer> {
         let state = self.state.read();
         let mut revision = state.revision;
         let mut pending = Pending::default();
         writes
-            .into_iter()
             .map(|write| {
                 let Write {
                     collection,
                     key,
                     expect,
                     operation,
+                    ..
                 } = write;
                 if collection.len() > MAX_NAME || key.len() > MAX_NAME {
                     return Err(Error::Write("the key is too long".into()));
                 }
-                let place = (collection, key);
+                let place = (collection.clone(), key.clone());
                 let current = match pending.get(&place) {
                     Some(entry) => entry.as_ref(),
                     None => state.get(&place.0, &place.1),
                 };
-                match (expect, current) {
+                match (*expect, current) {
                     (Expect::Absent, Some(entry)) => return Err(Error::Exists(entry.clone())),
                     (Expect::Revision(_), None) => return Err(Error::NotFound),
                     (Expect::Revision(expected), Some(entry)) if entry.revision != expected => {

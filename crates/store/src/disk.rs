@@ -25,6 +25,23 @@ const CACHE_BYTES: usize = 8 << 20;
 /// Opens the database; called again after a failed write. Tests put a faulty disk behind it.
 pub type Opener = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send>;
 
+/// Why nothing was written.
+pub(crate) struct Failure {
+    pub error: Error,
+    /// The disk has no space.
+    pub full: bool,
+}
+
+impl From<redb::Error> for Failure {
+    fn from(error: redb::Error) -> Self {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        Failure {
+            full: matches!(&error, redb::Error::Io(io) if matches!(io.kind(), StorageFull | QuotaExceeded)),
+            error: Error::Write(error.to_string().into()),
+        }
+    }
+}
+
 /// The log on disk.
 pub(crate) struct Disk {
     path: PathBuf,
@@ -105,9 +122,9 @@ pub(crate) fn prepare_if_empty(path: &Path, open: &Opener) -> Result<(), Error> 
 }
 
 impl Disk {
-    /// Opens the file and replays it.
-    pub fn open(path: PathBuf, open: Opener) -> Result<(Self, State), Error> {
-        let (database, state) = guarded(&path, || {
+    /// Opens the file and replays it; answers with what it holds and what can be forgotten of that.
+    pub fn open(path: PathBuf, open: Opener) -> Result<(Self, State, Trimmed), Error> {
+        let (database, (state, garbage)) = guarded(&path, || {
             let database = open().map_err(|error| open_error(&path, error))?;
             let state = replay(&path, &database)?;
             Ok((database, state))
@@ -121,11 +138,12 @@ impl Disk {
                 durable,
             },
             state,
+            garbage,
         ))
     }
 
     /// Writes records, and forgets what left the windows, in one durable transaction.
-    pub fn append(&mut self, records: &[Record], trimmed: &Trimmed) -> Result<(), Error> {
+    pub fn append(&mut self, records: &[Record], trimmed: &Trimmed) -> Result<(), Failure> {
         let database = match self.database.take() {
             Some(database) => database,
             None => self.reopen()?,
@@ -139,12 +157,12 @@ impl Disk {
                 Ok(())
             }
             // redb does not go on after an I/O error; the next write opens the file anew.
-            Err(error) => Err(Error::Write(error.to_string().into())),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// After a failed write: opens the file again and removes what was written but never acknowledged.
-    fn reopen(&self) -> Result<Database, Error> {
+    fn reopen(&self) -> Result<Database, Failure> {
         let retry = || -> Result<Database, redb::Error> {
             let database = (self.open)()?;
             let write = database.begin_write()?;
@@ -155,8 +173,17 @@ impl Disk {
             write.commit()?;
             Ok(database)
         };
-        guarded(&self.path, || {
-            retry().map_err(|error| Error::Write(error.to_string().into()))
+        let full = Cell::new(false);
+        let opened = guarded(&self.path, || {
+            retry().map_err(|error| {
+                let failure = Failure::from(error);
+                full.set(failure.full);
+                failure.error
+            })
+        });
+        opened.map_err(|error| Failure {
+            error,
+            full: full.get(),
         })
     }
 }
@@ -175,20 +202,22 @@ fn write(database: &Database, records: &[Record], trimmed: &Trimmed) -> Result<(
     if !trimmed.floors.is_empty() {
         let mut floors = write.open_table(FLOORS)?;
         for (collection, floor) in &trimmed.floors {
-            floors.insert(&**collection, floor)?;
+            // It may have been raised above what memory still knows.
+            let known = floors.get(&**collection)?.map_or(0, |it| it.value());
+            floors.insert(&**collection, known.max(*floor))?;
         }
     }
     write.commit()?;
     Ok(())
 }
 
-/// Rebuilds the state by applying the log in order.
-pub(crate) fn replay(path: &Path, database: &Database) -> Result<State, Error> {
+/// Rebuilds the state by applying the log in order; also tells what nobody can ask for any more.
+pub(crate) fn replay(path: &Path, database: &Database) -> Result<(State, Trimmed), Error> {
     let corrupt = |detail: String| Error::Corrupt {
         path: path.to_owned(),
         detail,
     };
-    let read = || -> Result<Result<State, String>, redb::Error> {
+    let read = || -> Result<Result<(State, Trimmed), String>, redb::Error> {
         let read = database.begin_read()?;
         let format = read
             .open_table(META)?
@@ -197,7 +226,7 @@ pub(crate) fn replay(path: &Path, database: &Database) -> Result<State, Error> {
         if format != Some(FORMAT) {
             return Ok(Err(format!("unknown format {format:?}")));
         }
-        let mut state = State::default();
+        let (mut state, mut garbage) = (State::default(), Trimmed::default());
         for item in read.open_table(FLOORS)?.iter()? {
             let (collection, floor) = item?;
             let name: Arc<str> = collection.value().into();
@@ -218,9 +247,17 @@ pub(crate) fn replay(path: &Path, database: &Database) -> Result<State, Error> {
                     record.collection
                 }
             };
+            let collection = state.collection_mut(&name);
+            if revision.value() <= collection.floor {
+                let previous = collection.entries.get(&record.entry.key);
+                garbage.revisions.extend(previous.map(|it| it.revision));
+                garbage
+                    .revisions
+                    .extend(record.deleted.then(|| revision.value()));
+            }
             state.apply(&name, record.entry, record.deleted);
         }
-        Ok(Ok(state))
+        Ok(Ok((state, garbage)))
     };
     read()
         .map_err(|error| corrupt(error.to_string()))?

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::commit::{Answer, Committer, Job};
 use crate::disk::{self, Disk, Opener};
 use crate::lock::DirectoryLock;
+use crate::reserve::{FileReserve, Reserve};
 use crate::state::State;
 use crate::{Backend, Entry, Error, ListOptions, Page, Watcher, Write};
 
@@ -58,7 +59,7 @@ impl Embedded {
     /// A store that ends with the process.
     pub fn in_memory(options: Options) -> Self {
         let state = Arc::new(RwLock::new(State::default()));
-        let committer = Committer::new(state.clone(), None, options);
+        let committer = Committer::in_memory(state.clone(), options);
         Embedded {
             state,
             writer: Some(Writer::Inline(Mutex::new(committer))),
@@ -76,7 +77,10 @@ impl Embedded {
         })?;
         let lock = DirectoryLock::take(directory)?;
         let (path, opener) = disk::file_opener(directory)?;
-        Self::start(path, opener, options, Some(lock))
+        let mut reserve = Box::new(FileReserve::of(directory));
+        // Whoever starts on a full disk writes a few files before it can delete anything.
+        reserve.release();
+        Self::start(path, opener, options, Some(reserve), Some(lock))
     }
 
     /// A store on a database that the caller provides: for tests of a failing disk.
@@ -84,21 +88,42 @@ impl Embedded {
     /// # Errors
     /// As [`Embedded::open`].
     pub fn with_opener(opener: Opener, options: Options) -> Result<Self, Error> {
+        Self::on(opener, None, options)
+    }
+
+    /// As [`Embedded::with_opener`], with space that is kept for deletes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_reserve(
+        opener: Opener,
+        reserve: Box<dyn Reserve>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        Self::on(opener, Some(reserve), options)
+    }
+
+    fn on(
+        opener: Opener,
+        reserve: Option<Box<dyn Reserve>>,
+        options: Options,
+    ) -> Result<Self, Error> {
         let path = std::path::PathBuf::from("(given)");
         disk::prepare_if_empty(&path, &opener)?;
-        Self::start(path, opener, options, None)
+        Self::start(path, opener, options, reserve, None)
     }
 
     fn start(
         path: std::path::PathBuf,
         opener: Opener,
         options: Options,
+        reserve: Option<Box<dyn Reserve>>,
         lock: Option<DirectoryLock>,
     ) -> Result<Self, Error> {
-        let (disk, state) = Disk::open(path.clone(), opener)?;
+        let (disk, state, garbage) = Disk::open(path.clone(), opener)?;
         let state = Arc::new(RwLock::new(state));
         let group = options.group.max(1);
-        let mut committer = Committer::new(state.clone(), Some(disk), options);
+        let mut committer = Committer::new(state.clone(), disk, garbage, reserve, options);
         let (jobs, mut queue) = mpsc::channel::<Job>(4096);
         let thread = std::thread::Builder::new()
             .name("store-writer".to_owned())

@@ -38,6 +38,11 @@ impl Draft {
         Draft { bytes, revision_at }
     }
 
+    /// Bytes without those of the revision.
+    pub(crate) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The final value for a revision.
     pub fn complete(&self, revision: u64) -> Bytes {
         let digits = revision.to_string();

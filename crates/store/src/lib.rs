@@ -34,6 +34,7 @@ mod entry;
 mod lock;
 mod maintenance;
 mod record;
+mod reserve;
 mod state;
 mod watch;
 
@@ -42,6 +43,7 @@ pub use disk::Opener;
 pub use embedded::{Embedded, Options};
 pub use entry::{Draft, Entry, Event, EventKind};
 pub use maintenance::{CheckReport, check, compact, dump};
+pub use reserve::Reserve;
 pub use watch::Watcher;
 
 /// Name of the database file inside a data directory.

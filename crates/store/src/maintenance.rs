@@ -48,7 +48,7 @@ pub fn check(directory: &Path) -> Result<CheckReport, Error> {
         let intact = database
             .check_integrity()
             .map_err(|error| open_error(&path, error))?;
-        let state = replay(&path, &database)?;
+        let (state, _) = replay(&path, &database)?;
         let mut collections: Vec<_> = state
             .collections
             .iter()
@@ -78,7 +78,7 @@ pub fn dump(directory: &Path, out: &mut dyn Write) -> Result<(), Error> {
     let (_lock, path) = existing(directory)?;
     guarded(&path, || {
         let database = Database::open(&path).map_err(|error| open_error(&path, error))?;
-        let state = replay(&path, &database)?;
+        let (state, _) = replay(&path, &database)?;
         let mut names: Vec<_> = state.collections.keys().collect();
         names.sort();
         for name in names {
@@ -108,7 +108,7 @@ pub fn compact(directory: &Path) -> Result<(u64, u64), Error> {
     let before = size();
     guarded(&path, || {
         let mut database = Database::open(&path).map_err(|error| open_error(&path, error))?;
-        let state = replay(&path, &database)?;
+        let (state, _) = replay(&path, &database)?;
         let live: rustc_hash::FxHashSet<u64> = state
             .collections
             .values()

@@ -22,6 +22,15 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The deletion without the last state, where there is no space for it. What is older than it must not be asked for.
+    pub fn bare(&self) -> Record {
+        let (key, revision) = (self.entry.key.clone(), self.entry.revision);
+        Record {
+            entry: Arc::new(Entry::new(key, revision, Bytes::new())),
+            ..self.clone()
+        }
+    }
+
     /// The bytes stored under the revision.
     pub fn encode(&self) -> Vec<u8> {
         let (collection, key, value) = (

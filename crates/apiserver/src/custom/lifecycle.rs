@@ -143,7 +143,9 @@ impl State {
                     &*entry.key,
                     Expect::Revision(entry.revision),
                     object::draft(&new),
-                );
+                )
+                // A definition that is not served keeps its objects from being deleted.
+                .frees(true);
                 match core.backend.commit(write).await {
                     Ok(written) => entries[index] = (written, new),
                     // Somebody changed it in between; the watch tells us.
@@ -240,6 +242,7 @@ impl State {
                 Expect::Revision(entry.revision),
                 draft,
             )
+            .frees(true)
         };
         match core.backend.commit(write).await {
             Ok(_) | Err(StoreError::Conflict(_) | StoreError::NotFound) => Ok(()),
@@ -276,6 +279,7 @@ async fn delete_all(core: &Core, collection: &str) -> Result<usize> {
                 Expect::Revision(entry.revision),
                 object::draft(&value),
             )
+            .frees(true)
         } else {
             Write::delete(
                 collection,

@@ -152,7 +152,7 @@ impl Call<'_> {
             if gone && new != old {
                 // A pod is marked before it goes, as watchers expect it.
                 let expect = Expect::Revision(entry.revision);
-                let write = Write::put(collection, key.as_str(), expect, draft.clone());
+                let write = Write::put(collection, key.as_str(), expect, draft.clone()).frees(true);
                 match self.core.backend.commit(write).await {
                     Ok(marked) => {
                         let collection = self.resource.collection.clone();
@@ -180,6 +180,7 @@ impl Call<'_> {
                     Expect::Revision(entry.revision),
                     draft,
                 )
+                .frees(true)
             };
             match self.core.backend.commit(write).await {
                 Ok(written) if gone => {

@@ -181,7 +181,8 @@ impl Call<'_> {
                 let expect = Expect::Revision(entry.revision);
                 let (object, owners) = (&new.object, &new.owners);
                 let draft = conversion::draft(self.core, &self.resource, object, owners).await?;
-                Write::put(collection, key.as_str(), expect, draft)
+                let marked = &old.object["metadata"]["deletionTimestamp"];
+                Write::put(collection, key.as_str(), expect, draft).frees(marked.is_string())
             };
             match self.core.backend.commit(write).await {
                 Ok(gone) if ended => {

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use allot_apiserver::{Config, Server};
-use allot_store::{Embedded, Options};
+use allot_store::{Embedded, Options, Reserve};
 use redb::backends::InMemoryBackend;
 use redb::{Database, StorageBackend};
 use serde_json::{Value, json};
@@ -20,18 +20,27 @@ enum Fault {
     None,
     /// Nothing can be written.
     Full,
+    /// Nothing can be written until space is given back.
+    Short,
     /// Nothing reaches the disk for certain.
     Sync,
     /// Half of a write is written before it fails.
     Torn,
 }
 
-const FAULTS: [Fault; 4] = [Fault::None, Fault::Full, Fault::Sync, Fault::Torn];
+const FAULTS: [Fault; 5] = [
+    Fault::None,
+    Fault::Full,
+    Fault::Short,
+    Fault::Sync,
+    Fault::Torn,
+];
 
 #[derive(Debug, Default)]
 struct Disk {
     bytes: InMemoryBackend,
     fault: AtomicU8,
+    released: AtomicBool,
 }
 
 impl Disk {
@@ -58,7 +67,7 @@ impl StorageBackend for Shared {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         match self.0.fault() {
-            Fault::Full => Err(io::ErrorKind::StorageFull.into()),
+            Fault::Full | Fault::Short => Err(io::ErrorKind::StorageFull.into()),
             _ => self.0.bytes.set_len(len),
         }
     }
@@ -72,7 +81,7 @@ impl StorageBackend for Shared {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         match self.0.fault() {
-            Fault::Full => Err(io::ErrorKind::StorageFull.into()),
+            Fault::Full | Fault::Short => Err(io::ErrorKind::StorageFull.into()),
             Fault::Torn => {
                 self.0.bytes.write(offset, &data[..data.len() / 2])?;
                 Err(io::Error::other("the write was cut off"))
@@ -82,10 +91,27 @@ impl StorageBackend for Shared {
     }
 }
 
+/// The space that is kept on the disk.
+struct Kept(Arc<Disk>);
+
+impl Reserve for Kept {
+    fn fill(&mut self) -> bool {
+        self.0.fault() == Fault::None && !self.0.released.load(Ordering::SeqCst)
+    }
+
+    fn release(&mut self) {
+        if self.0.fault() == Fault::Short {
+            self.0.released.store(true, Ordering::SeqCst);
+            self.0.set(Fault::None);
+        }
+    }
+}
+
 async fn server(disk: &Arc<Disk>) -> Server {
     let shared = disk.clone();
     let opener = Box::new(move || Database::builder().create_with_backend(Shared(shared.clone())));
-    let backend = Embedded::with_opener(opener, Options::default()).unwrap();
+    let kept = Box::new(Kept(disk.clone()));
+    let backend = Embedded::with_reserve(opener, kept, Options::default()).unwrap();
     let server = Server::new(Arc::new(backend), Config::default());
     server.bootstrap().await.unwrap();
     server
@@ -133,4 +159,34 @@ async fn a_disk_that_fails_costs_no_acknowledged_write() {
         assert_eq!(names(&server).await, ["after", "before"], "{fault:?}");
         assert_eq!(admin(&server, "GET", &path, Value::Null).await.1, kept);
     }
+}
+
+#[tokio::test]
+async fn a_full_disk_still_takes_deletes() {
+    let disk = Arc::new(Disk::default());
+    let server = server(&disk).await;
+    for name in ["free", "held", "kept"] {
+        assert_eq!(create(&server, name).await.0, 201);
+    }
+    let held = format!("{MAPS}/held");
+    let finalizer = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    assert_eq!(admin(&server, "PATCH", &held, finalizer).await.0, 200);
+    disk.set(Fault::Short);
+    assert_eq!(create(&server, "more").await.0, 500);
+    // At once, by a mark, and by the update that takes away what held it.
+    for path in [&format!("{MAPS}/free"), &held] {
+        let (code, answer) = admin(&server, "DELETE", path, Value::Null).await;
+        assert_eq!(code, 200, "{answer}");
+    }
+    assert_eq!(create(&server, "more").await.0, 500);
+    assert_eq!(names(&server).await, ["held", "kept"]);
+    let free = json!({"metadata": {"finalizers": null}});
+    assert_eq!(admin(&server, "PATCH", &held, free).await.0, 200);
+    assert_eq!(names(&server).await, ["kept"]);
+    // Somebody else has made space.
+    disk.released.store(false, Ordering::SeqCst);
+    assert_eq!(create(&server, "more").await.0, 201);
+    drop(server);
+    let server = self::server(&disk).await;
+    assert_eq!(names(&server).await, ["kept", "more"]);
 }

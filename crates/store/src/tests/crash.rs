@@ -1,5 +1,6 @@
 //! A disk that fails, tears writes and loses what was not synced.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -9,7 +10,9 @@ use proptest::prelude::*;
 use redb::{Database, StorageBackend};
 
 use super::*;
-use crate::{Error, Opener};
+use crate::{Error, Opener, Reserve};
+
+const BLOCK: usize = 4096;
 
 /// What survives a power cut, and what is written on top.
 #[derive(Debug, Default)]
@@ -19,6 +22,9 @@ struct Platter {
     /// Writes and syncs until everything fails; negative for never.
     budget: AtomicI64,
     full: AtomicBool,
+    /// Blocks that can still be written for the first time, where that is limited, and those that have been.
+    space: Mutex<Option<usize>>,
+    blocks: Mutex<BTreeSet<usize>>,
     /// Syncs fail; what was written is in the hands of the system, which may have dropped it.
     unsynced: AtomicBool,
 }
@@ -41,6 +47,23 @@ impl Platter {
         }
         if left > 0 {
             self.budget.fetch_sub(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Space for what is written, as on a file system that gives a block to what is written first.
+    fn take_blocks(&self, start: usize, length: usize) -> io::Result<()> {
+        let (mut space, mut blocks) = (self.space.lock(), self.blocks.lock());
+        for block in start / BLOCK..=(start + length.max(1) - 1) / BLOCK {
+            if blocks.contains(&block) {
+                continue;
+            }
+            match space.as_mut() {
+                Some(0) => return Err(io::Error::from(io::ErrorKind::StorageFull)),
+                Some(left) => *left -= 1,
+                None => {}
+            }
+            blocks.insert(block);
         }
         Ok(())
     }
@@ -107,6 +130,7 @@ impl StorageBackend for Disk {
         self.0.spend()?;
         let mut bytes = self.0.volatile.lock();
         let start = usize::try_from(offset).map_err(io::Error::other)?;
+        self.0.take_blocks(start, data.len())?;
         bytes
             .get_mut(start..start + data.len())
             .ok_or(io::ErrorKind::UnexpectedEof)?
@@ -122,6 +146,155 @@ fn opener(platter: &Arc<Platter>) -> Opener {
 
 fn open(platter: &Arc<Platter>) -> Result<Embedded, Error> {
     Embedded::with_opener(opener(platter), Options::default())
+}
+
+/// Blocks of the platter that are kept for deletes.
+struct Blocks {
+    platter: Arc<Platter>,
+    held: usize,
+}
+
+const RESERVED: usize = 64;
+
+impl Reserve for Blocks {
+    fn fill(&mut self) -> bool {
+        if let (Some(left), 0) = (self.platter.space.lock().as_mut(), self.held)
+            && *left >= RESERVED
+        {
+            *left -= RESERVED;
+            self.held = RESERVED;
+        }
+        self.held > 0
+    }
+
+    fn release(&mut self) {
+        if let Some(left) = self.platter.space.lock().as_mut() {
+            *left += std::mem::take(&mut self.held);
+        }
+    }
+}
+
+/// A store on a platter with space for about so many blocks.
+fn open_limited(platter: &Arc<Platter>, space: usize) -> Result<Embedded, Error> {
+    *platter.space.lock() = Some(space);
+    let blocks = Blocks {
+        platter: platter.clone(),
+        held: 0,
+    };
+    Embedded::with_reserve(opener(platter), Box::new(blocks), Options::default())
+}
+
+fn remove(store: &Embedded, key: &str) -> Result<Arc<crate::Entry>, Error> {
+    let entry = now(store.get(COLLECTION, key)).unwrap().unwrap();
+    let last = crate::Draft::new(&entry.value, b"");
+    store.commit_blocking(Write::delete(COLLECTION, key, entry.revision, last))
+}
+
+/// Creates objects until there is no space for one; answers with their keys.
+fn fill(store: &Embedded) -> Vec<String> {
+    let mut keys = Vec::new();
+    for number in 0.. {
+        let key = format!("k{number:03}");
+        let large = "v".repeat(3000);
+        if store
+            .commit_blocking(put(&key, Expect::Absent, &large))
+            .is_err()
+        {
+            break;
+        }
+        keys.push(key);
+    }
+    assert!(keys.len() > 20, "{keys:?}");
+    keys
+}
+
+#[test]
+fn a_full_disk_is_made_free_by_deleting() {
+    let platter = Platter::new();
+    let store = open_limited(&platter, 250).unwrap();
+    let keys = fill(&store);
+    let watched = store.revision();
+    let mut watcher = store.watch(COLLECTION, "", watched).unwrap();
+    for (number, key) in keys.iter().enumerate() {
+        // Not much more is possible than to delete.
+        assert!(
+            store
+                .commit_blocking(put("more", Expect::Absent, &"v".repeat(4_000_000)))
+                .is_err()
+        );
+        let gone = remove(&store, key).unwrap_or_else(|error| panic!("{number}: {error}"));
+        assert_eq!(gone.revision, watched + 1 + number as u64);
+    }
+    // Those who watch get the last states.
+    let seen = watcher.poll_changes().unwrap();
+    assert_eq!(seen.len(), keys.len());
+    assert!(seen.iter().all(|event| event.entry.value.len() > 3000));
+    assert_eq!(list(&store, None), Vec::<String>::new());
+    // What the deletes have freed can be written again, on the same disk.
+    let again = keys.len() / 6;
+    for key in &keys[..again] {
+        let written = store.commit_blocking(put(key, Expect::Absent, &"w".repeat(3000)));
+        written.unwrap_or_else(|error| panic!("{key}: {error}"));
+    }
+    let revision = store.revision();
+    let expected = list(&store, None);
+    assert_eq!(expected.len(), again);
+    drop(store);
+    let store = open(&platter).unwrap();
+    assert_eq!(store.revision(), revision);
+    assert_eq!(list(&store, None), expected);
+    // Of what was forgotten nobody gets a part.
+    let late = store.watch(COLLECTION, "", watched);
+    assert!(matches!(late, Err(Error::Expired { .. })));
+}
+
+#[test]
+fn space_that_comes_back_ends_the_shortage() {
+    let platter = Platter::new();
+    let store = open_limited(&platter, 250).unwrap();
+    let keys = fill(&store);
+    remove(&store, &keys[0]).unwrap();
+    let large = "v".repeat(300_000);
+    let refused = store.commit_blocking(put("more", Expect::Absent, &large));
+    assert!(matches!(refused, Err(Error::Write(_))));
+    *platter.space.lock() = Some(2000);
+    create(&store, "more", &large);
+    // And there is space for deletes again.
+    assert!(platter.space.lock().unwrap() <= 2000 - RESERVED);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    /// Whatever operation the power fails at while a full disk is made free: what was deleted is gone, the rest is there.
+    #[test]
+    fn a_power_cut_on_a_full_disk_loses_nothing(budget in 0i64..160, choice in any::<u64>()) {
+        let platter = Platter::new();
+        let store = open_limited(&platter, 250).unwrap();
+        let keys = fill(&store);
+        platter.budget.store(budget, Ordering::SeqCst);
+        let mut deleted = 0;
+        for key in &keys {
+            if remove(&store, key).is_err() {
+                break;
+            }
+            deleted += 1;
+        }
+        let revision = store.revision();
+        drop(store);
+        platter.cut(choice);
+        *platter.space.lock() = None;
+        let store = open(&platter).unwrap();
+        prop_assert!(store.revision() >= revision);
+        for (number, key) in keys.iter().enumerate() {
+            let found = now(store.get(COLLECTION, key)).unwrap().is_some();
+            // The first that failed may be gone after all.
+            if number != deleted {
+                prop_assert_eq!(found, number > deleted, "{}", key);
+            }
+        }
+        prop_assert!(store.commit_blocking(put("after", Expect::Absent, "x")).is_ok());
+    }
 }
 
 proptest! {
