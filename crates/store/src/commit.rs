@@ -42,6 +42,19 @@ struct Short {
     error: Error,
 }
 
+/// A write frees space, or there is enough of what has been freed; it is taken from that.
+fn takes(freed: &mut u64, write: &Write) -> bool {
+    let Operation::Put(draft) = &write.operation else {
+        return true;
+    };
+    let needed = draft.size() as u64 + PUT_OVERHEAD;
+    let fits = *freed >= needed + MARGIN;
+    if fits && !write.frees {
+        *freed -= needed;
+    }
+    fits || write.frees
+}
+
 pub(crate) struct Committer {
     state: Arc<RwLock<State>>,
     disk: Option<Disk>,
@@ -86,7 +99,7 @@ impl Committer {
 
     /// Commits a group of writes with one sync; one answer per write, in order.
     pub fn commit(&mut self, writes: Vec<Write>) -> Vec<Answer> {
-        if self.is_short() {
+        if self.is_short(&writes) {
             return self.commit_short(&writes);
         }
         if !std::mem::replace(&mut self.begun, true)
@@ -129,9 +142,14 @@ impl Committer {
         Ok(())
     }
 
-    /// The space that is kept for deletes has been given back, and can not be had again yet.
-    fn is_short(&mut self) -> bool {
-        if self.short.is_some() && self.reserve.as_mut().is_none_or(|it| it.fill()) {
+    /// The space that is kept for deletes has been given back, and is not needed again, or can not be had.
+    fn is_short(&mut self, writes: &[Write]) -> bool {
+        let Some(short) = &self.short else {
+            return false;
+        };
+        let mut freed = short.freed;
+        let enough = writes.iter().all(|write| takes(&mut freed, write));
+        if !enough && self.reserve.as_mut().is_none_or(|it| it.fill()) {
             self.short = None;
             tracing::info!("the disk has space again");
         }
@@ -147,16 +165,10 @@ impl Committer {
         let Some(short) = &mut self.short else {
             return Vec::new();
         };
-        let mut fits = |write: &Write| {
-            if let (Operation::Put(draft), false) = (&write.operation, write.frees) {
-                let needed = draft.size() as u64 + PUT_OVERHEAD;
-                let fits = short.freed >= needed + MARGIN;
-                short.freed -= if fits { needed } else { 0 };
-                return fits;
-            }
-            true
-        };
-        let chosen: Vec<bool> = writes.iter().map(&mut fits).collect();
+        let chosen: Vec<bool> = writes
+            .iter()
+            .map(|write| takes(&mut short.freed, write))
+            .collect();
         let error = short.error.clone();
         let mut records = Vec::new();
         let taken = writes.iter().zip(&chosen).filter(|(_, taken)| **taken);
