@@ -1,6 +1,7 @@
 //! Admission webhooks: real servers behind TLS.
 
 mod conversion;
+mod conversion_clients;
 mod mutating;
 mod services;
 
@@ -408,6 +409,13 @@ async fn a_service_leads_to_a_ready_endpoint() {
         text.ends_with("no endpoints available for service \"hook\""),
         "{text}"
     );
+    ready_endpoint(&*backend, &hooks).await;
+    assert_eq!(map(&server, "why").await.0, 409);
+    assert_eq!(hooks.asked()[0].0, "/check?timeout=10s");
+}
+
+/// Lets the service `hook` have a ready endpoint, and one that is not ready.
+async fn ready_endpoint(backend: &dyn Backend, hooks: &Hooks) {
     let slice = json!({
         "metadata": {
             "name": "hook", "labels": {"kubernetes.io/service-name": "hook"}, "resourceVersion": "@",
@@ -426,6 +434,4 @@ async fn a_service_leads_to_a_ready_endpoint() {
     let (collection, key) = ("discovery.k8s.io/endpointslices", "default/hook");
     let write = Write::put(collection, key, Expect::Absent, draft);
     backend.commit(write).await.unwrap();
-    assert_eq!(map(&server, "why").await.0, 409);
-    assert_eq!(hooks.asked()[0].0, "/check?timeout=10s");
 }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::Hooks;
 use crate::{admin, send};
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const NAME: &str = "things.example.com";
+pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(super) const NAME: &str = "things.example.com";
 
-fn path(version: &str, name: &str) -> String {
+pub(super) fn path(version: &str, name: &str) -> String {
     let collection = format!("/apis/example.com/{version}/namespaces/default/things");
     if name.is_empty() {
         collection
@@ -20,7 +20,7 @@ fn path(version: &str, name: &str) -> String {
 }
 
 /// `v1` has a size as text, `v2` a count; the webhook of a name that starts with a word does something else.
-fn convert(path: &str, review: &Value) -> Option<(u16, Value)> {
+pub(super) fn convert(path: &str, review: &Value) -> Option<(u16, Value)> {
     let request = &review["request"];
     let wanted = request["desiredAPIVersion"].as_str().unwrap();
     let mut objects = request["objects"].as_array().unwrap().clone();
@@ -67,7 +67,7 @@ fn convert(path: &str, review: &Value) -> Option<(u16, Value)> {
     Some((200, answer))
 }
 
-async fn define(server: &Server, client: Value, reviews: &[&str]) {
+pub(super) async fn define(server: &Server, client: Value, reviews: &[&str]) {
     let version = |name: &str, field: &str, kind: &str| {
         json!({
             "name": name, "served": true, "storage": name == "v1",
@@ -132,7 +132,12 @@ async fn ready(reply: super::Reply, path: &str) -> (Hooks, Server) {
     (hooks, server)
 }
 
-async fn create(server: &Server, version: &str, name: &str, spec: Value) -> (u16, Value) {
+pub(super) async fn create(
+    server: &Server,
+    version: &str,
+    name: &str,
+    spec: Value,
+) -> (u16, Value) {
     let object = json!({
         "apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec,
     });
