@@ -1,0 +1,302 @@
+//! The part that runs once per cluster: which node has the networks of a pod, and what Multus reads of them.
+
+use std::collections::BTreeMap;
+
+use allot_apimachinery::quantity::Quantity;
+use allot_driver::Failure;
+use allot_driver::classic::{
+    Allocation, Claim, Class, Controller, Driver, Error, LeaderElection, Pod, Wanted, describe,
+};
+use k8s_openapi::api::core::v1::{Node, Pod as ApiPod};
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::interfaces::ANNOTATION;
+use crate::objects::{self, ClaimParameterSpec, IpPool, MultusConfig, NetworkName};
+use crate::{
+    CDI_VERSION, DEFAULT_CDI_VERSION, DRIVER_NAME, Handle, definitions, selection, suitable,
+};
+
+mod networks;
+
+/// Versions of CDI files that runtimes know. Before 0.5.0 the name of a device could not begin with a digit, and UIDs
+/// do.
+const CDI_VERSIONS: [&str; 6] = ["0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
+
+/// How to run the controller.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How many claims and pods are worked on at the same time.
+    pub workers: usize,
+    /// Work only while holding a Lease.
+    pub election: Option<LeaderElection>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: 10,
+            election: None,
+        }
+    }
+}
+
+/// Runs the controller until `shutdown`, after installing the kinds.
+///
+/// # Errors
+/// When the API server does not answer, or has none of the classic kinds.
+pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    definitions::install(&client).await?;
+    let driver = Networks {
+        client: client.clone(),
+    };
+    let mut controller =
+        Controller::new(DRIVER_NAME, driver, client.clone()).workers(config.workers);
+    if let Some(election) = config.election {
+        controller = controller.leader_election(election);
+    }
+    let attach = networks::define(client, shutdown.clone());
+    let (ended, ()) = tokio::join!(controller.run(shutdown), attach);
+    ended
+}
+
+struct Networks {
+    client: Client,
+}
+
+/// What a claim asks for.
+struct Parameters {
+    spec: ClaimParameterSpec,
+    cdi_version: String,
+}
+
+impl Parameters {
+    /// Reads a SpiderClaimParameter; its annotation must name a version that there is.
+    fn read(object: &DynamicObject) -> Result<Self, Failure> {
+        let spec = match &object.data["spec"] {
+            Value::Null => ClaimParameterSpec::default(),
+            spec => serde_json::from_value(spec.clone())?,
+        };
+        let version = object.annotations().get(CDI_VERSION);
+        let cdi_version = version.map_or(DEFAULT_CDI_VERSION, String::as_str);
+        if !CDI_VERSIONS.contains(&cdi_version) {
+            let known = CDI_VERSIONS.join(", ");
+            return Err(
+                format!("annotation {CDI_VERSION}: {cdi_version:?} is none of {known}").into(),
+            );
+        }
+        Ok(Self {
+            spec,
+            cdi_version: cdi_version.to_owned(),
+        })
+    }
+}
+
+impl Networks {
+    async fn pools(&self) -> Result<Vec<IpPool>, Failure> {
+        let api: Api<IpPool> = Api::all_with(self.client.clone(), &objects::ip_pools());
+        Ok(api.list(&ListParams::default()).await?.items)
+    }
+
+    /// The configuration of a network.
+    async fn network(&self, name: &NetworkName) -> Result<MultusConfig, Failure> {
+        let kind = objects::multus_configs();
+        let api: Api<MultusConfig> =
+            Api::namespaced_with(self.client.clone(), &name.namespace, &kind);
+        let found = api.get_opt(&name.name).await?;
+        Ok(found.ok_or_else(|| format!("there is no SpiderMultusConfig {name}"))?)
+    }
+
+    /// The nodes with these names that exist.
+    async fn nodes(&self, names: &[String]) -> Result<Vec<Node>, Failure> {
+        let all = Api::<Node>::all(self.client.clone());
+        let all = all.list(&ListParams::default()).await?;
+        Ok(all
+            .into_iter()
+            .filter(|node| names.contains(&node.name_any()))
+            .collect())
+    }
+
+    /// How much of a resource pods have, by node.
+    async fn taken(&self, resource: &str) -> Result<BTreeMap<String, Quantity>, Failure> {
+        let unfinished =
+            ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+        let pods = Api::<ApiPod>::all(self.client.clone())
+            .list(&unfinished)
+            .await?;
+        let mut taken: BTreeMap<String, Quantity> = BTreeMap::new();
+        for spec in pods.into_iter().filter_map(|pod| pod.spec) {
+            let Some(node) = spec.node_name else { continue };
+            for container in &spec.containers {
+                let requests = container
+                    .resources
+                    .as_ref()
+                    .and_then(|r| r.requests.as_ref());
+                let amount = requests.and_then(|r| r.get(resource)?.0.parse().ok());
+                let sum = taken.entry(node.clone()).or_default();
+                *sum = sum
+                    .checked_add(&amount.unwrap_or_default())
+                    .unwrap_or_default();
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The nodes that have too little of what device plugins give, with the reason.
+    async fn short_of(
+        &self,
+        wanted: &BTreeMap<String, Value>,
+        nodes: &[Node],
+    ) -> Result<BTreeMap<String, String>, Failure> {
+        let mut short = BTreeMap::new();
+        for (resource, amount) in wanted {
+            let amount = Quantity::from_json(amount)
+                .map_err(|error| format!("netResources.{resource}: {error}"))?;
+            let taken = self.taken(resource).await?;
+            for node in nodes {
+                let name = node.name_any();
+                let status = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+                let has = status.and_then(|a| a.get(resource)?.0.parse::<Quantity>().ok());
+                let has = has.unwrap_or_default();
+                let taken = taken.get(&name).cloned().unwrap_or_default();
+                let left = has.checked_sub(&taken).unwrap_or_default();
+                if left < amount {
+                    short.insert(name, format!("{left} of {resource} left, {amount} wanted"));
+                }
+            }
+        }
+        Ok(short)
+    }
+
+    /// The nodes that will not do for a claim.
+    async fn unsuitable(
+        &self,
+        pod: &Pod,
+        claim: &Wanted<Self>,
+        nodes: &[Node],
+        pools: &[IpPool],
+    ) -> Result<Vec<String>, Failure> {
+        let spec = &claim.claim_parameters.spec;
+        let namespace = claim.claim.namespace();
+        let annotations = pod.annotations();
+        let mut wanted = suitable::Wanted {
+            pools: spec.ippools.clone(),
+            rdma: spec.enable_rdma,
+            namespace: namespace.to_owned(),
+            labels: pod.labels().clone(),
+            ..suitable::Wanted::default()
+        };
+        if wanted.pools.is_empty() {
+            wanted.pools = selection::pools(annotations)?;
+        }
+        for name in selection::networks(spec, annotations, namespace)? {
+            let config = self.network(&name).await?;
+            wanted.networks.push((name, config.spec));
+        }
+        let short = self.short_of(&spec.net_resources, nodes).await?;
+        let mut unsuitable = Vec::new();
+        for node in nodes {
+            let name = node.name_any();
+            let judged = suitable::check(&wanted, pools, &described(node));
+            if let Err(reason) = short.get(&name).cloned().map_or(judged, Err) {
+                tracing::info!(claim = %claim.claim, node = name, reason, "unsuitable");
+                unsuitable.push(name);
+            }
+        }
+        Ok(unsuitable)
+    }
+}
+
+/// A node as the rule looks at it.
+fn described(node: &Node) -> suitable::Node {
+    let interfaces = node.annotations().get(ANNOTATION);
+    suitable::Node {
+        name: node.name_any(),
+        labels: node.labels().clone(),
+        interfaces: interfaces.and_then(|text| serde_json::from_str(text).ok()),
+    }
+}
+
+impl Driver for Networks {
+    type ClassParameters = ();
+    type ClaimParameters = Parameters;
+
+    async fn class_parameters(&self, _: &Class) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn claim_parameters(
+        &self,
+        claim: &Claim,
+        _: &Class,
+        (): &(),
+    ) -> Result<Parameters, Failure> {
+        let Some(reference) = claim.parameters() else {
+            return Ok(Parameters {
+                spec: ClaimParameterSpec::default(),
+                cdi_version: DEFAULT_CDI_VERSION.to_owned(),
+            });
+        };
+        let kind = objects::claim_parameters();
+        if reference.api_group != objects::GROUP {
+            return Err(format!("incorrect API Group: {}", reference.api_group).into());
+        }
+        if reference.kind != kind.kind {
+            return Err(format!("{} is no {}", describe(&reference), kind.kind).into());
+        }
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), claim.namespace(), &kind);
+        let found = api.get_opt(&reference.name).await?;
+        let missing = || {
+            format!(
+                "there is no SpiderClaimParameter {}/{}",
+                claim.namespace(),
+                reference.name
+            )
+        };
+        Parameters::read(&found.ok_or_else(missing)?)
+    }
+
+    async fn allocate(
+        &self,
+        claims: &[Wanted<Self>],
+        node: Option<&str>,
+    ) -> Vec<Result<Allocation, Failure>> {
+        let allocate = |claim: &Wanted<Self>| {
+            let node = node.ok_or(
+                "claims for networks are allocated for a pod: use the allocationMode WaitForFirstConsumer",
+            )?;
+            let parameters = &claim.claim_parameters;
+            let handle = Handle {
+                cdi_version: parameters.cdi_version.clone(),
+                rdma_acc: parameters.spec.rdma_acc,
+            };
+            let data = serde_json::to_string(&handle)?;
+            tracing::info!(claim = %claim.claim, node, "allocated");
+            Ok(Allocation::opaque(DRIVER_NAME, data).on_node(node))
+        };
+        claims.iter().map(allocate).collect()
+    }
+
+    async fn deallocate(&self, claim: &Claim) -> Result<(), Failure> {
+        // Nothing is held but what the claim itself says.
+        tracing::info!(%claim, "deallocated");
+        Ok(())
+    }
+
+    async fn unsuitable_nodes(
+        &self,
+        pod: &Pod,
+        claims: &[Wanted<Self>],
+        names: &[String],
+    ) -> Result<Vec<Vec<String>>, Failure> {
+        let (nodes, pools) = tokio::try_join!(self.nodes(names), self.pools())?;
+        let mut results = Vec::new();
+        for claim in claims {
+            results.push(self.unsuitable(pod, claim, &nodes, &pools).await?);
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,210 @@
+//! Whether the networks of a pod are to be had on a node: the rule behind the driver's answers to the scheduler.
+//!
+//! A node will do when every interface that the networks build on is there and up, when an enabled pool with free
+//! addresses serves pod and node, and when the subnet of such a pool is one that the interface is in.
+
+use std::collections::BTreeMap;
+
+use allot_apimachinery::labels;
+use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::interfaces::Interface;
+use crate::objects::{IpPool, MultusConfigSpec, NetworkName};
+use crate::ranges::count;
+
+/// Labels of an object.
+pub type LabelMap = BTreeMap<String, String>;
+
+/// What a pod asks for.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// Its networks.
+    pub networks: Vec<(NetworkName, MultusConfigSpec)>,
+    /// Pools from which its addresses have to be; those that suit the networks when empty.
+    pub pools: Vec<String>,
+    /// All networks have to be capable of RDMA.
+    pub rdma: bool,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Labels of the pod.
+    pub labels: LabelMap,
+}
+
+/// A node as far as it matters.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: LabelMap,
+    /// What it reported; `None` while it did not.
+    pub interfaces: Option<Vec<Interface>>,
+}
+
+/// Says why a node will not do.
+///
+/// # Errors
+/// The first reason, in words.
+pub fn check(wanted: &Wanted, pools: &[IpPool], node: &Node) -> Result<(), String> {
+    if wanted.networks.is_empty() {
+        return Ok(());
+    }
+    let Some(interfaces) = &node.interfaces else {
+        return Err("it has not reported its interfaces".to_owned());
+    };
+    for (name, config) in &wanted.networks {
+        let mut masters = Vec::new();
+        for master in config.masters() {
+            let found = interfaces.iter().find(|i| i.name == master);
+            let found = found.ok_or_else(|| format!("network {name}: no interface {master}"))?;
+            if !found.up {
+                return Err(format!("network {name}: interface {master} is down"));
+            }
+            if (wanted.rdma || config.link().is_some_and(|l| l.enable_rdma == Some(true)))
+                && !found.rdma
+            {
+                return Err(format!("network {name}: interface {master} has no RDMA"));
+            }
+            masters.push(found);
+        }
+        check_pools(wanted, name, config, &masters, pools, node)?;
+    }
+    Ok(())
+}
+
+fn check_pools(
+    wanted: &Wanted,
+    network: &NetworkName,
+    config: &MultusConfigSpec,
+    masters: &[&Interface],
+    pools: &[IpPool],
+    node: &Node,
+) -> Result<(), String> {
+    if config.disable_ipam == Some(true) {
+        return Ok(());
+    }
+    let candidates = candidates(wanted, network, config, pools)?;
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let mut reason = String::new();
+    for pool in candidates {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        match serves(wanted, network, pool, node).and_then(|()| reaches(config, masters, pool)) {
+            Ok(()) => return Ok(()),
+            Err(why) => reason = format!("network {network}: pool {name} {why}"),
+        }
+    }
+    Err(reason)
+}
+
+/// The pools from which addresses can come: those that the claim or the pod names, else those that the network names,
+/// else those for the network or for everybody.
+///
+/// Spiderpool takes pools for the network only when they are the default as well; then the example of its own
+/// documentation has no pool at all.
+fn candidates<'a>(
+    wanted: &Wanted,
+    network: &NetworkName,
+    config: &MultusConfigSpec,
+    pools: &'a [IpPool],
+) -> Result<Vec<&'a IpPool>, String> {
+    let own = config.pools();
+    let named = [&wanted.pools, &own].into_iter().find(|n| !n.is_empty());
+    if let Some(names) = named {
+        let find = |name: &String| {
+            let found = pools
+                .iter()
+                .find(|p| p.metadata.name.as_ref() == Some(name));
+            found.ok_or_else(|| format!("there is no SpiderIPPool {name}"))
+        };
+        return names.iter().map(find).collect();
+    }
+    let suits = |pool: &&IpPool| {
+        let spec = &pool.spec;
+        is_for(&spec.multus_name, network) || spec.default && spec.multus_name.is_empty()
+    };
+    Ok(pools.iter().filter(suits).collect())
+}
+
+fn is_for(names: &[String], network: &NetworkName) -> bool {
+    names
+        .iter()
+        .any(|name| NetworkName::read(name, crate::SYSTEM_NAMESPACE) == *network)
+}
+
+/// Whether a pool gives addresses to this pod on this node.
+fn serves(
+    wanted: &Wanted,
+    network: &NetworkName,
+    pool: &IpPool,
+    node: &Node,
+) -> Result<(), String> {
+    let spec = &pool.spec;
+    if spec.disable || pool.metadata.deletion_timestamp.is_some() {
+        return Err("is disabled".to_owned());
+    }
+    if !spec.multus_name.is_empty() && !is_for(&spec.multus_name, network) {
+        return Err("is for other networks".to_owned());
+    }
+    // A list of names replaces the affinity.
+    let for_node = match spec.node_name.is_empty() {
+        true => selects(spec.node_affinity.as_ref(), &node.labels)?,
+        false => spec.node_name.contains(&node.name),
+    };
+    if !for_node {
+        return Err("is for other nodes".to_owned());
+    }
+    if !spec.namespace_name.is_empty() && !spec.namespace_name.contains(&wanted.namespace) {
+        return Err("is for other namespaces".to_owned());
+    }
+    if !selects(spec.pod_affinity.as_ref(), &wanted.labels)? {
+        return Err("is for other pods".to_owned());
+    }
+    let taken = pool.status.as_ref().and_then(|s| s.allocated_ip_count);
+    let taken = u128::try_from(taken.unwrap_or(0)).unwrap_or(0);
+    let all = count(spec.ips.iter().map(String::as_str));
+    let excluded = count(spec.exclude_ips.iter().map(String::as_str));
+    if all.saturating_sub(excluded) <= taken {
+        return Err("has no free address".to_owned());
+    }
+    Ok(())
+}
+
+fn selects(selector: Option<&LabelSelector>, of: &LabelMap) -> Result<bool, String> {
+    let Some(selector) = selector else {
+        return Ok(true);
+    };
+    let value = serde_json::to_value(selector).map_err(|e| e.to_string())?;
+    let selector = labels::LabelSelector::from_json(&value).and_then(|s| s.to_selector());
+    let selector = selector.map_err(|e| format!("has a bad selector: {e}"))?;
+    Ok(selector.matches(of))
+}
+
+/// Whether the subnet of a pool is on one of the interfaces. A VLAN is another network than its interface's, and an
+/// interface without an address of the family says nothing.
+fn reaches(config: &MultusConfigSpec, masters: &[&Interface], pool: &IpPool) -> Result<(), String> {
+    let text = &pool.spec.subnet;
+    let subnet: IpNet = text
+        .parse()
+        .map_err(|_| format!("has a bad subnet {text:?}"))?;
+    let tagged = config.link().is_some_and(|l| {
+        l.vlan_id.is_some_and(|id| id != 0) || l.master.len() > 1 || l.bond.is_some()
+    });
+    let same_family = |n: &IpNet| n.addr().is_ipv4() == subnet.addr().is_ipv4();
+    let networks = masters.iter().flat_map(|m| m.networks());
+    let networks: Vec<IpNet> = networks.filter(same_family).collect();
+    let overlaps = |n: &IpNet| n.contains(&subnet.network()) || subnet.contains(&n.network());
+    if tagged || networks.is_empty() || networks.iter().any(overlaps) {
+        return Ok(());
+    }
+    let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
+    Err(format!(
+        "is of subnet {subnet}, the interface is in {}",
+        networks.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests;
