@@ -162,24 +162,34 @@ pub fn prepare_for_update(kind: Kind, object: &mut Value, old: &Value, part: Par
     }
 }
 
+/// Claims of pods, or of pod templates inside the kind, may come in the form that they had up to 1.30.
+fn has_old_claims(core: &Core, group: &str, kind: &str) -> bool {
+    let is_served = || {
+        let registry = core.registry.load();
+        let claims = registry.get(GROUP, "resourceclaims");
+        claims.is_some_and(|claims| is_shared(claims))
+    };
+    crate::pods::has_spec(group, kind) && is_served()
+}
+
 /// The body of a pod, or of something with a pod template, with its claims in the newer form, where classic kinds are
 /// served; `None` where nothing changes.
 pub fn without_source(core: &Core, group: &str, kind: &str, text: &[u8]) -> Option<Vec<u8>> {
     const SOURCE: &[u8] = b"\"source\"";
-    let may_apply =
-        crate::pods::has_spec(group, kind) && text.windows(SOURCE.len()).any(|part| part == SOURCE);
-    if !may_apply
-        || !core
-            .registry
-            .load()
-            .get(GROUP, "resourceclaims")
-            .is_some_and(|claims| is_shared(claims))
-    {
+    let has_source = || text.windows(SOURCE.len()).any(|part| part == SOURCE);
+    if !has_old_claims(core, group, kind) || !has_source() {
         return None;
     }
     let mut object: Value = serde_json::from_slice(text).ok()?;
     allot_model::migrate::pod::flatten_claims(&mut object);
     Some(object.to_string().into_bytes())
+}
+
+/// The same for an object, or a patch that looks like one.
+pub fn flatten_claims(core: &Core, group: &str, kind: &str, object: &mut Value) {
+    if has_old_claims(core, group, kind) {
+        allot_model::migrate::pod::flatten_claims(object);
+    }
 }
 
 /// A resource with the versions that a release has; `None` if it has none.

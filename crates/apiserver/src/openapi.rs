@@ -173,6 +173,8 @@ enum Part {
         group: String,
         version: String,
         resources: Vec<Arc<Resource>>,
+        /// Pods name the origin of claims in the form of 1.30 as well.
+        old_claims: bool,
     },
     /// Paths that are not resources.
     Plain { name: String },
@@ -181,6 +183,8 @@ enum Part {
 /// All documents by name.
 fn parts(registry: &Registry) -> BTreeMap<String, Part> {
     let mut out = BTreeMap::new();
+    let claims = registry.get(allot_model::GROUP, "resourceclaims");
+    let old_claims = claims.is_some_and(|claims| crate::classic::is_shared(claims));
     for name in [
         "api",
         "apis",
@@ -210,6 +214,7 @@ fn parts(registry: &Registry) -> BTreeMap<String, Part> {
                 group: resource.group.clone(),
                 version: version.name.clone(),
                 resources: Vec::new(),
+                old_claims,
             });
             if let Part::Version { resources, .. } = part {
                 resources.push(resource.clone());
@@ -247,6 +252,7 @@ impl Part {
                 group,
                 version,
                 resources,
+                old_claims,
             } => {
                 let facts: Vec<String> = resources
                     .iter()
@@ -263,7 +269,7 @@ impl Part {
                         )
                     })
                     .collect();
-                digest(&[group, version, &facts.join("\n")])
+                digest(&[group, version, &facts.join("\n"), &old_claims.to_string()])
             }
         }
     }
@@ -275,9 +281,10 @@ impl Part {
                 group,
                 version,
                 resources,
+                old_claims,
             } => (
                 paths::version(group, version, resources, Format::V3),
-                components(version, resources, Format::V3),
+                components(version, resources, *old_claims, Format::V3),
             ),
         };
         json!({
@@ -293,7 +300,12 @@ impl Part {
 }
 
 /// The schemas that the resources of a version speak.
-fn components(version: &str, resources: &[Arc<Resource>], format: Format) -> Map<String, Value> {
+fn components(
+    version: &str,
+    resources: &[Arc<Resource>],
+    old_claims: bool,
+    format: Format,
+) -> Map<String, Value> {
     const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
     let common = [
         "APIResourceList",
@@ -349,6 +361,14 @@ fn components(version: &str, resources: &[Arc<Resource>], format: Format) -> Map
     }
     let mut out = schemas::schemas(roots.iter().filter_map(|name| types::by_name(name)), format);
     out.extend(custom);
+    if old_claims && let Some(claim) = out.get_mut("io.k8s.api.core.v1.PodResourceClaim") {
+        let text = json!({"type": "string"});
+        claim["properties"]["source"] = json!({
+            "description": "Where the claim comes from, in the form of 1.30 and before.",
+            "type": "object",
+            "properties": {"resourceClaimName": text, "resourceClaimTemplateName": text},
+        });
+    }
     out
 }
 
@@ -360,8 +380,11 @@ pub(crate) fn published(registry: &Registry, group: &str, version: &str) -> Map<
     };
     match parts(registry).remove(&name) {
         Some(Part::Version {
-            version, resources, ..
-        }) => components(&version, &resources, Format::V3),
+            version,
+            resources,
+            old_claims,
+            ..
+        }) => components(&version, &resources, old_claims, Format::V3),
         _ => Map::new(),
     }
 }
@@ -377,9 +400,10 @@ fn v2(registry: &Registry) -> Value {
                 group,
                 version,
                 resources,
+                old_claims,
             } => {
                 all_paths.extend(paths::version(group, version, resources, Format::V2));
-                definitions.extend(components(version, resources, Format::V2));
+                definitions.extend(components(version, resources, *old_claims, Format::V2));
             }
         }
     }

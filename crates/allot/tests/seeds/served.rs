@@ -162,3 +162,54 @@ fn seed_002_item_67_1_32_needs_its_beta_switched_on() {
         "{on:?}"
     );
 }
+
+#[test]
+fn regression_pod_templates_with_the_older_form_of_claims_are_patched() {
+    let Some(cluster) = Cluster::up("--emulated-version 1.29 --dra --driver none --nodes 0") else {
+        return;
+    };
+    let manifest = |template: &str| {
+        let content = format!(
+            "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: demo}}
+spec:
+  replicas: 0
+  selector: {{matchLabels: {{app: demo}}}}
+  template:
+    metadata: {{labels: {{app: demo}}}}
+    spec:
+      containers: [{{name: c, image: x, resources: {{claims: [{{name: cat}}]}}}}]
+      resourceClaims: [{{name: cat, source: {{resourceClaimTemplateName: {template}}}}}]
+"
+        );
+        cluster.file("demo.yaml", &content)
+    };
+    let names = || {
+        cluster.ok("get deployment demo -o jsonpath={.spec.template.spec.resourceClaims[*].resourceClaimTemplateName}")
+    };
+    // The second time kubectl patches, strategically, with strict validation.
+    for template in ["one", "one", "two"] {
+        cluster.ok(&format!("apply -f {}", manifest(template)));
+        assert_eq!(names(), template);
+    }
+    cluster.ok(&format!(
+        "apply --server-side --force-conflicts -f {}",
+        manifest("three")
+    ));
+    assert_eq!(names(), "three");
+    for (kind, patch) in [
+        (
+            "merge",
+            r#"{"spec":{"template":{"spec":{"resourceClaims":[{"name":"cat","source":{"resourceClaimTemplateName":"four"}}]}}}}"#,
+        ),
+        (
+            "json",
+            r#"[{"op":"replace","path":"/spec/template/spec/resourceClaims/0","value":{"name":"cat","source":{"resourceClaimTemplateName":"five"}}}]"#,
+        ),
+    ] {
+        cluster.ok(&format!("patch deployment demo --type={kind} -p {patch}"));
+    }
+    assert_eq!(names(), "five");
+}

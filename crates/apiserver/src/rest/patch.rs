@@ -27,7 +27,14 @@ pub(super) async fn patch(call: Call<'_>, body: Bytes) -> Result<Response<Body>>
 
 /// Patches the object of the path through an endpoint.
 pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Result<Response<Body>> {
-    let read = parse(&call, &body)?;
+    let mut read = parse(&call, &body)?;
+    let (group, kind) = (&call.resource.group, &call.resource.kind);
+    // What a list of claims is merged with has the newer form.
+    if let Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply { config: patch, .. } =
+        &mut read.patch
+    {
+        crate::classic::flatten_claims(call.core, group, kind, patch);
+    }
     if let Patch::Apply { config, .. } = &read.patch
         && part == Part::Main
         && call
@@ -147,6 +154,10 @@ fn apply(
             .to_string()
     };
     let mut value = patched()?;
+    if matches!(patch, Patch::Json(_)) {
+        let (group, kind) = (&call.resource.group, &call.resource.kind);
+        crate::classic::flatten_claims(call.core, group, kind, &mut value);
+    }
     let untouched = match call.resource.custom {
         Some(_) => Map::new(),
         None => take_untouched(&mut value, patch),

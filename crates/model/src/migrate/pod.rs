@@ -27,8 +27,19 @@ pub fn each_spec(object: &mut Value, mut act: impl FnMut(&mut Value)) {
     }
 }
 
+/// Where the origin of a claim can stand.
+const ORIGINS: [&str; 2] = ["resourceClaimName", "resourceClaimTemplateName"];
+
 fn flatten(claim: &mut Value) {
     let Some(map) = object(claim) else { return };
+    // A strategic patch says which members stay beside those that it names.
+    if let Some(Value::Array(kept)) = map.get_mut("$retainKeys") {
+        let before = kept.len();
+        kept.retain(|key| key != "source");
+        if kept.len() < before {
+            kept.extend(ORIGINS.map(Value::from));
+        }
+    }
     if let Some(Value::Object(source)) = map.remove("source") {
         for (key, member) in source {
             map.entry(key).or_insert(member);
