@@ -23,6 +23,7 @@ const ORDER: &[&str] = &[
     "node",
     "driver",
     "driver-gpu",
+    "driver-net",
     "driver-test",
     "allot",
 ];

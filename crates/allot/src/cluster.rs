@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use allot_apiserver::identity::{MASTERS, User};
 use allot_controllers::{Config as Controllers, Controller};
+use allot_driver::classic::ClassicVersion;
 use allot_node::{Config as Node, RuntimeKind};
 use anyhow::{Context, anyhow, bail};
 use k8s_openapi::api::resource::v1::DeviceClass;
@@ -85,6 +86,8 @@ pub enum Driver {
     Gpu,
     /// Environment variables as resources, as in the documents of 1.26 to 1.30
     Test,
+    /// Networks as resources, netresources.spidernet.io, as in Spiderpool's documents; on modelled interfaces
+    Net,
     /// No driver
     None,
 }
@@ -201,9 +204,9 @@ impl Cluster {
         let ephemeral = scratch.is_some();
         let nodes = node_directories(&directory, args.nodes)?;
         args.apiserver.data_dir = Some(directory.clone());
-        let test = args.driver == Some(Driver::Test);
+        let classic = matches!(args.driver, Some(Driver::Test | Driver::Net));
         if args.dra {
-            args.apiserver.switch_on_dra(test)?;
+            args.apiserver.switch_on_dra(classic)?;
         }
         args.apiserver.leave_volumes_unprotected();
         let controllers = Controllers::embedded().select(&args.controllers)?;
@@ -292,6 +295,7 @@ impl Cluster {
                 Some(children::Driver::Gpu)
             }
             Driver::Test => Some(test_driver(&cluster.client, args.drivername).await?),
+            Driver::Net => Some(net_driver(&cluster.client).await?),
         };
         if let Some(driver) = cluster.driver.clone() {
             let children = children::Drivers::new(driver, &cluster.kubeconfig, nodes);
@@ -445,6 +449,21 @@ async fn test_driver(client: &Client, name: String) -> anyhow::Result<children::
         .any(|kind| kind.name == "resourceslices");
     let instances = if structured { INSTANCES } else { 0 };
     Ok(children::Driver::Test { name, instances })
+}
+
+/// The network driver, whose kinds have to be there before somebody uses them.
+async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
+    let version = allot_driver::classic::discover(client)
+        .await
+        .context("cannot ask the API server what it serves")?;
+    anyhow::ensure!(
+        version == Some(ClassicVersion::V1alpha2),
+        "the network driver needs resource.k8s.io/v1alpha2; pass --dra, with --emulated-version 1.27 to 1.30 or none"
+    );
+    allot_driver_net::install(client)
+        .await
+        .context("cannot install the kinds of the network driver")?;
+    Ok(children::Driver::Net)
 }
 
 /// Creates the example driver's class unless somebody did before.

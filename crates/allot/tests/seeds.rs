@@ -7,6 +7,8 @@
 mod components;
 #[path = "seeds/harness.rs"]
 mod harness;
+#[path = "seeds/seed_000.rs"]
+mod seed_000;
 #[path = "seeds/seed_002.rs"]
 mod seed_002;
 #[path = "seeds/seed_003.rs"]

@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod networks;
+mod pools;
 
 /// Versions of CDI files that runtimes know. Before 0.5.0 the name of a device could not begin with a digit, and UIDs
 /// do.
@@ -57,8 +58,9 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     if let Some(election) = config.election {
         controller = controller.leader_election(election);
     }
-    let attach = networks::define(client, shutdown.clone());
-    let (ended, ()) = tokio::join!(controller.run(shutdown), attach);
+    let attach = networks::define(client.clone(), shutdown.clone());
+    let count = pools::count(client, shutdown.clone());
+    let (ended, (), ()) = tokio::join!(controller.run(shutdown), attach, count);
     ended
 }
 
@@ -195,7 +197,14 @@ impl Networks {
             let config = self.network(&name).await?;
             wanted.networks.push((name, config.spec));
         }
-        let short = self.short_of(&spec.net_resources, nodes).await?;
+        let mut resources = spec.net_resources.clone();
+        // What a network takes for itself; a claim that says how much knows better.
+        for resource in wanted.networks.iter().filter_map(|(_, n)| n.resource()) {
+            resources
+                .entry(resource.to_owned())
+                .or_insert(Value::from(1));
+        }
+        let short = self.short_of(&resources, nodes).await?;
         let mut unsuitable = Vec::new();
         for node in nodes {
             let name = node.name_any();

@@ -6,13 +6,16 @@ use kube::{Api, Client};
 
 use crate::DRIVER_NAME;
 
+/// How many kinds it installs.
+pub const KINDS: usize = 4;
+
 const MANIFESTS: &str = include_str!("../manifests/definitions.yaml");
 
 /// Installs everything. What others have installed under these names stays as it is: it may be newer.
 ///
 /// # Errors
 /// The API server does not answer, or refuses an object.
-pub(crate) async fn install(client: &Client) -> Result<(), kube::Error> {
+pub async fn install(client: &Client) -> Result<(), kube::Error> {
     for object in objects() {
         let kind = object.types.as_ref();
         let kind = kind.and_then(|types| GroupVersionKind::try_from(types).ok());
@@ -50,7 +53,7 @@ mod tests {
             .into_iter()
             .filter_map(|object| object.metadata.name)
             .collect();
-        assert_eq!(names.len(), 5, "{names:?}");
-        assert_eq!(names[4], crate::DRIVER_NAME);
+        assert_eq!(names.len(), super::KINDS + 1, "{names:?}");
+        assert_eq!(names[super::KINDS], crate::DRIVER_NAME);
     }
 }

@@ -28,6 +28,7 @@ mod ranges;
 mod selection;
 pub mod suitable;
 
+pub use definitions::{KINDS, install};
 use serde::{Deserialize, Serialize};
 
 /// Name of the driver, and of its ResourceClass.

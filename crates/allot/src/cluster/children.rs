@@ -32,6 +32,7 @@ pub(super) enum Driver {
         /// What a node has for the scheduler to allocate.
         instances: usize,
     },
+    Net,
 }
 
 /// The drivers to run.
@@ -57,13 +58,14 @@ impl Drivers {
         let program = std::env::current_exe().context("cannot find this program")?;
         let many = self.nodes.len() > MOST_PROCESSES;
         let mut commands = Vec::new();
-        if matches!(self.driver, Driver::Test { .. }) {
-            commands.push(("controller".to_owned(), self.driver.controller()));
+        if let Some(arguments) = self.driver.controller() {
+            commands.push(("controller".to_owned(), arguments));
         }
         if !many {
             let nodes = self.nodes.iter();
-            commands
-                .extend(nodes.map(|(name, root)| (name.clone(), self.driver.on_node(name, root))));
+            commands.extend(nodes.enumerate().map(|(index, (name, root))| {
+                (name.clone(), self.driver.on_node(index, name, root))
+            }));
         }
         for (name, arguments) in commands {
             let mut command = Command::new(&program);
@@ -87,11 +89,11 @@ impl Drivers {
         if many {
             let client =
                 crate::cmd::component::client(Some(&self.kubeconfig), "allot-driver").await?;
-            for (name, root) in self.nodes {
+            for (index, node) in self.nodes.into_iter().enumerate() {
                 let work = self
                     .driver
                     .clone()
-                    .here(client.clone(), name, root, stop.clone());
+                    .here(client.clone(), index, node, stop.clone());
                 tasks.spawn(work);
             }
         }
@@ -104,19 +106,25 @@ impl Drivers {
 }
 
 impl Driver {
-    /// Arguments of the process for the cluster.
-    fn controller(&self) -> Vec<OsString> {
-        let mut arguments = vec!["test".into(), "controller".into()];
-        if let Self::Test { name, .. } = self {
-            arguments.extend(["--drivername".into(), name.into()]);
+    /// Arguments of the process for the cluster, if there is one.
+    fn controller(&self) -> Option<Vec<OsString>> {
+        match self {
+            Self::Gpu => None,
             // The API server is on the same machine and looks after itself.
-            arguments.extend(["--kube-api-qps".into(), "0".into()]);
+            Self::Test { name, .. } => Some(vec![
+                "test".into(),
+                "controller".into(),
+                "--drivername".into(),
+                name.into(),
+                "--kube-api-qps".into(),
+                "0".into(),
+            ]),
+            Self::Net => Some(vec!["net".into(), "controller".into()]),
         }
-        arguments
     }
 
     /// Arguments of the process for a node.
-    fn on_node(&self, node: &str, root: &Path) -> Vec<OsString> {
+    fn on_node(&self, index: usize, node: &str, root: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = match self {
             Self::Gpu => vec!["gpu".into()],
             Self::Test { name, instances } => vec![
@@ -126,6 +134,12 @@ impl Driver {
                 name.into(),
                 "--num-resource-instances".into(),
                 instances.to_string().into(),
+            ],
+            Self::Net => vec![
+                "net".into(),
+                "kubelet-plugin".into(),
+                "--interface".into(),
+                modelled_interface(index).into(),
             ],
         };
         arguments.extend(["--node-name".into(), node.into()]);
@@ -137,8 +151,8 @@ impl Driver {
     async fn here(
         self,
         client: kube::Client,
-        node: String,
-        root: PathBuf,
+        index: usize,
+        (node, root): (String, PathBuf),
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         match self {
@@ -151,8 +165,19 @@ impl Driver {
                 config.instances = instances;
                 Ok(allot_driver_test::plugin::run(config, stop).await?)
             }
+            Self::Net => {
+                let mut config = allot_driver_net::plugin::Config::new(node, root);
+                let interface = modelled_interface(index).parse();
+                config.interfaces = vec![interface.map_err(anyhow::Error::msg)?];
+                Ok(allot_driver_net::plugin::run(client, config, stop).await?)
+            }
         }
     }
+}
+
+/// The interface of a modelled node, in the network of Spiderpool's documents.
+fn modelled_interface(index: usize) -> String {
+    format!("eth0=172.18.{}.{}/16", index / 250, index % 250 + 2)
 }
 
 /// Runs a command again whenever it ends.

@@ -7,6 +7,9 @@ use anyhow::Context;
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionCondition,
+};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
@@ -36,18 +39,35 @@ pub(super) async fn wait(
         })
         .await
         .context("waiting for the driver's devices"),
-        Some(Driver::Test { name, .. }) => until(Api::<Node>::all(client.clone()), nodes, |node| {
-            let drivers = node
-                .metadata
-                .annotations
-                .as_ref()?
-                .get(REGISTERED_DRIVERS)?;
-            let registered = drivers.split(',').any(|driver| driver == name);
-            registered.then(|| node.metadata.name.clone())?
-        })
-        .await
-        .context("waiting for the driver to register"),
+        Some(Driver::Test { name, .. }) => registered(client, nodes, name).await,
+        Some(Driver::Net) => {
+            let kinds = Api::<CustomResourceDefinition>::all(client.clone());
+            until(kinds, allot_driver_net::KINDS, |kind| {
+                let mut conditions = kind.status.iter().flat_map(|s| &s.conditions).flatten();
+                let established = |c: &CustomResourceDefinitionCondition| {
+                    c.type_ == "Established" && c.status == "True"
+                };
+                conditions
+                    .any(established)
+                    .then(|| kind.metadata.name.clone())?
+            })
+            .await
+            .context("waiting for the driver's kinds")?;
+            registered(client, nodes, allot_driver_net::DRIVER_NAME).await
+        }
     }
+}
+
+/// Waits until a driver is registered on as many nodes.
+async fn registered(client: &Client, nodes: usize, driver: &str) -> anyhow::Result<()> {
+    until(Api::<Node>::all(client.clone()), nodes, |node| {
+        let annotations = node.metadata.annotations.as_ref()?;
+        let drivers = annotations.get(REGISTERED_DRIVERS)?;
+        let registered = drivers.split(',').any(|known| known == driver);
+        registered.then(|| node.metadata.name.clone())?
+    })
+    .await
+    .context("waiting for the driver to register")
 }
 
 /// Waits for the account that pods run as, without which the first ones would get no token.

@@ -1,6 +1,7 @@
 //! `allot driver`.
 
 mod gpu;
+mod net;
 mod test;
 
 /// Flags of `allot driver`.
@@ -14,6 +15,8 @@ pub struct Args {
 enum Driver {
     /// The example GPU driver gpu.example.com: modelled GPUs, no hardware
     Gpu(gpu::Args),
+    /// The network driver of Spiderpool's documents, netresources.spidernet.io, for Kubernetes 1.27 to 1.30
+    Net(net::Args),
     /// The test driver of Kubernetes 1.26 to 1.30: its resources are environment variables
     Test(test::Args),
 }
@@ -22,6 +25,7 @@ enum Driver {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.driver {
         Driver::Gpu(args) => gpu::run(args),
+        Driver::Net(args) => net::run(args),
         Driver::Test(args) => test::run(args),
     }
 }

@@ -1,0 +1,111 @@
+//! `allot driver net`.
+
+use std::path::{Path, PathBuf};
+
+use allot_driver::classic::LeaderElection;
+use allot_driver_net::interfaces::Interface;
+use allot_driver_net::{DRIVER_NAME, controller, plugin};
+use tokio_util::sync::CancellationToken;
+
+use crate::cmd::component;
+
+/// Where a kubelet has its files unless it is told otherwise.
+const KUBELET_DIR: &str = "/var/lib/kubelet";
+
+/// Flags of `allot driver net`; they may stand before or after the name of the part.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The controller runs once per cluster, the plugin on every node:
+
+  allot driver net controller --leader-elect
+  allot driver net kubelet-plugin --node-name $(hostname)
+  allot driver net kubelet-plugin --node-name node-0 --kubelet-dir DIR/nodes/node-0 \\
+    --interface eth0=172.18.0.2/16 --interface eth1=10.0.0.2/24,rdma")]
+pub struct Args {
+    /// How to reach the API server; $KUBECONFIG or the pod's service account when absent
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Stop when standard input ends, as it does with the process that started this one
+    #[arg(long, global = true, hide = true)]
+    exit_with_parent: bool,
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Run the part that answers the scheduler, once per cluster
+    Controller(Controller),
+    /// Run the part that prepares claims, once per node
+    KubeletPlugin(Plugin),
+}
+
+#[derive(Debug, clap::Args)]
+struct Controller {
+    /// How many claims and pods are worked on at the same time
+    #[arg(long, value_name = "N", default_value_t = controller::Config::default().workers)]
+    workers: usize,
+    /// Work only while holding a Lease, so that several processes can stand by
+    #[arg(long)]
+    leader_elect: bool,
+    /// Namespace of the Lease
+    #[arg(long, value_name = "NAME", default_value = allot_driver_net::SYSTEM_NAMESPACE)]
+    leader_elect_resource_namespace: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Plugin {
+    /// The node this process runs on
+    #[arg(long, env = "NODE_NAME")]
+    node_name: String,
+    /// Root directory of the kubelet or node agent
+    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
+    kubelet_dir: PathBuf,
+    /// Directory for CDI files; /var/run/cdi, or cdi in another --kubelet-dir, when absent
+    #[arg(long, value_name = "DIR")]
+    cdi_dir: Option<PathBuf>,
+    /// Report this interface instead of those of the machine: NAME=ADDRESS/PREFIX,rdma,down. May be repeated
+    #[arg(long, value_name = "INTERFACE")]
+    interface: Vec<Interface>,
+    /// Library that containers get whose claim asks for the acceleration of RDMA
+    #[arg(long, value_name = "FILE")]
+    host_device_path: Option<PathBuf>,
+}
+
+/// Runs the command until it is done or told to stop.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    component::block_on(async move |shutdown: CancellationToken| {
+        if args.exit_with_parent {
+            super::exit_with_parent(&shutdown);
+        }
+        let client = component::client(args.kubeconfig.as_deref(), "allot-driver-net").await?;
+        match args.part {
+            Part::Controller(args) => {
+                let identity = allot_controllers::leader::identity();
+                let namespace = &args.leader_elect_resource_namespace;
+                let config = controller::Config {
+                    workers: args.workers,
+                    election: args
+                        .leader_elect
+                        .then(|| LeaderElection::new(namespace, DRIVER_NAME, &identity)),
+                };
+                Ok(controller::run(client, config, shutdown).await?)
+            }
+            Part::KubeletPlugin(args) => Ok(plugin::run(client, args.config(), shutdown).await?),
+        }
+    })
+}
+
+impl Plugin {
+    fn config(self) -> plugin::Config {
+        let usual = self.kubelet_dir == Path::new(KUBELET_DIR);
+        let mut config = plugin::Config::new(self.node_name, self.kubelet_dir);
+        if usual {
+            config.cdi_dir = "/var/run/cdi".into();
+        }
+        config.cdi_dir = self.cdi_dir.unwrap_or(config.cdi_dir);
+        config.interfaces = self.interface;
+        config.host_device_path = self.host_device_path;
+        config
+    }
+}

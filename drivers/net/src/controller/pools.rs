@@ -1,0 +1,110 @@
+//! Says of every SpiderIPPool which family it is of and how many addresses it has, as `kubectl get` shows it.
+//!
+//! Who has which address is known to the IPAM plugin on the nodes; its counts are left alone.
+
+use allot_reflector::{Collection, Observed, Wire, reflect};
+use ipnet::IpNet;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_util::sync::CancellationToken;
+
+use crate::objects::ip_pools;
+use crate::ranges;
+
+/// A pool as it is.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+struct Pool(DynamicObject);
+
+impl Wire for Pool {
+    type Object = DynamicObject;
+
+    fn into_object(self) -> DynamicObject {
+        self.0
+    }
+}
+
+/// Works until `shutdown`.
+pub(super) async fn count(client: Client, shutdown: CancellationToken) {
+    let api: Api<DynamicObject> = Api::all_with(client, &ip_pools());
+    let (sender, mut seen) = unbounded_channel();
+    let all = Collection::new(api.clone(), None);
+    let watch = reflect::<Pool, _>(all, shutdown, move |observed| sender.send(observed).is_ok());
+    let write = async move {
+        while let Some(observed) = seen.recv().await {
+            let pools = match observed {
+                Observed::Listed { items, .. } => items,
+                Observed::Applied(pool) => vec![*pool],
+                Observed::Deleted(_) => Vec::new(),
+            };
+            for pool in pools {
+                tell(&api, &pool).await;
+            }
+        }
+    };
+    tokio::join!(watch, write);
+}
+
+/// Writes what is missing; whatever changes the pool brings it here again.
+async fn tell(api: &Api<DynamicObject>, pool: &DynamicObject) {
+    let (name, params) = (pool.name_any(), PatchParams::default());
+    let (spec, status) = missing(&pool.data);
+    let mut results = Vec::new();
+    if let Some(patch) = spec {
+        results.push(api.patch(&name, &params, &Patch::Merge(&patch)).await);
+    }
+    if let Some(patch) = status {
+        results.push(
+            api.patch_status(&name, &params, &Patch::Merge(&patch))
+                .await,
+        );
+    }
+    for error in results.into_iter().filter_map(Result::err) {
+        tracing::warn!(pool = name, %error, "cannot be counted");
+    }
+}
+
+/// What has to be written of spec and status.
+fn missing(pool: &Value) -> (Option<Value>, Option<Value>) {
+    let (spec, status) = (&pool["spec"], &pool["status"]);
+    let subnet: Option<IpNet> = spec["subnet"].as_str().and_then(|s| s.parse().ok());
+    let version = subnet.map(|subnet| if subnet.addr().is_ipv4() { 4 } else { 6 });
+    let family = version.filter(|version| spec["ipVersion"] != *version);
+    let count = |field: &str| {
+        let ranges = spec[field].as_array().into_iter().flatten();
+        ranges::count(ranges.filter_map(Value::as_str))
+    };
+    let total = count("ips").saturating_sub(count("excludeIPs"));
+    let total = i64::try_from(total).unwrap_or(i64::MAX);
+    let mut counts = serde_json::Map::new();
+    if status["totalIPCount"] != total {
+        counts.insert("totalIPCount".to_owned(), json!(total));
+    }
+    if status["allocatedIPCount"].is_null() {
+        counts.insert("allocatedIPCount".to_owned(), json!(0));
+    }
+    (
+        family.map(|version| json!({"spec": {"ipVersion": version}})),
+        (!counts.is_empty()).then(|| json!({"status": counts})),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_is_written() {
+        let mut pool = json!({"spec": {"subnet": "fd00::/64", "ips": ["fd00::1-fd00::a"], "excludeIPs": ["fd00::2"]}});
+        let (spec, status) = missing(&pool);
+        assert_eq!(spec, Some(json!({"spec": {"ipVersion": 6}})));
+        let counts = json!({"totalIPCount": 9, "allocatedIPCount": 0});
+        assert_eq!(status, Some(json!({"status": counts})));
+        pool["spec"]["ipVersion"] = json!(6);
+        pool["status"] = json!({"totalIPCount": 9, "allocatedIPCount": 3});
+        assert_eq!(missing(&pool), (None, None));
+    }
+}
