@@ -72,12 +72,22 @@ pub fn connect(
     }
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .layer(RetryLayer::new(RetryPolicy::server_retry()))
+        .layer(RetryLayer::new(patient()?))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(|error| BoxError::from(with_causes(&error)))
         .service(Transport::new(&config, watches)?);
     Ok(kube::Client::new(service, config.default_namespace))
+}
+
+/// How a request is repeated that the server has no time for (429, 503, 504): after the time that the server names, as
+/// client-go does. kube's own policy doubles the pause each time without end, so that some requests wait for minutes on
+/// a server that is merely busy.
+fn patient() -> anyhow::Result<RetryPolicy> {
+    const FIRST: Duration = Duration::from_millis(5);
+    const LONGEST: Duration = Duration::from_secs(2);
+    const REPEATS: u32 = 15;
+    Ok(RetryPolicy::new(FIRST, LONGEST, REPEATS, true)?)
 }
 
 /// An error and what caused it, in one line: "client error (Connect)" alone does not help anybody.

@@ -13,3 +13,20 @@ async fn an_error_says_why_the_server_cannot_be_reached() {
         .expect_err("nobody listens");
     assert!(error.to_string().contains("Connection refused"), "{error}");
 }
+
+/// Pods waited for a minute and more for a server that answers every third request with 429.
+#[tokio::test]
+async fn a_busy_server_is_asked_again_soon() {
+    use tower::retry::Policy;
+
+    let mut policy = patient().expect("it is valid");
+    let mut request = Request::new(Body::empty());
+    for attempt in 0..15 {
+        let busy = Response::builder().status(429).header("Retry-After", "1");
+        let mut answer: Result<_, BoxError> = Ok(busy.body(()).expect("a response"));
+        let pause = policy.retry(&mut request, &mut answer);
+        let pause = pause.unwrap_or_else(|| panic!("it gave up after {attempt}"));
+        let waits = pause.deadline() - Instant::now();
+        assert!(waits <= Duration::from_secs(2), "{attempt}: {waits:?}");
+    }
+}
