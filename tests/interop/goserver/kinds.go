@@ -28,6 +28,7 @@ func kinds() []*kind {
 		{resource: "pods", shortNames: []string{"po"}, object: &corev1.Pod{}, list: &corev1.PodList{}, counted: true,
 			prepare: preparePod, fields: podFields, indexed: []string{"spec.nodeName"}},
 		{resource: "nodes", shortNames: []string{"no"}, cluster: true, object: &corev1.Node{}, list: &corev1.NodeList{},
+			bornWithStatus: true,
 			fields: func(o runtime.Object) fields.Set {
 				unschedulable := "false"
 				if o.(*corev1.Node).Spec.Unschedulable {

@@ -26,6 +26,8 @@ type kind struct {
 
 	// counted objects have a metadata.generation, which grows with changes of their specification.
 	counted bool
+	// bornWithStatus objects may be created with one.
+	bornWithStatus bool
 	// withScale objects have the subresource scale.
 	withScale bool
 	// What a new object gets that clients do not decide, after its status was cleared.

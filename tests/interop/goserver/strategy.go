@@ -46,7 +46,7 @@ func (s strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCo
 }
 
 func (s strategy) PrepareForCreate(_ context.Context, object runtime.Object) {
-	if status, ok := part(object, "Status"); ok {
+	if status, ok := part(object, "Status"); ok && !s.kind.bornWithStatus {
 		status.SetZero()
 	}
 	if s.kind.counted {

@@ -106,6 +106,11 @@ func defaultJobSpec(spec *batchv1.JobSpec) {
 	orPointer(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 	if spec.PodFailurePolicy != nil {
 		*spec.PodReplacementPolicy = batchv1.Failed
+		for i := range spec.PodFailurePolicy.Rules {
+			for j := range spec.PodFailurePolicy.Rules[i].OnPodConditions {
+				orDefault(&spec.PodFailurePolicy.Rules[i].OnPodConditions[j].Status, corev1.ConditionTrue)
+			}
+		}
 	}
 	defaultPodSpec(&spec.Template.Spec)
 }
