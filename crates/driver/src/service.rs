@@ -318,6 +318,15 @@ fn lock(path: &std::path::Path) -> std::io::Result<std::fs::File> {
     Ok(file)
 }
 
+/// Goes on when the caller no longer waits. A kubelet does so for 45 s: the driver must not be stopped wherever it is then,
+/// and what takes longer is answered from the checkpoint when the kubelet asks again.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let result = tokio::spawn(work).await;
+    result.unwrap_or_else(|error| Err(Status::internal(format!("driver: {error}"))))
+}
+
 /// The claims of a request, of any version.
 macro_rules! references {
     ($request:ident) => {
@@ -351,7 +360,8 @@ macro_rules! serve {
                 &self,
                 request: Request<$wire::NodePrepareResourcesRequest>,
             ) -> Result<Response<$wire::NodePrepareResourcesResponse>, Status> {
-                let answers = self.0.prepare_all(references!(request)).await?;
+                let (core, claims) = (Arc::clone(&self.0), references!(request));
+                let answers = to_the_end(async move { core.prepare_all(claims).await }).await?;
                 let entry = |(uid, result): (String, Result<Vec<dra_v1::Device>, String>)| {
                     let mut response = $wire::NodePrepareResourceResponse::default();
                     match result {
@@ -372,7 +382,8 @@ macro_rules! serve {
                 &self,
                 request: Request<$wire::NodeUnprepareResourcesRequest>,
             ) -> Result<Response<$wire::NodeUnprepareResourcesResponse>, Status> {
-                let answers = self.0.unprepare_all(references!(request)).await?;
+                let (core, claims) = (Arc::clone(&self.0), references!(request));
+                let answers = to_the_end(async move { core.unprepare_all(claims).await }).await?;
                 let entry = |(uid, result): (String, Result<(), String>)| {
                     (
                         uid,

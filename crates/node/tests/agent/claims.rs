@@ -270,3 +270,56 @@ async fn what_a_killed_driver_had_begun_is_given_back() {
         Some("unprepare default/claim")
     );
 }
+
+/// A driver that needed longer than a kubelet waits was stopped in the middle each time, and never got done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_driver_is_not_stopped_by_an_impatient_caller() {
+    use allot_protos::dra_v1::dra_plugin_client::DraPluginClient;
+    use allot_protos::dra_v1::{Claim, NodePrepareResourcesRequest};
+
+    let cluster = Cluster::start().await;
+    let (_plugin, calls) = cluster.driver().await;
+    calls.stuck.store(true, Ordering::Relaxed);
+    cluster.claim("claim", "a").await;
+    let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/claim";
+    let object = cluster.get(path).await;
+    let claim = Claim {
+        namespace: "default".into(),
+        name: "claim".into(),
+        uid: object["metadata"]["uid"].as_str().unwrap().into(),
+    };
+    let request = || NodePrepareResourcesRequest {
+        claims: vec![claim.clone()],
+    };
+    let socket = cluster.root().join("plugins/test.example.com/dra.sock");
+    let channel = allot_protos::transport::connect(&socket).await.unwrap();
+    let mut driver = DraPluginClient::new(channel);
+    {
+        let mut impatient = driver.clone();
+        let call = impatient.node_prepare_resources(request());
+        let called = async {
+            while calls.log.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = call => panic!("the driver waits"),
+            () = called => {}
+        }
+    }
+    let again = driver.node_prepare_resources(request());
+    calls.go.notify_one();
+    let answer = again.await.unwrap().into_inner();
+    let answer = &answer.claims[&claim.uid];
+    assert_eq!(
+        (
+            answer.error.as_str(),
+            answer.devices[0].device_name.as_str()
+        ),
+        ("", "a")
+    );
+    assert_eq!(
+        *calls.log.lock().unwrap(),
+        ["stuck", "prepare default/claim"]
+    );
+}

@@ -361,8 +361,9 @@ pub fn status<'a>(pod: &'a Value, container: &str) -> &'a Value {
 pub struct Calls {
     pub log: Mutex<Vec<String>>,
     pub broken: AtomicBool,
-    /// Prepare never ends.
+    /// Prepare waits for `go`.
     pub stuck: AtomicBool,
+    pub go: tokio::sync::Notify,
 }
 
 struct Recording(Arc<Calls>);
@@ -374,7 +375,7 @@ impl Driver for Recording {
         }
         if self.0.stuck.load(Ordering::Relaxed) {
             self.0.log.lock().unwrap().push("stuck".into());
-            std::future::pending::<()>().await;
+            self.0.go.notified().await;
         }
         self.0
             .log
