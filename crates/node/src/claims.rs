@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::error::Error;
+use crate::metrics::Metrics;
 use crate::plugins::Plugins;
 
 mod cache;
@@ -35,6 +37,7 @@ pub(crate) struct Claims {
     /// One operation per claim at a time: a claim that is being given back must not be prepared for the next pod
     /// in the middle of it.
     locks: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    metrics: Metrics,
 }
 
 /// Calls that go together: of one driver and of one generation.
@@ -51,6 +54,7 @@ impl Claims {
             plugins,
             cache: Mutex::new(Cache::open(file)?),
             locks: Mutex::default(),
+            metrics: Metrics::default(),
         })
     }
 
@@ -70,7 +74,11 @@ impl Claims {
             )
             .await;
         let served = self.api.served().await.map_err(|error| text(&error))?;
-        self.try_prepare(pod, served).await.map_err(|error| {
+        let start = Instant::now();
+        let result = self.try_prepare(pod, served).await;
+        let (failed, took) = (result.is_err(), start.elapsed());
+        self.metrics.operation("PrepareResources", failed, took);
+        result.map_err(|error| {
             // Releases word it differently.
             match served.newer {
                 Some(_) => format!("prepare dynamic resources: {error}"),
@@ -127,7 +135,7 @@ impl Claims {
         }
         for ((driver, _), wanted) in batches {
             let plugin = self.plugins.get(&driver)?;
-            let answers = call::prepare(&plugin, &wanted).await?;
+            let answers = call::prepare(&plugin, &wanted, &self.metrics).await?;
             let mut cache = self.cache.lock();
             for (uid, devices) in answers {
                 // Replaced and not appended: a driver is asked again after a restart.
@@ -204,15 +212,22 @@ impl Claims {
 
     /// Gives back what only this pod used. Must have succeeded before the pod is reported as ended.
     pub(crate) async fn unprepare(&self, pod_uid: &str) -> Result<(), String> {
-        self.try_unprepare(pod_uid)
-            .await
+        let start = Instant::now();
+        let result = self.try_unprepare(pod_uid).await;
+        if !matches!(result, Ok(false)) {
+            let (failed, took) = (result.is_err(), start.elapsed());
+            self.metrics.operation("UnprepareResources", failed, took);
+        }
+        result
+            .map(drop)
             .map_err(|error| format!("unprepare dynamic resources: {error}"))
     }
 
-    async fn try_unprepare(&self, pod_uid: &str) -> Result<(), String> {
+    /// Whether there was something to give back.
+    async fn try_unprepare(&self, pod_uid: &str) -> Result<bool, String> {
         let keys: Vec<Key> = self.cache.lock().of_pod(pod_uid);
         if keys.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let _locks = self.lock(keys.iter().cloned().collect()).await;
         let mut batches = Batches::new();
@@ -233,13 +248,24 @@ impl Claims {
             }
         }
         for ((driver, _), wanted) in batches {
-            call::unprepare(&*self.plugins.get(&driver)?, &wanted).await?;
+            let plugin = self.plugins.get(&driver)?;
+            call::unprepare(&plugin, &wanted, &self.metrics).await?;
         }
         let mut cache = self.cache.lock();
         for key in last {
             cache.remove(&key);
         }
-        cache.save()
+        cache.save()?;
+        Ok(true)
+    }
+
+    /// What is measured, as `/metrics` serves it.
+    pub(crate) fn metrics(&self) -> String {
+        let cache = self.cache.lock();
+        let prepared = cache.iter().filter(|info| info.prepared);
+        let drivers = prepared.map(|info| info.drivers.keys().map(String::as_str).collect());
+        self.metrics.set_in_use(drivers);
+        self.metrics.text()
     }
 
     /// Pods that are remembered as users of claims.

@@ -34,6 +34,7 @@ mod claims;
 mod config;
 mod error;
 mod events;
+mod metrics;
 mod plugins;
 mod podresources;
 mod pods;

@@ -36,6 +36,8 @@ use query::Query;
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// How long a request may wait for an agent that has just started to learn of its pods.
 const FIRST_PODS: Duration = Duration::from_secs(10);
 
@@ -139,6 +141,11 @@ async fn route(node: Arc<Node>, request: Request<Incoming>) -> Result<Response<B
         | (&Method::GET | &Method::POST, ["portForward", namespace, pod, _]) => {
             portforward::serve(&node, namespace, pod, &query, request)
         }
+        (&Method::GET, ["metrics"]) => Ok(with_body(
+            StatusCode::OK,
+            OPEN_METRICS,
+            node.claims.metrics().into(),
+        )),
         (&Method::GET, ["pods"]) => Ok(json(pod_list(&node))),
         (&Method::GET, ["stats", "summary"]) => Ok(json(summary(&node))),
         _ => Err(Refusal::not_found("404 page not found")),

@@ -301,6 +301,10 @@ impl Cache {
         self.claims.get(key)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ClaimInfo> {
+        self.claims.values()
+    }
+
     pub(crate) fn get_mut(&mut self, key: &Key) -> Option<&mut ClaimInfo> {
         self.claims.get_mut(key)
     }

@@ -1,7 +1,7 @@
 //! Calls of plugins, in the version that each of them has.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allot_model::classic::objects::{AllocationResult, ResourceHandle, StructuredHandle};
 use allot_protos::{dra_v1, dra_v1alpha1, dra_v1alpha2, dra_v1alpha3, dra_v1alpha4, dra_v1beta1};
@@ -12,6 +12,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::cache::Device;
+use crate::metrics::Metrics;
 use crate::plugins::{Plugin, Service};
 
 /// A driver gets this long for one call.
@@ -35,14 +36,20 @@ type Call = fn(Channel, Vec<Wanted>) -> BoxFuture<'static, Result<Vec<Answer>, S
 
 /// A version of the service.
 pub(super) struct Version {
+    /// Its gRPC name.
+    name: &'static str,
+    /// Its methods take several claims.
+    batched: bool,
     prepare: Call,
     unprepare: Call,
 }
 
 /// A version that takes several claims at once.
 macro_rules! batched {
-    ($version:ident, $wire:ident :: $module:ident :: $client:ident, $claim:expr, $devices:expr) => {
+    ($version:ident, $name:literal, $wire:ident :: $module:ident :: $client:ident, $claim:expr, $devices:expr) => {
         pub(super) static $version: Version = Version {
+            name: $name,
+            batched: true,
             prepare: |channel, wanted| {
                 async move {
                     let mut client = $wire::$module::$client::new(channel);
@@ -75,8 +82,10 @@ macro_rules! batched {
 
 /// A version that takes one claim at a time; the last argument is what it is told when the claim is given back.
 macro_rules! single {
-    ($version:ident, $wire:ident, $field:ident, $back:expr) => {
+    ($version:ident, $name:literal, $wire:ident, $field:ident, $back:expr) => {
         pub(super) static $version: Version = Version {
+            name: $name,
+            batched: false,
             prepare: |channel, wanted| {
                 async move {
                     let mut client = $wire::node_client::NodeClient::new(channel);
@@ -148,33 +157,46 @@ macro_rules! devices {
 
 batched!(
     V1,
+    "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
     dra_v1::dra_plugin_client::DraPluginClient,
     by_name!(dra_v1),
     devices!(dra_v1, |device: &dra_v1::Device| device.share_id.clone())
 );
 batched!(
     V1BETA1,
+    "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
     dra_v1beta1::dra_plugin_client::DraPluginClient,
     by_name!(dra_v1beta1),
     devices!(dra_v1beta1, |_: &_| None)
 );
 batched!(
     V1ALPHA4,
+    "v1alpha4.Node",
     dra_v1alpha4::node_client::NodeClient,
     by_name!(dra_v1alpha4),
     devices!(dra_v1alpha4, |_: &_| None)
 );
 batched!(
     V1ALPHA3,
+    "v1alpha3.Node",
     dra_v1alpha3::node_client::NodeClient,
     with_handle,
     |answer: dra_v1alpha3::NodePrepareResourceResponse| opaque(answer.cdi_devices)
 );
-single!(V1ALPHA2, dra_v1alpha2, resource_handle, |claim: Wanted| {
-    claim.handle.unwrap_or_default().data
-});
-single!(V1ALPHA1, dra_v1alpha1, cdi_devices, |claim: Wanted| claim
-    .cdi_ids);
+single!(
+    V1ALPHA2,
+    "v1alpha2.Node",
+    dra_v1alpha2,
+    resource_handle,
+    |claim: Wanted| { claim.handle.unwrap_or_default().data }
+);
+single!(
+    V1ALPHA1,
+    "v1alpha1.Node",
+    dra_v1alpha1,
+    cdi_devices,
+    |claim: Wanted| claim.cdi_ids
+);
 
 /// What a plugin without pools has prepared: for all requests, of no device in particular.
 fn opaque(cdi_ids: Vec<String>) -> Vec<Device> {
@@ -221,8 +243,9 @@ fn structured(handle: StructuredHandle) -> dra_v1alpha3::StructuredResourceHandl
 pub(super) async fn prepare(
     plugin: &Plugin,
     wanted: &[Wanted],
+    metrics: &Metrics,
 ) -> Result<BTreeMap<String, Vec<Device>>, String> {
-    let answers = try_versions("Prepare", plugin, wanted, |version| version.prepare).await?;
+    let answers = try_versions("Prepare", plugin, wanted, metrics, |v| v.prepare).await?;
     let mut devices: BTreeMap<String, Vec<Device>> = BTreeMap::new();
     for (uid, prepared) in answers {
         devices.entry(uid).or_default().extend(prepared);
@@ -231,8 +254,12 @@ pub(super) async fn prepare(
 }
 
 /// Has claims of one generation given back.
-pub(super) async fn unprepare(plugin: &Plugin, wanted: &[Wanted]) -> Result<(), String> {
-    let answers = try_versions("Unprepare", plugin, wanted, |version| version.unprepare).await;
+pub(super) async fn unprepare(
+    plugin: &Plugin,
+    wanted: &[Wanted],
+    metrics: &Metrics,
+) -> Result<(), String> {
+    let answers = try_versions("Unprepare", plugin, wanted, metrics, |v| v.unprepare).await;
     answers.map(drop)
 }
 
@@ -240,6 +267,7 @@ async fn try_versions(
     what: &str,
     plugin: &Plugin,
     wanted: &[Wanted],
+    metrics: &Metrics,
     call: impl Fn(&Version) -> Call,
 ) -> Result<Vec<(String, Vec<Device>)>, String> {
     let classic = wanted.iter().any(|claim| claim.handle.is_some());
@@ -259,7 +287,12 @@ async fn try_versions(
     let mut first = if classic { plugin.version() } else { 0 };
     loop {
         let version = versions[first.min(versions.len() - 1)];
+        let start = Instant::now();
         let result = timed(call(version)(plugin.channel.clone(), wanted.to_vec())).await;
+        let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        let (service, last) = (version.name, if version.batched { "s" } else { "" });
+        let method = format!("/{service}/Node{what}Resource{last}");
+        metrics.call(&plugin.driver, method, code, start.elapsed());
         match result {
             // Releases can not be told apart but by trying; the answer is remembered.
             Err(status) if status.code() == Code::Unimplemented && first + 1 < versions.len() => {

@@ -1,0 +1,137 @@
+//! What the agent measures of claims and their drivers, under a kubelet's names; served at `/metrics`.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets_range};
+use prometheus_client::registry::Registry;
+
+type One = [(&'static str, String); 1];
+type Two = [(&'static str, String); 2];
+type Three = [(&'static str, String); 3];
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// The driver that stands for all of them.
+const ANY: &str = "<any>";
+
+/// Durations are in seconds.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Mutex<Registry>,
+    operations: Histograms<Two>,
+    calls: Histograms<Three>,
+    in_use: Family<One, Gauge>,
+}
+
+fn durations() -> Histogram {
+    Histogram::new(exponential_buckets_range(0.1, 40.0, 15))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let operations = Histograms::<Two>::new_with_constructor(durations);
+        let calls = Histograms::<Three>::new_with_constructor(durations);
+        let in_use = Family::default();
+        let mut registry = Registry::default();
+        registry.register(
+            "dra_operations_duration_seconds",
+            "Duration of preparing and giving back all claims of a pod",
+            operations.clone(),
+        );
+        registry.register(
+            "dra_grpc_operations_duration_seconds",
+            "Duration of the calls of drivers",
+            calls.clone(),
+        );
+        registry.register(
+            "dra_resource_claims_in_use",
+            "Prepared claims by driver",
+            in_use.clone(),
+        );
+        Self {
+            registry: Mutex::new(registry),
+            operations,
+            calls,
+            in_use,
+        }
+    }
+}
+
+impl Metrics {
+    /// `PrepareResources` or `UnprepareResources` of a pod ended.
+    pub(crate) fn operation(&self, name: &str, failed: bool, took: Duration) {
+        let labels = [
+            ("operation_name", name.to_owned()),
+            ("is_error", failed.to_string()),
+        ];
+        let histogram = self.operations.get_or_create(&labels);
+        histogram.observe(took.as_secs_f64());
+    }
+
+    /// A driver answered, or did not in time. `method` is the whole gRPC method.
+    pub(crate) fn call(&self, driver: &str, method: String, code: tonic::Code, took: Duration) {
+        let labels = [
+            ("driver_name", driver.to_owned()),
+            ("method_name", method),
+            ("grpc_status_code", format!("{code:?}")),
+        ];
+        let histogram = self.calls.get_or_create(&labels);
+        histogram.observe(took.as_secs_f64());
+    }
+
+    /// The drivers of each prepared claim.
+    pub(crate) fn set_in_use<'a>(&self, claims: impl Iterator<Item = Vec<&'a str>>) {
+        self.in_use.clear();
+        let gauge = |driver: &str| {
+            self.in_use
+                .get_or_create(&[("driver_name", driver.to_owned())])
+                .clone()
+        };
+        let all = gauge(ANY);
+        for drivers in claims {
+            all.inc();
+            for driver in drivers {
+                gauge(driver).inc();
+            }
+        }
+    }
+
+    /// In the text form of OpenMetrics.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // A String takes everything.
+        let _ = encode(&mut text, &self.registry.lock());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_a_kubelets() {
+        let metrics = Metrics::default();
+        let took = Duration::from_millis(200);
+        metrics.operation("PrepareResources", false, took);
+        let method = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources";
+        metrics.call("d", method.into(), tonic::Code::Ok, took);
+        metrics.set_in_use([vec!["d", "e"], vec!["d"]].into_iter());
+        let text = metrics.text();
+        for line in [
+            "dra_operations_duration_seconds_count{operation_name=\"PrepareResources\",is_error=\"false\"} 1",
+            "dra_grpc_operations_duration_seconds_count{driver_name=\"d\",method_name=\"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources\",grpc_status_code=\"Ok\"} 1",
+            "dra_resource_claims_in_use{driver_name=\"d\"} 2",
+            "dra_resource_claims_in_use{driver_name=\"e\"} 1",
+            "dra_resource_claims_in_use{driver_name=\"<any>\"} 2",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        metrics.set_in_use(std::iter::empty());
+        let line = "dra_resource_claims_in_use{driver_name=\"<any>\"} 0";
+        assert!(metrics.text().contains(line));
+    }
+}
