@@ -10,8 +10,11 @@ use allot_protos::dra_v1::dra_plugin_server::DraPluginServer;
 use allot_protos::dra_v1beta1::dra_plugin_server::DraPluginServer as DraPluginServerV1beta1;
 use allot_protos::registration::PluginInfo;
 use allot_protos::registration::registration_server::RegistrationServer;
-use allot_protos::transport::{Incoming, Services};
+use allot_protos::transport::{Incoming, MAX_SOCKET_PATH, Services};
 use allot_protos::{DRA_PLUGIN_TYPE, service_name};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +24,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::Error;
 use crate::health::HealthService;
 use crate::metadata::Writer;
-use crate::publisher::{self, Scope};
+use crate::publisher::{self, Owner, Scope};
 use crate::registrar::Registrar;
 use crate::service::{Cdi, Core, Serialization, ServiceV1, ServiceV1beta1};
 use crate::{Driver, Plugin};
@@ -99,7 +102,8 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Publish only this one pool, for devices that are not local to a node.
+    /// Publish only this one pool, for devices that are not local to a node. Its slices go with the node that is given
+    /// with [`Builder::node_name`], and stay without one.
     #[must_use]
     pub fn cluster_pool(mut self, pool: impl Into<String>) -> Self {
         self.cluster_pool = Some(pool.into());
@@ -227,16 +231,15 @@ impl<D: Driver> Builder<D> {
         })?;
         let (plugin_socket, registrar_socket) = match &self.rolling_update {
             Some(uid) => (
-                format!("dra-{uid}.sock"),
-                format!("{}-{uid}-reg.sock", self.driver_name),
+                data_dir.join(format!("dra-{uid}.sock")),
+                rolling_socket(&self.registrar_dir, &self.driver_name, uid),
             ),
             None => (
-                "dra.sock".to_owned(),
-                format!("{}-reg.sock", self.driver_name),
+                data_dir.join("dra.sock"),
+                self.registrar_dir
+                    .join(format!("{}-reg.sock", self.driver_name)),
             ),
         };
-        let plugin_socket = data_dir.join(plugin_socket);
-        let registrar_socket = self.registrar_dir.join(registrar_socket);
 
         let metadata = self.metadata.then(|| {
             Arc::new(Writer {
@@ -327,16 +330,13 @@ impl<D: Driver> Builder<D> {
         });
 
         let (desired, wanted) = watch::channel(None);
-        let scope = match (self.cluster_pool, self.node_name) {
-            (Some(pool), _) => Some(Scope::Cluster { pool }),
-            (None, Some(name)) => Some(Scope::Node {
-                name,
-                uid: self.node_uid,
-            }),
-            (None, None) => None,
+        let uid = self.node_uid;
+        let scope = Scope {
+            node: self.node_name.map(|name| Owner { name, uid }),
+            cluster_pool: self.cluster_pool,
         };
-        let can_publish = scope.is_some();
-        if let Some(scope) = scope {
+        let can_publish = scope.node.is_some() || scope.cluster_pool.is_some();
+        if can_publish {
             let publisher = publisher::Publisher::new(api, self.driver_name, scope, move |error| {
                 core.driver.handle_error(&error);
             });
@@ -358,6 +358,25 @@ impl<D: Driver> Builder<D> {
             metadata,
         })
     }
+}
+
+/// The registration socket of one of several instances: with the whole UID where the path is not too long then, else with
+/// a hash, as upstream's helper names it since 1.37.
+fn rolling_socket(directory: &Path, driver: &str, uid: &str) -> PathBuf {
+    let hash = |text: String, bytes: usize| {
+        BASE64_URL_SAFE_NO_PAD.encode(&Sha256::digest(text.as_bytes())[..bytes])
+    };
+    let names = [
+        format!("{driver}-{uid}-reg.sock"),
+        format!("{driver}-{}-reg.sock", hash(uid.to_owned(), 8)),
+        format!("dra-{}-reg.sock", hash(format!("{driver}\0{uid}"), 16)),
+    ];
+    let mut paths = names.into_iter().map(|name| directory.join(name));
+    let short = |path: &PathBuf| path.as_os_str().len() <= MAX_SOCKET_PATH;
+    let last = paths.next_back();
+    let found = paths.find(short).or(last);
+    // There are three names.
+    found.unwrap_or_else(|| directory.to_owned())
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@
 //! It must not know any particular hardware, nor how the node agent works.
 //!
 //! ```no_run
+//! use allot_driver::k8s_openapi::api::resource::v1::Device;
 //! use allot_driver::{Claim, ClaimRef, ContainerEdits, Driver, Failure, Plugin, Pool, PreparedDevice, Resources};
-//! use k8s_openapi::api::resource::v1::Device;
 //!
 //! struct Leds;
 //!
@@ -37,24 +37,29 @@
 //!     }
 //! }
 //!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = kube::Client::try_default().await?;
-//! let plugin = Plugin::builder("leds.example.com", Leds)
-//!     .client(client)
-//!     .node_name("node-1")
-//!     .cdi_kind("leds.example.com/led")
-//!     .start()
-//!     .await?;
-//! let devices = ["red", "green"].map(|name| Device { name: name.into(), ..Default::default() });
-//! plugin.publish(Resources::pool("node-1", Pool::new(devices)))?;
-//! plugin.wait().await?;
-//! # Ok(())
-//! # }
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let node = std::env::var("NODE_NAME")?;
+//!     let plugin = Plugin::builder("leds.example.com", Leds)
+//!         .client(allot_driver::kube::Client::try_default().await?)
+//!         .node_name(&node)
+//!         .cdi_kind("leds.example.com/led")
+//!         .start()
+//!         .await?;
+//!     let devices = ["red", "green"].map(|name| Device { name: name.into(), ..Default::default() });
+//!     plugin.publish(Resources::pool(&node, Pool::new(devices)))?;
+//!     plugin.wait_until(allot_driver::termination()).await?;
+//!     Ok(())
+//! }
 //! ```
+//!
+//! `docs/drivers.md` of the project goes on from here: dependencies, a cluster to try it on, rights, restarts, and what else
+//! a driver can do.
 //!
 //! That is for a kubelet with its usual directories. A node of `allot up --data-dir DIR --no-driver` has others:
 //! `.kubelet_dir("DIR/nodes/node-0").cdi_dir("DIR/nodes/node-0/cdi")`, and `.node_name("node-0")`. A plugin that nobody
-//! registers publishes its slices all the same, but no claim of it is prepared: [`Plugin::registration`] tells.
+//! registers publishes its slices all the same, but no claim of it is prepared: [`Plugin::registration`] tells. The SDK
+//! speaks through `tracing`: without a subscriber, errors in the background are not seen.
 //!
 //! Sockets made here accept Go clients without a patched HTTP/2 implementation (see `allot_protos::transport`).
 
@@ -80,6 +85,10 @@ pub use builder::Builder;
 pub use claim::{Claim, ClaimRef, PreparedDevice, base_request};
 pub use error::{BackgroundError, Error, Failure};
 pub use health::{DeviceHealth, Health};
+/// The types of the API, in the version that the SDK takes and returns.
+pub use k8s_openapi;
+/// The client, likewise.
+pub use kube;
 pub use metadata::DeviceMetadata;
 pub use plugin::{Plugin, RegistrationStatus};
 pub use publisher::{Pool, Resources, Slice};
@@ -115,5 +124,27 @@ pub trait Driver: Send + Sync + 'static {
     /// The health of devices, for the kubelet. Each value is the full list. `None` (the default) means no health service.
     fn health(&self) -> Option<tokio::sync::watch::Receiver<Vec<DeviceHealth>>> {
         None
+    }
+}
+
+/// Waits until the process is asked to end, by SIGTERM as from a kubelet, or by SIGINT; for [`Plugin::wait_until`]. A
+/// process that is the first in its container is not ended by these signals unless it waits for them.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+pub async fn termination() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let wait = async |kind: SignalKind| match signal(kind) {
+        Ok(mut signal) => {
+            signal.recv().await;
+        }
+        Err(error) => {
+            tracing::error!(%error, "no handler for a signal");
+            std::future::pending().await
+        }
+    };
+    tokio::select! {
+        () = wait(SignalKind::terminate()) => {}
+        () = wait(SignalKind::interrupt()) => {}
     }
 }

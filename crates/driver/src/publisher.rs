@@ -47,22 +47,51 @@ pub struct Pool {
     pub all_nodes: bool,
     /// Lower bound for the generation; 0 leaves it to the SDK.
     pub generation: i64,
-    /// The slices. Devices are not distributed over slices automatically: at most 128 fit into one, 64 with taints or
-    /// counters.
+    /// The slices, as they are published: the allocator takes devices in this order. At most 128 devices fit into one, 64
+    /// when one of them has taints or uses counters.
     pub slices: Vec<Slice>,
 }
 
 impl Pool {
-    /// A pool local to the node, with all devices in one slice.
+    /// A pool local to the node, with the devices in as many slices as they need.
     pub fn new(devices: impl IntoIterator<Item = Device>) -> Self {
-        let slice = Slice {
-            devices: devices.into_iter().collect(),
-            ..Slice::default()
+        let mut devices: Vec<Device> = devices.into_iter().collect();
+        let costly = |device: &Device| {
+            let taints = device.taints.iter().flatten().count();
+            taints + device.consumes_counters.iter().flatten().count() > 0
         };
+        let most = match devices.iter().any(costly) {
+            true => MOST_COSTLY_DEVICES,
+            false => MOST_DEVICES,
+        };
+        let mut slices = Vec::new();
+        // A pool without devices is one empty slice.
+        loop {
+            let rest = devices.split_off(devices.len().min(most));
+            slices.push(Slice {
+                devices,
+                ..Slice::default()
+            });
+            devices = rest;
+            if devices.is_empty() {
+                break;
+            }
+        }
         Self {
-            slices: vec![slice],
+            slices,
             ..Self::default()
         }
+    }
+
+    /// Adds counters that devices of the pool draw from, in a slice of their own before all others.
+    #[must_use]
+    pub fn shared_counters(mut self, counters: impl IntoIterator<Item = CounterSet>) -> Self {
+        let slice = Slice {
+            shared_counters: counters.into_iter().collect(),
+            ..Slice::default()
+        };
+        self.slices.insert(0, slice);
+        self
     }
 }
 
@@ -71,19 +100,34 @@ impl Pool {
 pub struct Slice {
     /// Devices.
     pub devices: Vec<Device>,
-    /// Counters that devices of the pool draw from; upstream wants them in a slice without devices.
+    /// Counters that devices of the pool draw from; the API server wants them in a slice without devices.
     pub shared_counters: Vec<CounterSet>,
     /// Each device says for itself which nodes can use it.
     pub per_device_node_selection: bool,
 }
 
-/// Whose slices they are.
+/// Whose slices they are, and which of them. At least one of the two is there.
 #[derive(Debug, Clone)]
-pub(crate) enum Scope {
-    /// Devices of this node; the Node object owns the slices.
-    Node { name: String, uid: Option<String> },
-    /// One pool for the cluster.
-    Cluster { pool: String },
+pub(crate) struct Scope {
+    /// The Node object owns the slices: they go with it.
+    pub(crate) node: Option<Owner>,
+    /// Only this pool, which nodes can use as the pool says. Otherwise the devices are the node's own.
+    pub(crate) cluster_pool: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Owner {
+    pub(crate) name: String,
+    /// Looked up when not known.
+    pub(crate) uid: Option<String>,
+}
+
+impl Scope {
+    /// The only node that can use the devices.
+    fn node_name(&self) -> Option<&str> {
+        let node = self.node.as_ref().filter(|_| self.cluster_pool.is_none());
+        node.map(|node| node.name.as_str())
+    }
 }
 
 /// After a change by somebody else it takes this long until it is undone.
@@ -92,6 +136,10 @@ const SYNC_DELAY: Duration = Duration::from_secs(30);
 /// devices must not be missing for half a minute because of that.
 const DELETED_DELAY: Duration = Duration::from_millis(500);
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// How many devices a slice holds, and how many when one of them has taints or uses counters.
+const MOST_DEVICES: usize = 128;
+const MOST_COSTLY_DEVICES: usize = 64;
 
 /// How long a driver waits for its Node before that is an error.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
@@ -124,10 +172,7 @@ impl Publisher {
     }
 
     fn selector(&self) -> String {
-        let node = match &self.scope {
-            Scope::Node { name, .. } => name.as_str(),
-            Scope::Cluster { .. } => "",
-        };
+        let node = self.scope.node_name().unwrap_or_default();
         format!("spec.driver={},spec.nodeName={node}", self.driver)
     }
 
@@ -209,7 +254,7 @@ impl Publisher {
         desired: &Resources,
         stored: &mut Stored,
     ) -> Result<(), BackgroundError> {
-        if let Scope::Cluster { pool } = &self.scope {
+        if let Some(pool) = &self.scope.cluster_pool {
             let others = desired.pools.keys().any(|name| name != pool);
             if others || desired.pools.len() > 1 {
                 return Err(BackgroundError::InvalidResources(format!(
@@ -230,9 +275,9 @@ impl Publisher {
             .iter()
             .map(|slice| slice.spec.pool.name.as_str())
             .chain(desired.pools.keys().map(String::as_str))
-            .filter(|name| match &self.scope {
-                Scope::Cluster { pool } => pool == name,
-                Scope::Node { .. } => true,
+            .filter(|name| {
+                let only = self.scope.cluster_pool.as_deref();
+                only.is_none_or(|pool| pool == *name)
             })
             .collect();
         let mut result = Ok(());
@@ -255,10 +300,10 @@ impl Publisher {
 
     /// The owner of the slices is the Node object, known by UID.
     async fn resolve_node(&mut self) -> Result<(), BackgroundError> {
-        if let Scope::Node {
+        if let Some(Owner {
             name,
             uid: uid @ None,
-        } = &mut self.scope
+        }) = &mut self.scope.node
         {
             let nodes: kube::Api<Node> = kube::Api::all(self.api.client().clone());
             let failed = |error| BackgroundError::Sync(format!("get node {name}: {error}"));

@@ -39,3 +39,26 @@ async fn without_a_kubelet_the_directory_is_named_and_nothing_is_made() {
     assert!(error.to_string().contains("root directory"), "{error}");
     assert!(!root.exists());
 }
+
+/// Upstream's `RollingUpdateRegistrarSocketFile`.
+#[test]
+fn the_socket_of_an_instance_has_a_name_that_fits() {
+    let uid = "11111111-2222-3333-4444-555555555555";
+    let check = |driver: &str, expected: &str| {
+        let directory = Path::new("/var/lib/kubelet/plugins_registry");
+        let path = rolling_socket(directory, driver, uid);
+        assert_eq!(path, directory.join(expected), "{driver}");
+    };
+    check(
+        "gpu.example.com",
+        "gpu.example.com-11111111-2222-3333-4444-555555555555-reg.sock",
+    );
+    check(
+        "a-rather-long-name.example.com",
+        "a-rather-long-name.example.com-Zm_2zKpbPAc-reg.sock",
+    );
+    check(
+        "a-name-that-is-even-longer-than-that.accelerators.example.com",
+        "dra-VNiitwx4ac173AW7epJWmg-reg.sock",
+    );
+}

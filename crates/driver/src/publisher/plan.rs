@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::{DeviceTaint, ResourcePool, ResourceSlice, R
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use k8s_openapi::jiff::{SignedDuration, TimestampRound, Unit};
 
-use super::{Pool, Scope, Stored};
+use super::{Owner, Pool, Scope, Stored};
 
 /// Which pool of whom.
 pub(super) struct Target<'a> {
@@ -144,24 +144,21 @@ pub(super) fn place_of(name: &str, digits: usize) -> Option<usize> {
 fn metadata(target: &Target<'_>, index: usize, slices: usize) -> ObjectMeta {
     let driver = target.driver;
     let place = format!("{index:0width$x}", width = digits(slices));
-    let prefix = match target.scope {
-        Scope::Node { name, .. } if slices == 1 => format!("{name}-{driver}-"),
-        Scope::Node { name, .. } => format!("{place}-{driver}-{name}-"),
-        Scope::Cluster { .. } if slices == 1 => format!("{driver}-"),
-        Scope::Cluster { .. } => format!("{place}-{driver}-"),
+    let prefix = match &target.scope.node {
+        Some(node) if slices == 1 => format!("{}-{driver}-", node.name),
+        Some(node) => format!("{place}-{driver}-{}-", node.name),
+        None if slices == 1 => format!("{driver}-"),
+        None => format!("{place}-{driver}-"),
     };
-    let owner = |name: &String, uid: &Option<String>| OwnerReference {
+    let owner = |node: &Owner| OwnerReference {
         api_version: "v1".into(),
         kind: "Node".into(),
-        name: name.clone(),
-        uid: uid.clone().unwrap_or_default(),
+        name: node.name.clone(),
+        uid: node.uid.clone().unwrap_or_default(),
         controller: Some(true),
         ..OwnerReference::default()
     };
-    let owners = match target.scope {
-        Scope::Node { name, uid } => Some(vec![owner(name, uid)]),
-        Scope::Cluster { .. } => None,
-    };
+    let owners = target.scope.node.as_ref().map(|node| vec![owner(node)]);
     ObjectMeta {
         generate_name: Some(prefix),
         owner_references: owners,
@@ -177,10 +174,7 @@ fn spec(
     existing: Option<&ResourceSlice>,
 ) -> ResourceSliceSpec {
     let slice = &pool.slices[index];
-    let node_name = match target.scope {
-        Scope::Node { name, .. } => Some(name.clone()),
-        Scope::Cluster { .. } => None,
-    };
+    let node_name = target.scope.node_name().map(str::to_owned);
     let devices = &slice.devices;
     let mut spec = ResourceSliceSpec {
         driver: target.driver.to_owned(),

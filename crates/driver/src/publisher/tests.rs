@@ -1,3 +1,4 @@
+use k8s_openapi::api::resource::v1::DeviceTaint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::plan::{Plan, Target};
@@ -23,26 +24,37 @@ fn pool(slices: &[&[&str]]) -> Pool {
     }
 }
 
+/// Devices of a node.
+fn on_node(name: &str, uid: &str) -> Scope {
+    let node = Owner {
+        name: name.into(),
+        uid: Some(uid.into()),
+    };
+    Scope {
+        node: Some(node),
+        cluster_pool: None,
+    }
+}
+
 /// A pool on an API server that stores what it is sent.
 #[derive(Default)]
 struct Server {
     slices: Vec<ResourceSlice>,
     next: usize,
+    /// How many writes there are until the driver is killed.
+    limit: Option<usize>,
 }
 
 impl Server {
     /// Plans and applies; returns `-deleted ~updated +created` and the generations afterwards.
     fn publish(&mut self, wanted: Option<&Pool>) -> (String, Vec<i64>) {
-        let scope = Scope::Node {
-            name: "n1".into(),
-            uid: Some("u1".into()),
-        };
+        let scope = on_node("n1", "u1");
         let target = Target {
             driver: "gpu.example.com",
             scope: &scope,
             pool: "n1",
         };
-        let plan = Plan::new(
+        let mut plan = Plan::new(
             &target,
             wanted,
             self.slices.iter().collect(),
@@ -54,6 +66,15 @@ impl Server {
             plan.update.len(),
             plan.create.len()
         );
+        let mut left = self.limit.unwrap_or(usize::MAX);
+        let mut take = |count: usize| {
+            let taken = count.min(left);
+            left -= taken;
+            taken
+        };
+        plan.delete.truncate(take(plan.delete.len()));
+        plan.update.truncate(take(plan.update.len()));
+        plan.create.truncate(take(plan.create.len()));
         self.slices.retain(|slice| {
             !plan
                 .delete
@@ -309,4 +330,89 @@ fn contradictions_are_found_before_anything_is_written() {
         serde_json::json!([{"sharedCounters": [set]}, {"devices": [uses("s", "d")]}]),
         "counter \"d\" referenced by device \"a\" not found in counter set \"s\"",
     );
+}
+
+#[test]
+fn devices_are_spread_over_as_many_slices_as_they_need() {
+    let check = |count: usize, tainted: bool, expected: &[usize]| {
+        let mut devices: Vec<Device> = (0..count).map(|n| device(&format!("d{n}"))).collect();
+        if let (Some(last), true) = (devices.last_mut(), tainted) {
+            last.taints = Some(vec![DeviceTaint::default()]);
+        }
+        let pool = Pool::new(devices.clone());
+        let sizes: Vec<usize> = pool.slices.iter().map(|s| s.devices.len()).collect();
+        assert_eq!(sizes, expected, "{count} {tainted}");
+        let all: Vec<Device> = pool.slices.into_iter().flat_map(|s| s.devices).collect();
+        assert_eq!(all, devices);
+    };
+    check(0, false, &[0]);
+    check(128, false, &[128]);
+    check(129, false, &[128, 1]);
+    check(128, true, &[64, 64]);
+    check(65, true, &[64, 1]);
+}
+
+#[test]
+fn a_pool_for_the_cluster_goes_with_the_node_of_its_driver() {
+    let mut scope = on_node("n1", "u1");
+    scope.cluster_pool = Some("rack".into());
+    let created = |scope: &Scope| {
+        let target = Target {
+            driver: "gpu.example.com",
+            scope,
+            pool: "rack",
+        };
+        let wanted = pool(&[&["a"]]);
+        let mut plan = Plan::new(&target, Some(&wanted), Vec::new(), &Stored::new());
+        plan.create.remove(0).1
+    };
+    let slice = created(&scope);
+    assert_eq!(slice.spec.node_name, None);
+    let owners = slice.metadata.owner_references.as_deref();
+    assert_eq!(owners.map(|owners| owners[0].name.as_str()), Some("n1"));
+    scope.node = None;
+    assert_eq!(created(&scope).metadata.owner_references, None);
+}
+
+/// Killed after any number of writes, the next process finishes: all slices of one generation, with the wanted devices.
+#[test]
+fn wherever_publishing_is_interrupted_the_next_one_finishes() {
+    let wanted: [&[&[&str]]; 5] = [
+        &[&["a"], &["b"], &["c"]],
+        &[&["a"], &["x"]],
+        &[&["y"]],
+        &[&["y"], &["z"], &["a", "b"]],
+        &[],
+    ];
+    for (before, after) in wanted
+        .iter()
+        .flat_map(|b| wanted.iter().map(move |a| (b, a)))
+    {
+        for writes in 0..8 {
+            let mut server = Server::default();
+            server.publish(Some(&pool(before)));
+            server.limit = Some(writes);
+            server.publish(Some(&pool(after)));
+            server.limit = None;
+            server.publish(Some(&pool(after)));
+            let at = format!("{before:?} to {after:?}, killed after {writes} writes");
+            let (again, generations) = server.publish(Some(&pool(after)));
+            assert_eq!(again, "-0 ~0 +0", "{at}");
+            assert!(generations.iter().all(|g| *g == generations[0]), "{at}");
+            server
+                .slices
+                .sort_by_key(|slice| slice.metadata.name.clone());
+            let devices: Vec<Vec<Device>> = server
+                .slices
+                .iter()
+                .map(|slice| slice.spec.devices.clone().unwrap_or_default())
+                .collect();
+            let expected: Vec<Vec<Device>> = pool(after)
+                .slices
+                .into_iter()
+                .map(|slice| slice.devices)
+                .collect();
+            assert_eq!(devices, expected, "{at}");
+        }
+    }
 }

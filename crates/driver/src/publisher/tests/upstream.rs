@@ -96,10 +96,7 @@ fn check(number: usize, line: &str) {
             .into_iter()
             .collect(),
     };
-    let scope = Scope::Node {
-        name: "node".into(),
-        uid: Some("node-uid".into()),
-    };
+    let scope = on_node("node", "node-uid");
     let target = Target {
         driver: "driver",
         scope: &scope,
