@@ -58,9 +58,16 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     if let Some(election) = config.election {
         controller = controller.leader_election(election);
     }
-    let attach = networks::define(client.clone(), shutdown.clone());
-    let count = pools::count(client, shutdown.clone());
-    let (ended, (), ()) = tokio::join!(controller.run(shutdown), attach, count);
+    // They end with the controller, also when it fails.
+    let stop = shutdown.child_token();
+    let attach = networks::define(client.clone(), stop.clone());
+    let count = pools::count(client, stop.clone());
+    let answer = async {
+        let ended = controller.run(shutdown).await;
+        stop.cancel();
+        ended
+    };
+    let (ended, (), ()) = tokio::join!(answer, attach, count);
     ended
 }
 
