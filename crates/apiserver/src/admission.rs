@@ -4,6 +4,7 @@
 //! before the quotas.
 
 mod accounts;
+mod certificates;
 mod dra;
 pub(crate) mod dynamic;
 mod limits;
@@ -111,6 +112,11 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
 
 /// The plugins that are part of the server.
 async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
+    let custom = attributes.resource.custom.as_ref();
+    if attributes.operation == Operation::Create && custom.is_some_and(|it| it.is_terminating()) {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(forbidden(attributes, why));
+    }
     if enabled(core, "NodeRestriction") {
         node::restrict(core, attributes, object).await?;
     }
@@ -225,6 +231,7 @@ pub async fn validate(
         )
         .await?;
     }
+    certificates::check(core, attributes, object).await?;
     dynamic::validate(core, attributes, object).await?;
     if enabled(core, "ResourceQuota") {
         quota::check(core, attributes, object).await?;

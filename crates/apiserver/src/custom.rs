@@ -32,6 +32,7 @@ pub struct CustomResource {
     namespaced: bool,
     versions: Vec<CustomVersion>,
     converter: Option<conversion::Converter>,
+    terminating: bool,
 }
 
 /// One version of a custom resource.
@@ -95,7 +96,13 @@ impl CustomResource {
             namespaced: text(spec, "scope") == "Namespaced",
             versions,
             converter: conversion::Converter::of(object),
+            terminating: definition::is_true(object, "Terminating"),
         }
+    }
+
+    /// The definition is being deleted: there will be no more objects.
+    pub fn is_terminating(&self) -> bool {
+        self.terminating
     }
 
     /// The mark of stored objects that a version of this definition, as it is now, shows as they are stored: pruning and
@@ -347,6 +354,19 @@ pub fn resource(object: &Value) -> Resource {
     {
         subresources.push(sub("scale", "autoscaling", "v1", "Scale"));
     }
+    let verbs = match custom.terminating {
+        true => &["delete", "deletecollection", "get", "list", "watch"][..],
+        false => &[
+            "delete",
+            "deletecollection",
+            "get",
+            "list",
+            "patch",
+            "create",
+            "update",
+            "watch",
+        ],
+    };
     Resource {
         collection: collection_name(&group, &plural),
         storage_version: definition::storage_version(object).to_owned(),
@@ -364,16 +384,7 @@ pub fn resource(object: &Value) -> Resource {
         short_names: strings(&names["shortNames"]),
         categories: strings(&names["categories"]),
         namespaced: text(spec, "scope") == "Namespaced",
-        verbs: words(&[
-            "delete",
-            "deletecollection",
-            "get",
-            "list",
-            "patch",
-            "create",
-            "update",
-            "watch",
-        ]),
+        verbs: words(verbs),
         subresources,
         custom: Some(std::sync::Arc::new(custom)),
         group,

@@ -9,6 +9,7 @@ use crate::classic;
 use crate::registry::Resource;
 use crate::versions::dra_kind;
 
+mod certificates;
 mod prepare;
 mod services;
 mod validate;

@@ -18,6 +18,7 @@ mod csi;
 mod event;
 mod flow;
 mod internal;
+pub(crate) mod ip;
 mod network;
 mod node;
 mod pod;
@@ -141,7 +142,7 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         ("discovery.k8s.io", "endpointslices", _) => {
             network::endpoint_slice_update(object, old, &mut errors);
         }
-        ("certificates.k8s.io", _, Part::Status) => check(group, plural, object, &mut errors),
+        ("certificates.k8s.io", _, _) => certificate::update(object, old, part, &mut errors),
         ("", "nodes", Part::Status) => node::validate_addresses(object, &mut errors),
         ("admissionregistration.k8s.io", _, Part::Main) => {
             installed(plural, object, Some(old), &mut errors);
@@ -149,6 +150,7 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         (_, _, Part::Status) => {}
         _ => check(group, plural, object, &mut errors),
     }
+    ip::forgive(&mut errors, old);
     errors
 }
 

@@ -10,6 +10,7 @@ use crate::object::{meta, metadata_mut};
 use crate::registry::Resource;
 use crate::versions::dra_kind;
 
+mod addresses;
 mod pod;
 
 /// Warnings about a new object.
@@ -68,6 +69,10 @@ fn kind(resource: &Resource, object: &Value) -> Vec<String> {
         ),
         ("", "podtemplates") => pod::warnings(&object["template"], "template."),
         ("", "services") => service(object),
+        ("", "nodes") => addresses::ranges("spec.podCIDRs", &object["spec"]["podCIDRs"]),
+        ("", "endpoints") => addresses::endpoints(object),
+        ("discovery.k8s.io", "endpointslices") => addresses::endpoint_slice(object),
+        ("networking.k8s.io", "networkpolicies") => addresses::policy(&object["spec"]),
         ("", "persistentvolumeclaims") => pod::claim_spec(&object["spec"], "spec"),
         ("", "persistentvolumes") => volume(object),
         _ => Vec::new(),
@@ -126,6 +131,9 @@ fn service(object: &Value) -> Vec<String> {
             "annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"
         ));
     }
+    if !matches!(text("clusterIP"), "" | "None") {
+        found.extend(addresses::list("spec.clusterIPs", &spec["clusterIPs"]));
+    }
     if text("type") == "ClusterIP" && text("clusterIP") == "None" {
         if !text("loadBalancerIP").is_empty() {
             found.push("spec.loadBalancerIP is ignored for headless services".to_owned());
@@ -137,6 +145,9 @@ fn service(object: &Value) -> Vec<String> {
             found.push("spec.SessionAffinity is ignored for headless services".to_owned());
         }
     }
+    found.extend(addresses::list("spec.externalIPs", &spec["externalIPs"]));
+    let ranges = "spec.loadBalancerSourceRanges";
+    found.extend(addresses::ranges(ranges, &spec["loadBalancerSourceRanges"]));
     if text("type") == "ExternalName" {
         if external {
             let words = "spec.externalIPs is ignored when spec.type is \"ExternalName\"";

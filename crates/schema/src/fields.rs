@@ -108,6 +108,15 @@ impl Ord for PathElement {
     }
 }
 
+/// A value as Go prints it: a whole number has no fraction, whatever was written.
+fn go_text(value: &Value) -> String {
+    let whole = |it: &f64| it.fract() == 0.0 && it.abs() < 1e21;
+    match value.as_f64().filter(whole) {
+        Some(number) if value.is_f64() => format!("{number:.0}"),
+        _ => value.to_string(),
+    }
+}
+
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,11 +125,11 @@ impl fmt::Display for PathElement {
                 f.write_str("[")?;
                 for (index, (name, value)) in fields.iter().enumerate() {
                     let comma = if index > 0 { "," } else { "" };
-                    write!(f, "{comma}{name}={value}")?;
+                    write!(f, "{comma}{name}={}", go_text(value))?;
                 }
                 f.write_str("]")
             }
-            Self::Value(value) => write!(f, "[={value}]"),
+            Self::Value(value) => write!(f, "[={}]", go_text(value)),
             Self::Index(index) => write!(f, "[{index}]"),
         }
     }

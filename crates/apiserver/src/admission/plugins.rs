@@ -1,7 +1,10 @@
 //! Names of admission plugins, as the flags of kube-apiserver take them.
 
 /// Those that work here; all of them are on unless they are switched off.
-const BUILT: [&str; 17] = [
+const BUILT: [&str; 20] = [
+    "CertificateApproval",
+    "CertificateSigning",
+    "CertificateSubjectRestriction",
     "DefaultIngressClass",
     "DefaultStorageClass",
     "DefaultTolerationSeconds",
@@ -22,13 +25,10 @@ const BUILT: [&str; 17] = [
 ];
 
 /// Those of kube-apiserver that are no plugins here: what they do is done elsewhere, or not at all.
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 20] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
-    "CertificateApproval",
-    "CertificateSigning",
-    "CertificateSubjectRestriction",
     "ClusterTrustBundleAttest",
     "DenyServiceExternalIPs",
     "EventRateLimit",

@@ -7,15 +7,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use allot_schema::definition;
-use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
+use allot_store::{Draft, Entry, Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
+use super::conversion::Known;
 use super::resource;
 use crate::error::Result;
 use crate::object::{self, meta, metadata_mut, strings};
 use crate::registry::{Resource, collection_name};
 use crate::server::{Core, Server};
+use crate::versions;
 
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+/// Who upstream's server is in the fields that it owns.
+const MANAGER: &str = "kube-apiserver";
 /// Where definitions are stored.
 const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
@@ -142,7 +148,7 @@ impl State {
                     COLLECTION,
                     &*entry.key,
                     Expect::Revision(entry.revision),
-                    object::draft(&new),
+                    draft(core, entry, &new)?,
                 )
                 // A definition that is not served keeps its objects from being deleted.
                 .frees(true);
@@ -169,7 +175,8 @@ impl State {
         for (key, value) in
             definitions.filter(|(_, value)| definition::is_true(value, "Established"))
         {
-            let basis = json!([value["spec"], value["status"]["acceptedNames"]]);
+            let terminating = definition::is_true(value, "Terminating");
+            let basis = json!([value["spec"], value["status"]["acceptedNames"], terminating]);
             let made = match self.compiled.remove(&key) {
                 Some((before, made)) if before == basis => made,
                 _ => Arc::new(resource(value)),
@@ -232,7 +239,7 @@ impl State {
         } else {
             metadata.insert("finalizers".to_owned(), rest.into());
         }
-        let draft = object::draft(&new);
+        let draft = draft(core, entry, &new)?;
         let write = if last {
             Write::delete(COLLECTION, &*entry.key, entry.revision, draft)
         } else {
@@ -249,6 +256,23 @@ impl State {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The stored form of a definition whose status this server has changed, which comes to own that.
+fn draft(core: &Core, entry: &Entry, new: &Value) -> Result<Draft> {
+    let registry = core.registry.load();
+    let Some(resource) = registry.get(GROUP, PLURAL) else {
+        return Ok(object::draft(new));
+    };
+    let old = versions::load(resource, &entry.value)?;
+    let mut new = new.clone();
+    versions::set_type(&mut new, resource, &resource.storage_version);
+    metadata_mut(&mut new).remove("managedFields");
+    let (version, known) = (resource.storage_version.as_str(), Known::default());
+    let owners = crate::managed::with_manager(resource, version, "status", &known, |fields, _| {
+        fields.update(&old.object, &old.owners, &mut new, MANAGER)
+    });
+    Ok(object::draft_owned(&new, &owners))
 }
 
 /// Deletes all objects of a collection; those with finalizers are marked. Answers how many are left.

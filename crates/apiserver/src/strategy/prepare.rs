@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Part, is_definition, services};
+use super::{Part, certificates, is_definition, services};
 use crate::classic;
 use crate::jobs;
 use crate::object::{child_mut, metadata_mut};
@@ -112,6 +112,9 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
         },
         _ => {}
     }
+    if resource.is("coordination.k8s.io", "leases") {
+        drop_coordination(object, &Value::Null);
+    }
     if has_generation(resource) {
         metadata_mut(object).insert("generation".to_owned(), 1.into());
     }
@@ -120,6 +123,17 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     }
     if resource.is("batch", "jobs") {
         jobs::generate_selector(object);
+    }
+}
+
+/// Takes what coordinated leader election needs out of a lease, where it was not before: it is off by default.
+fn drop_coordination(lease: &mut Value, old: &Value) {
+    if let Some(spec) = lease["spec"].as_object_mut() {
+        for key in ["strategy", "preferredHolder"] {
+            if old[key].is_null() {
+                spec.remove(key);
+            }
+        }
     }
 }
 
@@ -185,8 +199,14 @@ pub fn prepare_for_update(
         }
         Part::Status => keep_all_but_status(resource, object, old),
     }
-    if part == Part::Main && resource.group == "certificates.k8s.io" {
-        keep(object, old, "spec");
+    if resource.group == "certificates.k8s.io" {
+        if part == Part::Main {
+            keep(object, old, "spec");
+        }
+        certificates::prepare_status(object, old, part);
+    }
+    if resource.is("coordination.k8s.io", "leases") {
+        drop_coordination(object, &old["spec"]);
     }
     if part == Part::Main && resource.is("", "services") {
         services::follow_type(object, old);

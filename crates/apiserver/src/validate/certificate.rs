@@ -11,6 +11,7 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
 use super::{list, text};
+use crate::strategy::Part;
 
 /// What certificates can be for.
 const USAGES: [&str; 23] = [
@@ -92,6 +93,77 @@ pub(super) fn request(object: &Value, errors: &mut ErrorList) {
         ));
     }
     conditions(list(&object["status"], "conditions"), errors);
+    if let Err(why) = certificates(text(&object["status"], "certificate")) {
+        let at = Path::new("status").child("certificate");
+        errors.push(Error::invalid(&at, "<certificate data>", why));
+    }
+}
+
+/// Checks what an endpoint changes. What decides about a request is never taken back, and is written through `approval`
+/// alone; the certificate through `status`, once.
+pub(super) fn update(object: &Value, old: &Value, part: Part, errors: &mut ErrorList) {
+    let mut found = ErrorList::new();
+    request(object, &mut found);
+    let (status, before) = (&object["status"], &old["status"]);
+    let certificate = Path::new("status").child("certificate");
+    if status["certificate"] == before["certificate"] {
+        // What was stored before is not judged again.
+        found.retain(|error| error.field != certificate.to_string());
+    }
+    errors.append(&mut found);
+    let path = Path::new("status").child("conditions");
+    let of = |status: &Value, kind: &str| -> Vec<Value> {
+        let all = list(status, "conditions").iter();
+        all.filter(|it| it["type"] == kind).cloned().collect()
+    };
+    for kind in ["Approved", "Denied", "Failed"] {
+        if of(status, kind).len() < of(before, kind).len() {
+            let detail = format!("updates may not remove a condition of type {kind:?}");
+            errors.push(Error::forbidden(&path, detail));
+        }
+    }
+    if part != Part::Approval {
+        for kind in ["Approved", "Denied"] {
+            if of(status, kind).len() > of(before, kind).len() {
+                let detail = format!("updates may not add a condition of type {kind:?}");
+                errors.push(Error::forbidden(&path, detail));
+            }
+        }
+    }
+    if status["certificate"] != before["certificate"] {
+        if part != Part::Status {
+            let detail = "updates may not set certificate content";
+            errors.push(Error::forbidden(&certificate, detail));
+        } else if !text(before, "certificate").is_empty() {
+            let detail = "updates may not modify existing certificate content";
+            errors.push(Error::forbidden(&certificate, detail));
+        }
+    }
+}
+
+/// Whether the base64 text is certificates in PEM and nothing else that is marked as such; nothing is fine.
+fn certificates(data: &str) -> Result<(), String> {
+    let bytes = STANDARD.decode(data).unwrap_or_default();
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let mut blocks = 0;
+    for block in x509_parser::pem::Pem::iter_from_buffer(&bytes).map_while(Result::ok) {
+        if block.label != "CERTIFICATE" {
+            let found = &block.label;
+            return Err(format!(
+                "only CERTIFICATE PEM blocks are allowed, found {found:?}"
+            ));
+        }
+        block
+            .parse_x509()
+            .map_err(|_| "x509: malformed certificate")?;
+        blocks += 1;
+    }
+    match blocks {
+        0 => Err("must contain one or more CERTIFICATE PEM blocks".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the base64 text is a request in PEM.

@@ -7,7 +7,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{list, one_of, rule, text, volume};
+use super::{ip, list, one_of, rule, text, volume};
 
 pub(super) mod addresses;
 mod ingress;
@@ -18,26 +18,13 @@ pub(super) use ingress::{class as ingress_class, class_update, ingress, status a
 pub(super) use policy::policy;
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-/// What is wrong with a text that is no range of addresses.
-pub(super) const CIDR_TEXT: &str =
-    "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-
-/// A range of addresses.
-pub(super) fn is_cidr(text: &str) -> bool {
-    text.split_once('/').is_some_and(|(address, length)| {
-        let most = match address.parse::<IpAddr>() {
-            Ok(IpAddr::V4(_)) => 32,
-            Ok(IpAddr::V6(_)) => 128,
-            Err(_) => return false,
-        };
-        length.parse::<u8>().is_ok_and(|length| length <= most)
-    })
-}
-
 /// An address that traffic from elsewhere can reach.
 pub(super) fn reachable_address(text: &str, path: &Path, errors: &mut ErrorList) {
+    if let Some(why) = ip::address_text(text) {
+        errors.push(Error::invalid(path, text, why));
+        return;
+    }
     let Ok(address) = text.parse::<IpAddr>() else {
-        errors.push(Error::invalid(path, text, super::pod::IP_TEXT));
         return;
     };
     let mut refuse = |detail: String| errors.push(Error::invalid(path, text, detail));

@@ -3,7 +3,7 @@
 use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::{entries, list, network, resources, scheduling, text};
+use super::{entries, ip, list, resources, scheduling, text};
 
 /// Checks a node. Upstream reports taints under `metadata`, and so do we.
 pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
@@ -16,9 +16,7 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
     let path = Path::new("spec").child("podCIDRs");
     for (index, cidr) in list(&node["spec"], "podCIDRs").iter().enumerate() {
         let cidr = cidr.as_str().unwrap_or_default();
-        if !network::is_cidr(cidr) {
-            errors.push(Error::invalid(&path.index(index), cidr, network::CIDR_TEXT));
-        }
+        ip::range(cidr, &path.index(index), errors);
     }
     let status = Path::new("status");
     for key in ["capacity", "allocatable"] {

@@ -7,7 +7,9 @@ use allot_apimachinery::names;
 use allot_model::validate::{meta as meta_rules, pod as pod_claims};
 use serde_json::Value;
 
-use super::{container, labels, list, one_of, resources, rule, scheduling, security, text, volume};
+use super::{
+    container, ip, labels, list, one_of, resources, rule, scheduling, security, text, volume,
+};
 
 /// Checks a whole pod.
 pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
@@ -197,13 +199,7 @@ fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
     for (index, server) in servers.iter().enumerate() {
         let server = server.as_str().unwrap_or_default();
-        if server.parse::<std::net::IpAddr>().is_err() {
-            errors.push(Error::invalid(
-                &at.child("nameservers").index(index),
-                server,
-                IP_TEXT,
-            ));
-        }
+        ip::address(server, &at.child("nameservers").index(index), errors);
     }
     for (index, option) in list(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
@@ -215,16 +211,10 @@ fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// What is wrong with a text that is no address.
-pub(super) const IP_TEXT: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-
 fn host_aliases(spec: &Value, path: &Path, errors: &mut ErrorList) {
     for (index, alias) in list(spec, "hostAliases").iter().enumerate() {
         let at = path.child("hostAliases").index(index);
-        let ip = text(alias, "ip");
-        if ip.parse::<std::net::IpAddr>().is_err() {
-            errors.push(Error::invalid(&at.child("ip"), ip, IP_TEXT));
-        }
+        ip::address(text(alias, "ip"), &at.child("ip"), errors);
         for (place, name) in list(alias, "hostnames").iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
             rule(

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_model::validate::pod as pod_claims;
 use serde_json::{Map, Value};
 
-use super::{list, pod, pod_diff, text};
+use super::{ip, list, pod, pod_diff, text};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
@@ -206,11 +206,11 @@ fn endings(object: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
 pub(super) fn validate_status(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (status, spec, path) = (&object["status"], &object["spec"], Path::new("status"));
     for (index, address) in list(status, "podIPs").iter().enumerate() {
-        let address = text(address, "ip");
-        if address.parse::<std::net::IpAddr>().is_err() {
-            let at = path.child("podIPs").index(index);
-            errors.push(Error::invalid(&at, address, pod::IP_TEXT));
-        }
+        ip::address(
+            text(address, "ip"),
+            &path.child("podIPs").index(index),
+            errors,
+        );
     }
     let nominated = text(status, "nominatedNodeName");
     if !nominated.is_empty() {

@@ -6,7 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{labels, list, network, one_of, rule, text, volume};
+use super::{ip, labels, list, network, one_of, rule, text, volume};
 
 pub(super) fn validate(service: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&service["spec"], Path::new("spec"));
@@ -92,9 +92,7 @@ fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     }
     for (index, range) in ranges.iter().enumerate() {
         let range = range.as_str().unwrap_or_default().trim();
-        if !network::is_cidr(range) {
-            errors.push(Error::invalid(&at.index(index), range, network::CIDR_TEXT));
-        }
+        ip::range(range, &at.index(index), errors);
     }
     if spec["allocateLoadBalancerNodePorts"].is_boolean() && !balanced {
         let at = path.child("allocateLoadBalancerNodePorts");
@@ -189,12 +187,8 @@ pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
                 let detail = "'None' must be the first and only value";
                 errors.push(Error::invalid(&at, &spec["clusterIPs"], detail));
             }
-        } else if address.parse::<std::net::IpAddr>().is_err() {
-            errors.push(Error::invalid(
-                &at.index(index),
-                address,
-                super::pod::IP_TEXT,
-            ));
+        } else {
+            ip::address(address, &at.index(index), errors);
         }
     }
     if all.len() > 2 {
@@ -238,12 +232,8 @@ pub(super) fn validate_status(service: &Value, errors: &mut ErrorList) {
     for (index, item) in ingress.iter().enumerate() {
         let at = path.index(index);
         let (address, host) = (text(item, "ip"), text(item, "hostname"));
-        if !address.is_empty() && address.parse::<std::net::IpAddr>().is_err() {
-            errors.push(Error::invalid(
-                &at.child("ip"),
-                address,
-                super::pod::IP_TEXT,
-            ));
+        if !address.is_empty() {
+            ip::address(address, &at.child("ip"), errors);
         }
         if host.parse::<std::net::IpAddr>().is_ok() {
             let detail = "must be a DNS name, not an IP address";

@@ -119,6 +119,7 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
         ));
     }
     affinity(spec, at, &mut found);
+    found.extend(super::addresses::pod(spec, at));
     found
 }
 

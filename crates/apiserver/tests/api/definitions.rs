@@ -178,3 +178,58 @@ async fn what_is_served_as_it_is_stored_is_what_was_sent_back_for_the_write() {
         assert!(list.windows(written.len()).any(|part| part == &written[..]));
     }
 }
+
+#[tokio::test]
+async fn no_object_is_made_while_its_definition_ends() {
+    let server = Server::in_memory().await.unwrap();
+    define(
+        &server,
+        json!({"size": {"type": "string"}, "color": {"type": "string"}}),
+    )
+    .await;
+    let named = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.d.example.com";
+    let gadget = |name: &str| {
+        json!({
+            "apiVersion": "d.example.com/v1", "kind": "Gadget",
+            "metadata": {"name": name, "finalizers": ["d.example.com/hold"]},
+        })
+    };
+    assert_eq!(admin(&server, "POST", GADGETS, gadget("held")).await.0, 201);
+    assert_eq!(admin(&server, "DELETE", named, Value::Null).await.0, 200);
+    let ending = async {
+        loop {
+            let document = json_of(&server, "/apis/d.example.com/v1", "application/json").await;
+            if document["resources"][0]["verbs"]
+                == json!(["delete", "deletecollection", "get", "list", "watch"])
+            {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), ending)
+        .await
+        .expect("discovery says so");
+    let (code, answer) = admin(&server, "POST", GADGETS, gadget("late")).await;
+    let why = "gadgets.d.example.com \"late\" is forbidden: create not allowed while custom resource definition is terminating";
+    assert_eq!((code, &answer["message"]), (403, &json!(why)));
+    // What this server has written into the status is its own.
+    let definition = admin(&server, "GET", named, Value::Null).await.1;
+    let owners = definition["metadata"]["managedFields"].as_array().unwrap();
+    let own = owners
+        .iter()
+        .find(|it| it["manager"] == "kube-apiserver")
+        .unwrap();
+    assert_eq!(own["subresource"], "status");
+    assert!(
+        own["fieldsV1"]["f:status"]["f:acceptedNames"].is_object(),
+        "{own}"
+    );
+    let free = json!({"metadata": {"finalizers": null}});
+    assert_eq!(
+        admin(&server, "PATCH", &format!("{GADGETS}/held"), free)
+            .await
+            .0,
+        200
+    );
+}

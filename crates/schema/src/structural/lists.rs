@@ -65,16 +65,60 @@ fn check_map(items: &[Value], schema: &Structural, path: &Path, errors: &mut Err
             Value::Object(fields.collect::<Map<String, Value>>())
         })
         .collect();
-    repeated(&keys)
+    let values: Vec<String> = items
+        .iter()
+        .map(|item| {
+            let value = |key: &String| item.get(key).map(identity);
+            format!(
+                "{:?}",
+                schema.list_map_keys.iter().map(value).collect::<Vec<_>>()
+            )
+        })
+        .collect();
+    repeated_texts(values.into_iter())
         .for_each(|index| errors.push(Error::duplicate(&path.index(index), &keys[index])));
 }
 
+/// What tells a value from others. As upstream has it: numbers with and without a fraction are two when they stand alone,
+/// and equal inside of anything else.
+fn identity(value: &Value) -> String {
+    match value {
+        Value::Number(number) if number.as_i64().is_none() => {
+            format!("float {}", number.as_f64().unwrap_or_default())
+        }
+        Value::Number(_) => value.to_string(),
+        _ => plain(value).to_string(),
+    }
+}
+
+/// A value without fractions that are zero.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 => {
+                (float as i64).into()
+            }
+            _ => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Object(map) => {
+            let members = map.iter().map(|(key, value)| (key.clone(), plain(value)));
+            Value::Object(members.collect())
+        }
+        _ => value.clone(),
+    }
+}
+
 /// The second place of every value that is there more than once.
-fn repeated(items: &[Value]) -> impl Iterator<Item = usize> + use<> {
+fn repeated(items: &[Value]) -> std::vec::IntoIter<usize> {
+    repeated_texts(items.iter().map(identity))
+}
+
+fn repeated_texts(texts: impl Iterator<Item = String>) -> std::vec::IntoIter<usize> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut places = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let count = seen.entry(item.to_string()).or_default();
+    for (index, text) in texts.enumerate() {
+        let count = seen.entry(text).or_default();
         *count += 1;
         if *count == 2 {
             places.push(index);

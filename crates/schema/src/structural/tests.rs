@@ -242,3 +242,33 @@ fn embedded_objects_say_what_they_are() {
         ],
     );
 }
+
+#[test]
+fn numbers_of_a_set_are_told_apart_as_upstream_does() {
+    let schema = Structural::from_json(&json!({
+        "type": "object", "properties": {
+            "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "number"}},
+            "any": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}},
+            "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                "items": {"type": "object", "properties": {"k": {"type": "number"}}}},
+        },
+    }));
+    // What its own functions say.
+    for (object, expected) in [
+        (r#"{"set":[1,1.0]}"#, 0),
+        (r#"{"set":[1.0,1]}"#, 0),
+        (r#"{"set":[1,1,1]}"#, 1),
+        (r#"{"set":[1.5,1.50]}"#, 1),
+        (r#"{"set":[1e0,1.0]}"#, 1),
+        (r#"{"set":[null,null]}"#, 1),
+        (r#"{"set":[9223372036854775808,9223372036854775809]}"#, 1),
+        (r#"{"map":[{"k":1},{"k":1.0}]}"#, 0),
+        (r#"{"map":[{"k":1.0},{"k":1.0,"v":2}]}"#, 1),
+        (r#"{"any":[{"a":1},{"a":1.0}]}"#, 1),
+        (r#"{"any":[{"a":1},{"a":2}]}"#, 0),
+    ] {
+        let value: Value = serde_json::from_str(object).unwrap();
+        let errors = validate_lists(&value, &schema, &Path::root());
+        assert_eq!(errors.len(), expected, "{object}: {errors:?}");
+    }
+}

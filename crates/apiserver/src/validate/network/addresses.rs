@@ -1,25 +1,23 @@
 //! Addresses of services, and the ranges that they are taken from.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{IMMUTABLE, internal, list, pod, rule, text};
-use super::{CIDR_TEXT, is_cidr};
+use super::super::{IMMUTABLE, internal, ip, list, rule, text};
 
 /// What is wrong with the name of an address object: it is the address.
 pub(crate) fn ip_name(name: &str) -> Vec<String> {
+    if let Some(why) = ip::address_text(name) {
+        return vec![why.to_owned()];
+    }
     match name.parse::<IpAddr>() {
-        Err(_) => vec![pod::IP_TEXT.to_owned()],
-        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
-            vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
-        }
         Ok(address) if address.to_string() != name => {
             vec![format!("must be in canonical form (\"{address}\")")]
         }
-        Ok(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
@@ -85,7 +83,7 @@ pub(in crate::validate) fn range(object: &Value, errors: &mut ErrorList) {
     let families: Vec<bool> = ranges
         .iter()
         .filter_map(Value::as_str)
-        .filter(|range| is_cidr(range))
+        .filter(|range| ip::range_text(range) != Some(ip::CIDR_TEXT))
         .map(|range| range.contains(':'))
         .collect();
     if families.len() == 2 && families[0] == families[1] {
@@ -95,29 +93,12 @@ pub(in crate::validate) fn range(object: &Value, errors: &mut ErrorList) {
 }
 
 fn range_text(range: &str) -> Option<String> {
-    if !is_cidr(range) {
-        return Some(CIDR_TEXT.to_owned());
+    if let Some(why) = ip::range_text(range) {
+        return Some(why.to_owned());
     }
-    let (address, length) = range.split_once('/')?;
-    let (address, length) = (address.parse::<IpAddr>().ok()?, length.parse::<u32>().ok()?);
-    let first = match address {
-        IpAddr::V4(it) => {
-            let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() & mask))
-        }
-        IpAddr::V6(it) => {
-            let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(it.to_bits() & mask))
-        }
-    };
-    let canonical = format!("{first}/{length}");
-    if first != address {
-        Some("must not have bits set beyond the prefix length".to_owned())
-    } else if canonical != range {
-        Some(format!("must be in canonical form (\"{canonical}\")"))
-    } else {
-        None
-    }
+    let (address, length) = ip::sloppy_range(range)?;
+    let canonical = format!("{address}/{length}");
+    (canonical != range).then(|| format!("must be in canonical form (\"{canonical}\")"))
 }
 
 /// Checks a change of the ranges of services: a second family may come.

@@ -6,7 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{IMMUTABLE, domain_prefixed_path, list, pod, rule, text, volume};
+use super::super::{IMMUTABLE, domain_prefixed_path, ip, list, rule, text, volume};
 
 /// Checks an ingress.
 pub(in crate::validate) fn ingress(object: &Value, errors: &mut ErrorList) {
@@ -82,8 +82,8 @@ pub(in crate::validate) fn status(object: &Value, errors: &mut ErrorList) {
     for (index, place) in places.iter().enumerate() {
         let at = path.index(index);
         let (address, host) = (text(place, "ip"), text(place, "hostname"));
-        if !address.is_empty() && address.parse::<IpAddr>().is_err() {
-            errors.push(Error::invalid(&at.child("ip"), address, pod::IP_TEXT));
+        if !address.is_empty() {
+            ip::address(address, &at.child("ip"), errors);
         }
         let at = at.child("hostname");
         if !host.is_empty() {

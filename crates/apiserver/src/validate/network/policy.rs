@@ -6,8 +6,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{label_selector, list, one_of, rule, text, volume};
-use super::{CIDR_TEXT, is_cidr};
+use super::super::{ip, label_selector, list, one_of, rule, text, volume};
 
 /// Checks a network policy.
 pub(in crate::validate) fn policy(object: &Value, errors: &mut ErrorList) {
@@ -91,20 +90,19 @@ fn policy_peer(peer: &Value, path: &Path, errors: &mut ErrorList) {
         let range = text(block, "cidr");
         if range.is_empty() {
             errors.push(Error::required(&at.child("cidr"), ""));
-        } else if !is_cidr(range) {
-            errors.push(Error::invalid(&at.child("cidr"), range, CIDR_TEXT));
-        }
-        let excepted = if is_cidr(range) {
-            list(block, "except")
         } else {
-            &[]
+            ip::range(range, &at.child("cidr"), errors);
+        }
+        let excepted = match ip::range_text(range) {
+            Some(ip::CIDR_TEXT) => &[],
+            _ => list(block, "except"),
         };
         for (index, except) in excepted.iter().enumerate() {
             let except = except.as_str().unwrap_or_default();
             let at = at.child("except").index(index);
-            if !is_cidr(except) {
-                errors.push(Error::invalid(&at, except, CIDR_TEXT));
-            } else if !is_part(except, range) {
+            let wrong = ip::range_text(except);
+            ip::range(except, &at, errors);
+            if wrong != Some(ip::CIDR_TEXT) && !is_part(except, range) {
                 let detail = "must be a strict subset of `cidr`";
                 errors.push(Error::invalid(&at, except, detail));
             }
@@ -123,9 +121,8 @@ fn policy_peer(peer: &Value, path: &Path, errors: &mut ErrorList) {
 /// A range is inside of another, and smaller.
 fn is_part(inner: &str, outer: &str) -> bool {
     let read = |range: &str| {
-        let (address, length) = range.split_once('/')?;
-        let length = length.parse::<u32>().ok()?;
-        Some(match address.parse::<IpAddr>().ok()? {
+        let (address, length) = ip::sloppy_range(range)?;
+        Some(match address {
             IpAddr::V4(it) => (true, u128::from(it.to_bits()) << 96, length),
             IpAddr::V6(it) => (false, it.to_bits(), length),
         })

@@ -1,0 +1,44 @@
+//! What is written down when a request for a certificate is decided.
+
+use serde_json::Value;
+
+use super::Part;
+use crate::object;
+
+/// Keeps the decisions that are there as they are, and notes when conditions came about.
+pub(super) fn prepare_status(request: &mut Value, old: &Value, part: Part) {
+    if !matches!(part, Part::Status | Part::Approval) {
+        return;
+    }
+    let before: &[Value] = old["status"]["conditions"]
+        .as_array()
+        .map_or(&[], Vec::as_slice);
+    let Some(conditions) = request["status"]["conditions"].as_array_mut() else {
+        return;
+    };
+    if part == Part::Status {
+        for kind in ["Approved", "Denied"] {
+            let known = before.iter().filter(|it| it["type"] == kind);
+            let sent = conditions.iter().filter(|it| it["type"] == kind);
+            if known.clone().count() == sent.count() {
+                let sent = conditions.iter_mut().filter(|it| it["type"] == kind);
+                sent.zip(known)
+                    .for_each(|(sent, known)| *sent = known.clone());
+            }
+        }
+    }
+    let now = Value::from(object::now());
+    for condition in conditions {
+        if condition["lastUpdateTime"].is_null() {
+            condition["lastUpdateTime"] = now.clone();
+        }
+        if condition["lastTransitionTime"].is_null() {
+            let same = |it: &&Value| {
+                it["type"] == condition["type"] && it["status"] == condition["status"]
+            };
+            let known = before.iter().find(same).map(|it| &it["lastTransitionTime"]);
+            let since = known.cloned().unwrap_or_else(|| now.clone());
+            condition["lastTransitionTime"] = since;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Addresses and ranges that are right but should be written in another way.
+
+use serde_json::Value;
+
+use crate::validate::ip::{address_warning, range_warnings};
+
+fn items(list: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    list.as_array().into_iter().flatten().enumerate()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// About a list of addresses.
+pub(super) fn list(path: &str, addresses: &Value) -> Vec<String> {
+    let about = |(index, it)| address_warning(&format!("{path}[{index}]"), text(it));
+    items(addresses).filter_map(about).collect()
+}
+
+/// About a list of ranges.
+pub(super) fn ranges(path: &str, ranges: &Value) -> Vec<String> {
+    let about = |(index, it)| range_warnings(&format!("{path}[{index}]"), text(it).trim());
+    items(ranges).flat_map(about).collect()
+}
+
+/// About the addresses of pods behind a service.
+pub(super) fn endpoints(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, subset) in items(&object["subsets"]) {
+        for key in ["addresses", "notReadyAddresses"] {
+            for (place, address) in items(&subset[key]) {
+                let path = format!("subsets[{index}].{key}[{place}].ip");
+                found.extend(address_warning(&path, text(&address["ip"])));
+            }
+        }
+    }
+    found
+}
+
+/// As [`endpoints`], in slices.
+pub(super) fn endpoint_slice(object: &Value) -> Vec<String> {
+    if object["addressType"] == "FQDN" {
+        return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
+    }
+    let about = |(index, endpoint): (usize, &Value)| {
+        list(
+            &format!("endpoints[{index}].addresses"),
+            &endpoint["addresses"],
+        )
+    };
+    items(&object["endpoints"]).flat_map(about).collect()
+}
+
+/// About the ranges that a network policy names.
+pub(super) fn policy(spec: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (index, rule) in items(&spec[direction]) {
+            for (place, peer) in items(&rule[peers]) {
+                let path = format!("spec.{direction}[{index}].{peers}[{place}].ipBlock");
+                let block = &peer["ipBlock"];
+                found.extend(range_warnings(
+                    &format!("{path}.cidr"),
+                    text(&block["cidr"]),
+                ));
+                found.extend(ranges(&format!("{path}.except"), &block["except"]));
+            }
+        }
+    }
+    found
+}
+
+/// About the addresses that a pod is told of.
+pub(super) fn pod(spec: &Value, path: &str) -> Vec<String> {
+    let servers = format!("{path}spec.dnsConfig.nameservers");
+    let mut found = list(&servers, &spec["dnsConfig"]["nameservers"]);
+    for (index, alias) in items(&spec["hostAliases"]) {
+        let path = format!("{path}spec.hostAliases[{index}].ip");
+        found.extend(address_warning(&path, text(&alias["ip"])));
+    }
+    found
+}
