@@ -101,18 +101,13 @@ fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
         before["activeDeadlineSeconds"].as_i64(),
     ) {
         (Some(new), Some(old)) if new > old => {
-            errors.push(Error::invalid(
-                &at,
-                new,
-                format!("must be less than or equal to previous value: {old}"),
-            ));
+            let detail = "must be less than or equal to previous value";
+            errors.push(Error::invalid(&at, new, detail));
         }
-        (None, Some(old)) => {
-            errors.push(Error::invalid(
-                &at,
-                &spec["activeDeadlineSeconds"],
-                format!("must not update from a positive integer to nil value: {old}"),
-            ));
+        (None, Some(_)) => {
+            let detail = "must not update from a positive integer to nil value";
+            let seconds = &spec["activeDeadlineSeconds"];
+            errors.push(Error::invalid(&at, seconds, detail));
         }
         _ => {}
     }
