@@ -17,6 +17,15 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 /// The driver that stands for all of them.
 const ANY: &str = "<any>";
 
+/// A status as Go names it.
+pub(crate) fn code_name(code: tonic::Code) -> String {
+    match code {
+        tonic::Code::Ok => "OK".into(),
+        tonic::Code::Cancelled => "Canceled".into(),
+        other => format!("{other:?}"),
+    }
+}
+
 /// Durations are in seconds.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -76,7 +85,7 @@ impl Metrics {
         let labels = [
             ("driver_name", driver.to_owned()),
             ("method_name", method),
-            ("grpc_status_code", format!("{code:?}")),
+            ("grpc_status_code", code_name(code)),
         ];
         let histogram = self.calls.get_or_create(&labels);
         histogram.observe(took.as_secs_f64());
@@ -123,7 +132,7 @@ mod tests {
         let text = metrics.text();
         for line in [
             "dra_operations_duration_seconds_count{operation_name=\"PrepareResources\",is_error=\"false\"} 1",
-            "dra_grpc_operations_duration_seconds_count{driver_name=\"d\",method_name=\"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources\",grpc_status_code=\"Ok\"} 1",
+            "dra_grpc_operations_duration_seconds_count{driver_name=\"d\",method_name=\"/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources\",grpc_status_code=\"OK\"} 1",
             "dra_resource_claims_in_use{driver_name=\"d\"} 2",
             "dra_resource_claims_in_use{driver_name=\"e\"} 1",
             "dra_resource_claims_in_use{driver_name=\"<any>\"} 2",

@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::cache::Device;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, code_name};
 use crate::plugins::{Plugin, Service};
 
 /// A driver gets this long for one call.
@@ -323,8 +323,8 @@ async fn timed<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, St
 /// In the form in which Go prints an RPC error.
 fn printed(status: &Status) -> String {
     format!(
-        "rpc error: code = {:?} desc = {}",
-        status.code(),
+        "rpc error: code = {} desc = {}",
+        code_name(status.code()),
         status.message()
     )
 }
