@@ -83,6 +83,8 @@ type cluster struct {
 	schedulers   []*process
 	controllers  []*process
 	client       kubernetes.Interface
+	// elect makes a component that runs alone elect itself, too.
+	elect bool
 }
 
 // newCluster starts etcd and the server, with `flags`.
@@ -135,7 +137,7 @@ func (c *cluster) process(name, program string, args ...string) *process {
 // run starts `n` schedulers and controllers; more than one elect a leader.
 func (c *cluster) run(n int) {
 	c.t.Helper()
-	elect := fmt.Sprintf("--leader-elect=%t", n > 1)
+	elect := fmt.Sprintf("--leader-elect=%t", n > 1 || c.elect)
 	config := c.dir + "/scheduler.yaml"
 	must(c.t, os.WriteFile(config, []byte(schedulerConfig), 0o600))
 	bin := os.Getenv("ALLOT_BIN")
