@@ -232,6 +232,9 @@ pub async fn validate(
         .await?;
     }
     certificates::check(core, attributes, object).await?;
+    if enabled(core, "PersistentVolumeClaimResize") {
+        storage::resize(core, attributes, object).await?;
+    }
     dynamic::validate(core, attributes, object).await?;
     if enabled(core, "ResourceQuota") {
         quota::check(core, attributes, object).await?;

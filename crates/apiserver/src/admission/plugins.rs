@@ -1,7 +1,7 @@
 //! Names of admission plugins, as the flags of kube-apiserver take them.
 
 /// Those that work here; all of them are on unless they are switched off.
-const BUILT: [&str; 20] = [
+const BUILT: [&str; 21] = [
     "CertificateApproval",
     "CertificateSigning",
     "CertificateSubjectRestriction",
@@ -13,6 +13,7 @@ const BUILT: [&str; 20] = [
     "MutatingAdmissionWebhook",
     "NamespaceLifecycle",
     "NodeRestriction",
+    "PersistentVolumeClaimResize",
     "PodSecurity",
     "Priority",
     "ResourceQuota",
@@ -25,7 +26,7 @@ const BUILT: [&str; 20] = [
 ];
 
 /// Those of kube-apiserver that are no plugins here: what they do is done elsewhere, or not at all.
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 19] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -39,7 +40,6 @@ const OTHERS: [&str; 20] = [
     "NamespaceExists",
     "NodeDeclaredFeatureValidator",
     "OwnerReferencesPermissionEnforcement",
-    "PersistentVolumeClaimResize",
     "PodGroupProtection",
     "PodGroupWorkloadExists",
     "PodNodeSelector",

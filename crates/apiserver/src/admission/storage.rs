@@ -1,9 +1,10 @@
 //! Volumes and classes: protection of what is in use, and the class of those who name none.
 
+use allot_apimachinery::Quantity;
 use allot_store::ListOptions;
 use serde_json::{Value, json};
 
-use super::{Attributes, forbidden};
+use super::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::{meta, metadata_mut};
 use crate::server::Core;
@@ -28,6 +29,48 @@ pub(super) fn protect(attributes: &Attributes<'_>, object: &mut Value) {
     {
         list.push(finalizer.into());
     }
+}
+
+/// Lets claims ask for more only where there is a volume, and its class allows it.
+///
+/// # Errors
+/// 403, and those of the store.
+pub(super) async fn resize(core: &Core, attributes: &Attributes<'_>, claim: &Value) -> Result<()> {
+    let Some(old) = attributes.old else {
+        return Ok(());
+    };
+    let changes = attributes.operation == Operation::Update && attributes.subresource.is_empty();
+    if !changes || !attributes.resource.is("", "persistentvolumeclaims") {
+        return Ok(());
+    }
+    let size = |claim: &Value| {
+        let amount = claim["spec"]["resources"]["requests"]["storage"].as_str()?;
+        amount.parse::<Quantity>().ok()
+    };
+    if size(claim) <= size(old) {
+        return Ok(());
+    }
+    if old["status"]["phase"] != "Bound" {
+        let why = "Only bound persistent volume claims can be expanded";
+        return Err(forbidden(attributes, why));
+    }
+    let annotation = "volume.beta.kubernetes.io/storage-class";
+    let class = |claim: &Value| {
+        let annotated = claim["metadata"]["annotations"][annotation].as_str();
+        let named = annotated.or(claim["spec"]["storageClassName"].as_str());
+        named.unwrap_or_default().to_owned()
+    };
+    let name = class(claim);
+    let found = match name.is_empty() || name != class(old) {
+        true => None,
+        false => stored(core, "storage.k8s.io/storageclasses", &name).await?,
+    };
+    if found.is_some_and(|it| it["allowVolumeExpansion"] == true) {
+        return Ok(());
+    }
+    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must \
+               support resize";
+    Err(forbidden(attributes, why))
 }
 
 /// The classes of a collection that an annotation marks as default.

@@ -173,17 +173,30 @@ fn data_source(source: &Value, path: &Path, errors: &mut ErrorList) {
 /// Checks a change of a claim of a volume.
 pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     claim(object, errors);
+    // What a volume is asked for may grow when there is one.
+    let bound = object["status"]["phase"] == "Bound";
+    let class = "volume.beta.kubernetes.io/storage-class";
+    let is_annotated = |it: &Value| it["metadata"]["annotations"].get(class).is_some();
+    let gets_class =
+        old["spec"]["storageClassName"].is_null() && !is_annotated(old) && !is_annotated(object);
     let fixed = |object: &Value| {
         let mut spec = object["spec"].clone();
         if let Value::Object(map) = &mut spec {
             // A binder writes the volume's name once.
             if text(&old["spec"], "volumeName").is_empty() {
                 map.remove("volumeName");
-            } else {
-                map.remove("volumeAttributesClassName");
             }
-            if let Some(Value::Object(resources)) = map.get_mut("resources") {
-                resources.remove("requests");
+            if gets_class {
+                map.remove("storageClassName");
+            }
+            if bound {
+                map.remove("volumeAttributesClassName");
+                if let Some(requests) = map
+                    .get_mut("resources")
+                    .and_then(|it| it["requests"].as_object_mut())
+                {
+                    requests.remove("storage");
+                }
             }
         }
         spec
@@ -194,11 +207,11 @@ pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) 
         errors.push(Error::forbidden(&path, detail));
         return;
     }
-    let amount = |object: &Value| {
-        let text = object["spec"]["resources"]["requests"]["storage"].as_str()?;
-        text.parse::<Quantity>().ok()
-    };
-    if amount(object) < amount(old) {
+    let amount = |part: &Value| part["storage"].as_str()?.parse::<Quantity>().ok();
+    let requested = |object: &Value| amount(&object["spec"]["resources"]["requests"]);
+    let (now, before) = (requested(object), requested(old));
+    // Down to what there is, as a way out of an expansion that failed.
+    if now < before && now <= amount(&old["status"]["capacity"]) {
         let at = path.child("resources").child("requests").child("storage");
         let detail = "field can not be less than status.capacity";
         errors.push(Error::forbidden(&at, detail));
