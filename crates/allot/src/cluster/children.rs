@@ -20,6 +20,9 @@ const MOST_PROCESSES: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// Where drivers register, below a node's directory.
+const PLUGINS_REGISTRY: &str = "plugins_registry";
+
 /// How long a driver may take to stop.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -57,6 +60,12 @@ impl Drivers {
         let mut tasks = JoinSet::new();
         let program = std::env::current_exe().context("cannot find this program")?;
         let many = self.nodes.len() > MOST_PROCESSES;
+        // Drivers look for the kubelet's directory, and may be here before the node agents are.
+        for (_, root) in &self.nodes {
+            let registry = root.join(PLUGINS_REGISTRY);
+            std::fs::create_dir_all(&registry)
+                .with_context(|| format!("cannot create {}", registry.display()))?;
+        }
         let mut commands = Vec::new();
         if let Some(arguments) = self.driver.controller() {
             commands.push(("controller".to_owned(), arguments));
