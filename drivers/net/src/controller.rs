@@ -7,7 +7,7 @@ use allot_driver::Failure;
 use allot_driver::classic::{
     Allocation, Claim, Class, Controller, Driver, Error, LeaderElection, Pod, Wanted, describe,
 };
-use k8s_openapi::api::core::v1::{Node, Pod as ApiPod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod as ApiPod};
 use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
@@ -128,6 +128,13 @@ impl Networks {
             .collect())
     }
 
+    async fn namespace_labels(&self, name: &str) -> Result<suitable::LabelMap, Failure> {
+        let found = Api::<Namespace>::all(self.client.clone())
+            .get_opt(name)
+            .await?;
+        Ok(found.and_then(|n| n.metadata.labels).unwrap_or_default())
+    }
+
     /// How much of a resource pods have, by node.
     async fn taken(&self, resource: &str) -> Result<BTreeMap<String, Quantity>, Failure> {
         let unfinished =
@@ -194,6 +201,7 @@ impl Networks {
             pools: spec.ippools.clone(),
             rdma: spec.enable_rdma,
             namespace: namespace.to_owned(),
+            namespace_labels: self.namespace_labels(namespace).await?,
             labels: pod.labels().clone(),
             ..suitable::Wanted::default()
         };
@@ -205,11 +213,12 @@ impl Networks {
             wanted.networks.push((name, config.spec));
         }
         let mut resources = spec.net_resources.clone();
-        // What a network takes for itself; a claim that says how much knows better.
+        // What each network takes for itself; a claim that says how much knows better.
         for resource in wanted.networks.iter().filter_map(|(_, n)| n.resource()) {
-            resources
-                .entry(resource.to_owned())
-                .or_insert(Value::from(1));
+            if !spec.net_resources.contains_key(resource) {
+                let before = resources.get(resource).and_then(Value::as_i64).unwrap_or(0);
+                resources.insert(resource.to_owned(), Value::from(before + 1));
+            }
         }
         let short = self.short_of(&resources, nodes).await?;
         let mut unsuitable = Vec::new();

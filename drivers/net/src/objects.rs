@@ -219,6 +219,8 @@ pub struct IpPoolSpec {
     pub node_affinity: Option<LabelSelector>,
     /// Namespaces for whose pods the pool is; replaces the affinity.
     pub namespace_name: Vec<String>,
+    /// Namespaces for whose pods the pool is.
+    pub namespace_affinity: Option<LabelSelector>,
     /// Pods for which the pool is.
     pub pod_affinity: Option<LabelSelector>,
     /// For pods that ask for no pool.

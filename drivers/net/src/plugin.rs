@@ -77,17 +77,20 @@ async fn report(client: Client, config: Config) -> std::convert::Infallible {
             false => Ok(config.interfaces.clone()),
         };
         let pause = match found {
-            Ok(found) if told.as_ref() == Some(&found) => LOOK_AGAIN,
+            // Written each time: somebody may have removed it, or made the Node anew.
             Ok(found) => {
                 let text = json!(found).to_string();
                 let patch = json!({"metadata": {"annotations": {ANNOTATION: text}}});
                 let params = PatchParams::default();
+                let patch = Patch::Merge(&patch);
                 match nodes
-                    .patch_metadata(&config.node_name, &params, &Patch::Merge(&patch))
+                    .patch_metadata(&config.node_name, &params, &patch)
                     .await
                 {
                     Ok(_) => {
-                        tracing::info!(node = config.node_name, interfaces = text, "reported");
+                        if told.as_ref() != Some(&found) {
+                            tracing::info!(node = config.node_name, interfaces = text, "reported");
+                        }
                         told = Some(found);
                         LOOK_AGAIN
                     }

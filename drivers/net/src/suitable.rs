@@ -27,6 +27,8 @@ pub struct Wanted {
     pub rdma: bool,
     /// Namespace of the pod.
     pub namespace: String,
+    /// Labels of that namespace.
+    pub namespace_labels: LabelMap,
     /// Labels of the pod.
     pub labels: LabelMap,
 }
@@ -88,15 +90,24 @@ fn check_pools(
     if candidates.is_empty() {
         return Ok(());
     }
-    let mut reason = String::new();
-    for pool in candidates {
-        let name = pool.metadata.name.as_deref().unwrap_or_default();
-        match serves(wanted, network, pool, node).and_then(|()| reaches(config, masters, pool)) {
-            Ok(()) => return Ok(()),
-            Err(why) => reason = format!("network {network}: pool {name} {why}"),
+    // An interface gets an address of every family for which there is a pool.
+    let is_v6 = |pool: &&IpPool| pool.spec.subnet.contains(':');
+    let (v6, v4): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_v6);
+    for family in [v4, v6] {
+        let mut judged = Ok(());
+        for pool in family {
+            let name = pool.metadata.name.as_deref().unwrap_or_default();
+            let served = serves(wanted, network, pool, node);
+            judged = served
+                .and_then(|()| reaches(config, masters, pool))
+                .map_err(|why| format!("network {network}: pool {name} {why}"));
+            if judged.is_ok() {
+                break;
+            }
         }
+        judged?;
     }
-    Err(reason)
+    Ok(())
 }
 
 /// The pools from which addresses can come: those that the claim or the pod names, else those that the network names,
@@ -156,7 +167,11 @@ fn serves(
     if !for_node {
         return Err("is for other nodes".to_owned());
     }
-    if !spec.namespace_name.is_empty() && !spec.namespace_name.contains(&wanted.namespace) {
+    let for_namespace = match spec.namespace_name.is_empty() {
+        true => selects(spec.namespace_affinity.as_ref(), &wanted.namespace_labels)?,
+        false => spec.namespace_name.contains(&wanted.namespace),
+    };
+    if !for_namespace {
         return Err("is for other namespaces".to_owned());
     }
     if !selects(spec.pod_affinity.as_ref(), &wanted.labels)? {

@@ -144,6 +144,14 @@ impl State {
                 self.wanted.remove(&of);
             }
             Ok(definition) => {
+                let other = self.wanted.iter().find(|(name, known)| {
+                    let same =
+                        |field: &str| known["metadata"][field] == definition["metadata"][field];
+                    **name != of && same("name") && same("namespace")
+                });
+                if let Some((other, _)) = other {
+                    tracing::warn!(network = %of, %other, "two networks have the same NetworkAttachmentDefinition");
+                }
                 self.wanted.insert(of, definition);
             }
             Err(error) => {
@@ -175,12 +183,19 @@ impl State {
                     || !annotations.all(|equal| equal)
             })
         };
-        let open = self
-            .wanted
-            .iter()
-            .filter(|(_, definition)| differs(definition));
-        open.map(|(name, definition)| (name.clone(), definition.clone()))
-            .collect()
+        // Of several networks that want the same name the first has it.
+        let mut taken = BTreeSet::new();
+        let target = |definition: &Value| {
+            let metadata = &definition["metadata"];
+            format!("{}/{}", metadata["namespace"], metadata["name"])
+        };
+        let mut open = Vec::new();
+        for (name, definition) in &self.wanted {
+            if taken.insert(target(definition)) && differs(definition) {
+                open.push((name.clone(), definition.clone()));
+            }
+        }
+        open
     }
 }
 

@@ -31,6 +31,7 @@ fn check_node(wanted: Value, network: Value, pools: &[Value], interfaces: &[&str
         pools: asked,
         rdma: wanted["rdma"] == true,
         namespace: "team".to_owned(),
+        namespace_labels: labels("of", "team"),
         labels: labels("app", "demo"),
     };
     let node = Node {
@@ -149,6 +150,14 @@ fn a_pool_has_to_serve_pod_and_node() {
         json!({"spec": {"excludeIPs": ["172.18.30.131-172.18.30.139"]}, "status": {"allocatedIPCount": 1}}),
         "has no free address",
     );
+    rejected(
+        json!({"spec": {"namespaceAffinity": {"matchLabels": {"of": "x"}}}}),
+        "is for other namespaces",
+    );
+    rejected(
+        json!({"spec": {"namespaceAffinity": {"matchLabels": {"of": "team"}}}}),
+        "",
+    );
     // Pools for other networks are nobody's business, unless they are asked for.
     let other = json!({"spec": {"multusName": ["kube-system/other"]}});
     rejected(other.clone(), "");
@@ -168,7 +177,11 @@ fn the_subnet_of_a_pool_has_to_be_on_the_interface() {
     let elsewhere = &["eth0=10.0.0.2/24"];
     let why = "pool pool is of subnet 172.18.0.0/16, the interface is in 10.0.0.2/24";
     check_node(json!({}), json!({}), &[json!({})], elsewhere, why);
-    // One pool is enough.
+    // Each family needs one.
+    let v6 = json!({"metadata": {"name": "v6"}, "spec": {"subnet": "fd00::/64", "ips": []}});
+    let none = "pool v6 has no free address";
+    check_node(json!({}), json!({}), &[json!({}), v6], ETH0, none);
+    // One pool of a family is enough.
     let here = json!({"metadata": {"name": "here"}, "spec": {"subnet": "10.0.0.0/25"}});
     check_node(json!({}), json!({}), &[json!({}), here], elsewhere, "");
     // A VLAN is another network, and without an address of the family nothing is known.
