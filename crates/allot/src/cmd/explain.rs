@@ -83,7 +83,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             !pods.is_empty(),
             "no pod is named, and none is in the files"
         );
-        let loaded = world.load(config)?;
+        // Whoever has rules has a scheduler that looks at them.
+        let gates = args.feature_gates.join(",");
+        let ignored = gates.replace(' ', "").contains("DRADeviceTaintRules=false");
+        let loaded = world.load(config, !ignored)?;
         for (namespace, name) in &pods {
             let report = Report::new(&loaded, namespace, name)?;
             report.print(&mut std::io::stdout().lock(), args.output == Format::Json)?;

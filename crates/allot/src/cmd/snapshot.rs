@@ -53,7 +53,13 @@ fn write(file: Option<&Path>, objects: &[Value]) -> anyhow::Result<()> {
         encoder.write_all(&bytes)?;
         bytes = encoder.finish()?;
     }
-    let cannot = || format!("cannot write {}", file.display());
+    let name = file.display().to_string();
+    let cannot = || format!("cannot write {name}");
+    // What a link points to is meant, and a pipe or a device is written into.
+    let file = &std::fs::canonicalize(file).unwrap_or(file.to_owned());
+    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return std::fs::write(file, &bytes).with_context(cannot);
+    }
     // In one piece: half a snapshot would look like a smaller cluster.
     let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
     let mut part =
@@ -73,7 +79,15 @@ pub fn load(file: &Path) -> anyhow::Result<Vec<Value>> {
         serde_json::from_slice(&bytes).with_context(|| format!("{} is no JSON", file.display()))?;
     match list {
         Value::Object(mut list) => match list.remove("items") {
-            Some(Value::Array(items)) => Ok(items),
+            Some(Value::Array(mut items)) => {
+                // The items of a typed list do not say what they are.
+                let of = list.get("kind").and_then(Value::as_str).unwrap_or_default();
+                let of = of.strip_suffix("List").filter(|kind| !kind.is_empty());
+                for item in items.iter_mut().filter(|item| item["kind"].is_null()) {
+                    item["kind"] = of.into();
+                }
+                Ok(items)
+            }
             _ => anyhow::bail!("{} is no list of objects", file.display()),
         },
         _ => anyhow::bail!("{} is no list of objects", file.display()),
@@ -103,5 +117,31 @@ impl Source {
         let client = component::client(self.kubeconfig.as_deref(), "allot").await?;
         let namespace = client.default_namespace().to_owned();
         Ok((read(&client, kinds).await?, namespace))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_a_link_stays_a_link_and_a_pipe_a_pipe() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        std::fs::write(&file, "before").expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("linked");
+        write(Some(&link), &[json!({"kind": "Node"})]).expect("written");
+        assert!(link.is_symlink());
+        assert_eq!(load(&file).expect("a list"), [json!({"kind": "Node"})]);
+        write(Some(Path::new("/dev/null")), &[]).expect("written");
+        assert!(!Path::new("/dev/null").is_file());
+    }
+
+    #[test]
+    fn items_of_typed_lists_are_of_their_kind() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("pods.json");
+        std::fs::write(&file, r#"{"kind": "PodList", "items": [{}]}"#).expect("written");
+        assert_eq!(load(&file).expect("a list"), [json!({"kind": "Pod"})]);
     }
 }

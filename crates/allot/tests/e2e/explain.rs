@@ -76,7 +76,12 @@ async fn a_pod_without_a_device_is_explained_on_the_cluster_and_on_a_snapshot() 
     let free = allot(&[&["devices", "--state", "free"][..], &from].concat());
     assert_eq!(free, "");
     let running = allot(&[&["explain", "pod-0"][..], &from].concat());
-    assert_eq!(running, "pod default/pod-0 is on node node-0\n");
+    let on = "pod default/pod-0 is on node node-0\n    claim default/pod-0-example-";
+    assert!(running.starts_with(on), "{running}");
+    assert!(
+        running.contains("request gpu: gpu.example.com/node-0/gpu-"),
+        "{running}"
+    );
 
     // What if there were one more node?
     let node = files.path().join("node.yaml");
@@ -112,4 +117,30 @@ spec:
         file.starts_with("error: ") && file.contains("is no JSON"),
         "{file}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_more_nodes_than_driver_processes_come_up_with_their_devices() {
+    let up = Up::in_memory_with(&["--nodes", "9", "--runtime", "simulated"]).await;
+    let cluster = ["--kubeconfig", text(&up.kubeconfig)];
+    let devices = allot(&[&["devices", "-o", "json"][..], &cluster].concat());
+    assert_eq!(devices.lines().count(), 72);
+    // A workload counts as one pod of it, with what the server would fill in.
+    let files = directory();
+    let file = files.path().join("deployment.yaml");
+    let deployment = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    spec: {containers: [{name: c, image: x, resources: {limits: {cpu: '10000'}}}]}
+";
+    std::fs::write(&file, deployment).expect("written");
+    let told = allot(&[&["explain", "-f", text(&file)][..], &cluster].concat());
+    let expected = "\
+pod default/web fits on none of 9 nodes
+  9 nodes: Insufficient cpu (node-0, node-1, node-2, node-3, node-4 and 4 more)
+";
+    assert_eq!(told, expected);
 }

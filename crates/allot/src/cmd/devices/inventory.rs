@@ -1,6 +1,6 @@
 //! From slices and claims to devices and who has them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr as _;
 
@@ -31,6 +31,8 @@ pub enum State {
     Tainted,
     /// Its pool is not published completely
     Incomplete,
+    /// Its pool contradicts itself, so that nobody can have it
+    Invalid,
     /// A claim has it, and no slice names it any more
     Gone,
 }
@@ -44,6 +46,7 @@ impl fmt::Display for State {
             State::Blocked => "blocked",
             State::Tainted => "tainted",
             State::Incomplete => "incomplete",
+            State::Invalid => "invalid",
             State::Gone => "gone",
         })
     }
@@ -132,6 +135,15 @@ impl Use {
     fn takes(&self) -> bool {
         self.holders.iter().any(|h| !h.admin)
     }
+
+    /// Whether nothing is left of a capacity.
+    fn takes_all(&self, device: &api::Device) -> bool {
+        let mut capacities = device.capacity.iter().flatten();
+        capacities.any(|(name, capacity)| {
+            let consumed = self.consumed.get(name);
+            consumed.is_some_and(|c| *c >= quantity(&capacity.value))
+        })
+    }
 }
 
 /// All devices, by driver and pool.
@@ -158,7 +170,13 @@ pub fn inventory(objects: &[Value]) -> anyhow::Result<Vec<Device>> {
         let newest = slices.iter().map(|s| s.pool.generation).max();
         slices.retain(|s| Some(s.pool.generation) == newest);
         let wanted = slices.first().map_or(0, |s| s.pool.resource_slice_count);
-        let complete = slices.len() as i64 >= wanted;
+        let published = slices.len() as i64;
+        let names = slices
+            .iter()
+            .flat_map(|s| s.devices.iter().flatten())
+            .map(|d| &d.name);
+        let mut seen = BTreeSet::new();
+        let twice = names.into_iter().any(|name| !seen.insert(name));
         let left = counters_left(driver, pool, &slices, &uses);
         for (slice, device) in slices
             .iter()
@@ -175,11 +193,12 @@ pub fn inventory(objects: &[Value]) -> anyhow::Result<Vec<Device>> {
             taints.retain(|t| !t.ends_with(":None"));
             let shareable = device.allow_multiple_allocations == Some(true);
             let state = match () {
-                () if used.takes() && shareable => State::Shared,
+                () if used.takes() && shareable && !used.takes_all(device) => State::Shared,
                 () if used.takes() => State::InUse,
-                () if !complete => State::Incomplete,
-                () if !taints.is_empty() => State::Tainted,
+                () if twice || published > wanted => State::Invalid,
+                () if published < wanted => State::Incomplete,
                 () if blocked_by.is_some() => State::Blocked,
+                () if !taints.is_empty() => State::Tainted,
                 () => State::Free,
             };
             let capacity = device.capacity.iter().flatten();

@@ -108,6 +108,26 @@ fn partitions_are_blocked_by_what_others_have() {
 }
 
 #[test]
+fn a_pool_that_contradicts_itself_serves_nobody() {
+    let one = |slice_name: &str, device: &str| {
+        slice(
+            slice_name,
+            pool(1, 1),
+            json!([{"name": device}]),
+            Value::Null,
+        )
+    };
+    check(&[one("s", "a"), one("t", "b")], "a invalid\nb invalid\n");
+    let twice = slice(
+        "s",
+        pool(1, 1),
+        json!([{"name": "a"}, {"name": "a"}]),
+        Value::Null,
+    );
+    check(&[twice], "a invalid\na invalid\n");
+}
+
+#[test]
 fn shares_add_up() {
     let device = json!([{
         "name": "nic", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "10G"}},
@@ -116,11 +136,18 @@ fn shares_add_up() {
         |amount: &str| json!([{"device": "nic", "consumedCapacity": {"bandwidth": amount}}]);
     check(
         &[
-            slice("s", pool(1, 1), device, Value::Null),
+            slice("s", pool(1, 1), device.clone(), Value::Null),
             claim("x", &["p"], share("1G")),
             claim("y", &["q"], share("2G")),
         ],
         "nic shared ns/x (p); ns/y (q); bandwidth 3G of 10G\n",
+    );
+    check(
+        &[
+            slice("s", pool(1, 1), device, Value::Null),
+            claim("x", &["p"], share("10G")),
+        ],
+        "nic in-use ns/x (p); bandwidth 10G of 10G\n",
     );
 }
 

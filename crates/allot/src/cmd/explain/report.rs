@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use allot_allocator::explain::{Explanation, RequestExplanation};
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
-use allot_scheduler::pod::scheduler_name;
+use allot_scheduler::dra::resolve;
+use allot_scheduler::pod::{PodInfo, scheduler_name};
 use anyhow::Context as _;
 use k8s_openapi::api::resource::v1::AllocationResult;
 use serde::Serialize;
@@ -23,6 +24,12 @@ pub struct Report {
     /// The node that it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
+    /// It ran to its end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    finished: bool,
+    /// What its claims have, once it is on a node; a claim without devices keeps it from starting.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    claims: Vec<ClaimDevices>,
     /// Some node can take it.
     fits: bool,
     /// Why no node is asked.
@@ -85,13 +92,17 @@ impl Report {
         let mut report = Self {
             pod: format!("{namespace}/{name}"),
             node: pod.node_name().map(str::to_owned),
+            finished: false,
+            claims: Vec::new(),
             fits: false,
             rejected: None,
             nodes: Vec::new(),
             would_go_to: None,
         };
-        if report.node.is_some() {
+        report.finished = pod.is_finished();
+        if report.finished || report.node.is_some() {
             report.fits = true;
+            report.claims = held(loaded, pod);
             return Ok(report);
         }
         let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
@@ -119,8 +130,12 @@ impl Report {
             return writeln!(out);
         }
         let pod = &self.pod;
+        if self.finished {
+            return writeln!(out, "pod {pod} has finished");
+        }
         if let Some(node) = &self.node {
-            return writeln!(out, "pod {pod} is on node {node}");
+            writeln!(out, "pod {pod} is on node {node}")?;
+            return print_claims(out, &self.claims);
         }
         if let Some(rejected) = &self.rejected {
             let Rejected { plugin, reason } = rejected;
@@ -237,23 +252,47 @@ impl Place {
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let with = if self.claims.is_empty() { "" } else { " with" };
         writeln!(out, "  it would go to {}{with}", self.node)?;
-        for claim in &self.claims {
-            for device in &claim.devices {
-                let Device {
-                    request,
-                    driver,
-                    pool,
-                    device,
-                } = device;
-                let claim = &claim.claim;
-                writeln!(
-                    out,
-                    "    claim {claim}, request {request}: {driver}/{pool}/{device}"
-                )?;
-            }
-        }
-        Ok(())
+        print_claims(out, &self.claims)
     }
+}
+
+fn print_claims(out: &mut impl Write, claims: &[ClaimDevices]) -> io::Result<()> {
+    for ClaimDevices { claim, devices } in claims {
+        if devices.is_empty() {
+            writeln!(
+                out,
+                "    claim {claim} has no devices, which the pod waits for"
+            )?;
+        }
+        for device in devices {
+            let Device {
+                request,
+                driver,
+                pool,
+                device,
+            } = device;
+            writeln!(
+                out,
+                "    claim {claim}, request {request}: {driver}/{pool}/{device}"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// What the claims of a pod have.
+fn held(loaded: &Loaded, pod: &PodInfo) -> Vec<ClaimDevices> {
+    let entries = pod.spec().resource_claims.iter().flatten();
+    let keys = entries.filter_map(|entry| resolve::name(pod, entry).ok().flatten());
+    keys.map(|key| {
+        let claim = loaded.core.claims().get(&key);
+        let allocation = claim.and_then(|claim| claim.status.as_ref()?.allocation.as_ref());
+        ClaimDevices {
+            claim: key.to_string(),
+            devices: allocation.map(devices).unwrap_or_default(),
+        }
+    })
+    .collect()
 }
 
 impl From<NodeVerdict> for Answer {

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_model::features::Feature;
-use allot_model::{Kind, Version, convert, defaults};
+use allot_model::{Kind, Version, convert, defaults, migrate};
 use allot_reflector::Observed;
 use allot_scheduler::Config;
 use allot_scheduler::core::{Core, Input, Time};
 use allot_scheduler::metrics::Metrics;
-use allot_scheduler::pod::{Key, PodInfo};
+use allot_scheduler::pod::PodInfo;
 use allot_scheduler::taint_rules::DeviceTaintRule;
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -62,7 +61,14 @@ impl World {
     /// An object has no name, or is of no version that can be read.
     pub fn add(&mut self, objects: Vec<Value>) -> anyhow::Result<Vec<(String, String)>> {
         let mut pods = Vec::new();
-        for (number, mut object) in objects.into_iter().enumerate() {
+        let objects = objects.into_iter().map(pod_of_template);
+        for (number, mut object) in objects.enumerate() {
+            if let (Value::Null, Value::String(prefix)) = (
+                &object["metadata"]["name"],
+                &object["metadata"]["generateName"],
+            ) {
+                object["metadata"]["name"] = json!(format!("{prefix}{number}"));
+            }
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
             anyhow::ensure!(
                 text("/metadata/name").is_some_and(|name| !name.is_empty()),
@@ -73,6 +79,11 @@ impl World {
                 object = current(kind, object, self.now)?;
             }
             let is_pod = object["kind"] == "Pod";
+            if is_pod {
+                // What a pod may say about claims in the form of 1.30, and what the server would fill in.
+                migrate::pod::flatten_claims(&mut object);
+                allot_schema::defaults::apply("", "v1", "Pod", &mut object);
+            }
             if is_pod || object["kind"].as_str().is_some_and(has_namespace) {
                 let namespace = &mut object["metadata"]["namespace"];
                 if namespace.is_null() {
@@ -84,6 +95,9 @@ impl World {
                 *uid = json!(format!("added-{number}"));
             }
             let (_, namespace, name) = identity(&object);
+            if is_pod {
+                self.remove_claims_of(&namespace, &name);
+            }
             self.put(object);
             if is_pod {
                 pods.push((namespace, name));
@@ -93,6 +107,31 @@ impl World {
             self.make_claims(pod)?;
         }
         Ok(pods)
+    }
+
+    /// A pod that is replaced gives back the claims that were made for it.
+    fn remove_claims_of(&mut self, namespace: &str, name: &str) {
+        let Some(uid) = self
+            .get("Pod", namespace, name)
+            .map(|p| p["metadata"]["uid"].clone())
+        else {
+            return;
+        };
+        for object in self
+            .objects
+            .iter_mut()
+            .filter(|o| o["kind"] == "ResourceClaim")
+        {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            if owners
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["uid"] == uid)
+            {
+                self.places.remove(&identity(object));
+                *object = Value::Null;
+            }
+        }
     }
 
     fn put(&mut self, object: Value) {
@@ -164,12 +203,11 @@ impl World {
         Ok(())
     }
 
-    /// Shows everything to a scheduler.
+    /// Shows everything to a scheduler; DeviceTaintRules as well if it looks at them.
     ///
     /// # Errors
     /// An object that is not what its kind says; the message names it.
-    pub fn load(mut self, config: Config) -> anyhow::Result<Loaded> {
-        let rules = config.features.enabled(Feature::DRADeviceTaintRules);
+    pub fn load(mut self, config: Config, rules: bool) -> anyhow::Result<Loaded> {
         let time = Time {
             now: Duration::ZERO,
             wall: self.now,
@@ -208,17 +246,18 @@ impl World {
             core.handle(Input::TaintRule(listed(rules)), time);
         }
         let pods: Vec<Pod> = typed(take("Pod"))?;
-        let pods: Vec<Arc<PodInfo>> = pods
-            .into_iter()
-            .map(PodInfo::observed)
-            .map(Arc::new)
-            .collect();
-        let unfinished = pods.iter().filter(|pod| !pod.is_finished()).cloned();
+        // The scheduler forgets of pods on nodes what they mean to themselves.
+        let key = |pod: &PodInfo| (pod.key.namespace.to_string(), pod.key.name.to_string());
+        let whole = pods
+            .iter()
+            .map(|pod| Arc::new(PodInfo::new(Arc::new(pod.clone()))));
+        let whole = whole.map(|pod| (key(&pod), pod)).collect();
+        let observed = pods.into_iter().map(PodInfo::observed).map(Arc::new);
+        let unfinished = observed.filter(|pod| !pod.is_finished());
         core.handle(Input::Pod(listed(unfinished.collect())), time);
-        let key = |key: &Key| (key.namespace.to_string(), key.name.to_string());
         Ok(Loaded {
             core,
-            pods: pods.into_iter().map(|pod| (key(&pod.key), pod)).collect(),
+            pods: whole,
             time,
         })
     }
@@ -249,6 +288,24 @@ fn identity(object: &Value) -> Identity {
         text("/metadata/namespace"),
         text("/metadata/name"),
     )
+}
+
+/// A pod of a workload, for a workload; anything else as it is.
+fn pod_of_template(object: Value) -> Value {
+    let workload = matches!(
+        object["kind"].as_str(),
+        Some("Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job")
+    );
+    if !workload {
+        return object;
+    }
+    let mut pod = object["spec"]["template"].clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    for field in ["name", "namespace"] {
+        pod["metadata"][field] = object["metadata"][field].clone();
+    }
+    pod
 }
 
 /// Whether objects of a kind that is read here are in namespaces.

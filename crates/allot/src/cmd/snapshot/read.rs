@@ -114,10 +114,7 @@ const KINDS: [Wanted; 16] = [
 /// # Errors
 /// The server does not answer, does not have a kind that is needed, or refuses to show it.
 pub async fn read(client: &Client, kinds: Kinds) -> anyhow::Result<Vec<Value>> {
-    let version = client
-        .apiserver_version()
-        .await
-        .context("the API server does not answer")?;
+    client.apiserver_version().await.map_err(told)?;
     let mut objects = Vec::new();
     for kind in &KINDS {
         if kinds == Kinds::Devices && kind.need == Need::Pods {
@@ -139,19 +136,27 @@ pub async fn read(client: &Client, kinds: Kinds) -> anyhow::Result<Vec<Value>> {
                     break;
                 }
                 Err(error) => {
-                    return Err(error).with_context(|| format!("cannot list {}", kind.plural));
+                    return Err(told(error))
+                        .with_context(|| format!("cannot list {}", kind.plural));
                 }
             }
         }
         anyhow::ensure!(
             found || optional,
-            "the API server ({}) does not have {} in {}, which Kubernetes 1.34 and newer have",
-            version.git_version,
+            "the API server does not serve {} in {}: devices can be looked at on Kubernetes 1.34 and newer",
             kind.plural,
             kind.versions[0],
         );
     }
     Ok(objects)
+}
+
+/// What went wrong, in the words of the server if it has any.
+fn told(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => anyhow::Error::new(other).context("the API server does not answer"),
+    }
 }
 
 #[derive(Deserialize)]
