@@ -9,7 +9,8 @@ use allot_driver::classic::{
 };
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod as ApiPod};
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +53,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     definitions::install(&client).await?;
     let driver = Networks {
         client: client.clone(),
+        events: Recorder::new(client.clone(), DRIVER_NAME.to_owned().into()),
     };
     let mut controller =
         Controller::new(DRIVER_NAME, driver, client.clone()).workers(config.workers);
@@ -73,6 +75,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
 
 struct Networks {
     client: Client,
+    events: Recorder,
 }
 
 /// What a claim asks for.
@@ -186,14 +189,14 @@ impl Networks {
         Ok(short)
     }
 
-    /// The nodes that will not do for a claim.
+    /// The nodes that will not do for a claim, with the reasons.
     async fn unsuitable(
         &self,
         pod: &Pod,
         claim: &Wanted<Self>,
         nodes: &[Node],
         pools: &[IpPool],
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<(String, String)>, Failure> {
         let spec = &claim.claim_parameters.spec;
         let namespace = claim.claim.namespace();
         let annotations = pod.annotations();
@@ -227,11 +230,43 @@ impl Networks {
             let judged = suitable::check(&wanted, pools, &described(node));
             if let Err(reason) = short.get(&name).cloned().map_or(judged, Err) {
                 tracing::info!(claim = %claim.claim, node = name, reason, "unsuitable");
-                unsuitable.push(name);
+                unsuitable.push((name, reason));
             }
         }
         Ok(unsuitable)
     }
+
+    /// Tells the pod why it waits. The scheduler only knows which nodes will not do.
+    async fn tell(&self, pod: &Pod, note: String) {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "NetworksNotAvailable".to_owned(),
+            note: Some(note),
+            action: "Scheduling".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.events.publish(&event, &pod.object_ref(&())).await {
+            tracing::warn!(pod = pod.name_any(), %error, "cannot write an event");
+        }
+    }
+}
+
+/// Reasons with their nodes, as many as fit into an event.
+fn told(unsuitable: &[(String, String)]) -> String {
+    const SHOWN: usize = 3;
+    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (node, reason) in unsuitable {
+        by_reason.entry(reason).or_default().push(node);
+    }
+    let line = |(reason, nodes): (&&str, &Vec<&str>)| match nodes.as_slice() {
+        [node] => format!("{node}: {reason}"),
+        nodes => format!("{} and {} more: {reason}", nodes[0], nodes.len() - 1),
+    };
+    let mut lines: Vec<String> = by_reason.iter().take(SHOWN).map(line).collect();
+    if by_reason.len() > SHOWN {
+        lines.push(format!("and {} more reasons", by_reason.len() - SHOWN));
+    }
+    lines.join("; ")
 }
 
 /// A node as the rule looks at it.
@@ -320,8 +355,36 @@ impl Driver for Networks {
         let (nodes, pools) = tokio::try_join!(self.nodes(names), self.pools())?;
         let mut results = Vec::new();
         for claim in claims {
-            results.push(self.unsuitable(pod, claim, &nodes, &pools).await?);
+            let about = format!("claim {}: ", claim.claim);
+            let unsuitable = match self.unsuitable(pod, claim, &nodes, &pools).await {
+                Ok(unsuitable) => unsuitable,
+                Err(error) => {
+                    self.tell(pod, about + &error.to_string()).await;
+                    return Err(error);
+                }
+            };
+            if !nodes.is_empty() && unsuitable.len() == nodes.len() {
+                self.tell(pod, about + &told(&unsuitable)).await;
+            }
+            results.push(unsuitable.into_iter().map(|(node, _)| node).collect());
         }
         Ok(results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn reasons_are_told_once() {
+        let of = |node: &str, reason: &str| (node.to_owned(), reason.to_owned());
+        let unsuitable = [
+            of("a", "no interface eth0"),
+            of("b", "no interface eth0"),
+            of("c", "interface eth0 is down"),
+        ];
+        assert_eq!(
+            super::told(&unsuitable),
+            "c: interface eth0 is down; a and 1 more: no interface eth0"
+        );
     }
 }

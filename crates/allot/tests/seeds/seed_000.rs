@@ -254,6 +254,11 @@ spec: {defaultNic: {multusName: second, namespace: kube-system}}
         .ok(r#"patch scp demo --type=merge -p {"spec":{"netResources":{"spidernet.io/vf":"1"}}}"#);
     cluster.ok("scale deployment demo --replicas=3");
     told(&cluster, "get pods", "Pending");
+    told(
+        &cluster,
+        "get events",
+        "0 of spidernet.io/vf left, 1 wanted",
+    );
     cluster.ok(r#"patch scp demo --type=merge -p {"spec":{"netResources":null}}"#);
     cluster.ok("rollout status deployment/demo --timeout=120s");
 }
