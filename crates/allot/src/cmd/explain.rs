@@ -74,8 +74,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let new_pods = world.add(added.collect())?;
         let pods = match args.pod {
             Some(name) => {
-                let name = name.strip_prefix("pod/").map(str::to_owned).unwrap_or(name);
-                vec![(namespace, name)]
+                let prefixes = ["pod/", "pods/", "po/"];
+                let bare = prefixes.iter().find_map(|p| name.strip_prefix(p));
+                vec![(namespace, bare.unwrap_or(&name).to_owned())]
             }
             None => new_pods,
         };
@@ -87,10 +88,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let gates = args.feature_gates.join(",");
         let ignored = gates.replace(' ', "").contains("DRADeviceTaintRules=false");
         let loaded = world.load(config, !ignored)?;
+        let mut result = Ok(());
         for (namespace, name) in &pods {
-            let report = Report::new(&loaded, namespace, name)?;
-            report.print(&mut std::io::stdout().lock(), args.output == Format::Json)?;
+            match Report::new(&loaded, namespace, name) {
+                Ok(report) => {
+                    report.print(&mut std::io::stdout().lock(), args.output == Format::Json)?;
+                }
+                // The others have their answers all the same.
+                Err(error) => {
+                    if let Err(before) = std::mem::replace(&mut result, Err(error)) {
+                        eprintln!("error: {before}");
+                    }
+                }
+            }
         }
-        Ok(())
+        result
     })
 }

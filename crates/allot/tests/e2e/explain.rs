@@ -143,4 +143,35 @@ pod default/web fits on none of 9 nodes
   9 nodes: Insufficient cpu (node-0, node-1, node-2, node-3, node-4 and 4 more)
 ";
     assert_eq!(told, expected);
+
+    // A claim that is used elsewhere says where.
+    let claim = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}
+";
+    let pod = |name: &str, node: &str| {
+        format!(
+            "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  nodeSelector: {{kubernetes.io/hostname: {node}}}
+  containers: [{{name: c, image: x, command: [x], resources: {{claims: [{{name: g}}]}}}}]
+  resourceClaims: [{{name: g, resourceClaimName: shared}}]
+"
+        )
+    };
+    up.create(claim).await;
+    up.create(&pod("first", "node-1")).await;
+    up.running("first").await;
+    std::fs::write(&file, pod("second", "node-2")).expect("written");
+    let told = allot(&[&["explain", "-f", text(&file)][..], &cluster].concat());
+    let has =
+        "  it already has\n    claim default/shared, request gpu: gpu.example.com/node-1/gpu-0\n";
+    assert!(told.contains(has), "{told}");
+    let here = "  1 node: resourceclaim not available on the node (node-2)\n";
+    assert!(told.contains(here), "{told}");
 }

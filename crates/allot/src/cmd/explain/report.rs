@@ -27,7 +27,7 @@ pub struct Report {
     /// It ran to its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     finished: bool,
-    /// What its claims have, once it is on a node; a claim without devices keeps it from starting.
+    /// What its claims have. On a node, a claim without devices keeps it from starting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     claims: Vec<ClaimDevices>,
     /// Some node can take it.
@@ -100,11 +100,13 @@ impl Report {
             would_go_to: None,
         };
         report.finished = pod.is_finished();
+        report.claims = held(loaded, pod);
         if report.finished || report.node.is_some() {
             report.fits = true;
-            report.claims = held(loaded, pod);
             return Ok(report);
         }
+        // It is only asked where the others go.
+        report.claims.retain(|claim| !claim.devices.is_empty());
         let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
             let scheduler = scheduler_name(&pod.pod);
             format!(
@@ -149,6 +151,10 @@ impl Report {
         }
         if let Some(place) = &self.would_go_to {
             place.print(out)?;
+        }
+        if !self.claims.is_empty() {
+            writeln!(out, "  it already has")?;
+            print_claims(out, &self.claims)?;
         }
         for group in self.groups() {
             group.print(out)?;

@@ -104,7 +104,7 @@ impl World {
             }
         }
         for pod in &pods {
-            self.make_claims(pod)?;
+            self.make_claims(pod);
         }
         Ok(pods)
     }
@@ -152,9 +152,9 @@ impl World {
 
     /// Makes the claims of a pod that come from templates, as the claim controller would, and gives it the priority of
     /// its class.
-    fn make_claims(&mut self, (namespace, name): &(String, String)) -> anyhow::Result<()> {
+    fn make_claims(&mut self, (namespace, name): &(String, String)) {
         let Some(mut pod) = self.get("Pod", namespace, name).cloned() else {
-            return Ok(());
+            return;
         };
         let mut statuses = Vec::new();
         for entry in pod["spec"]["resourceClaims"]
@@ -169,9 +169,13 @@ impl World {
                 continue;
             };
             let found = self.get("ResourceClaimTemplate", namespace, template);
-            let found = found.with_context(|| {
-                format!("pod {namespace}/{name}: there is no ResourceClaimTemplate {template}")
-            })?;
+            let Some(found) = found else {
+                // The answer about the pod says that its claim is missing; this says why.
+                tracing::warn!(
+                    "pod {namespace}/{name}: there is no ResourceClaimTemplate {template}"
+                );
+                continue;
+            };
             let claim_name = format!("{name}-{entry_name}");
             let claim = json!({
                 "apiVersion": "resource.k8s.io/v1",
@@ -200,7 +204,6 @@ impl World {
             pod["spec"]["priority"] = value;
         }
         self.put(pod);
-        Ok(())
     }
 
     /// Shows everything to a scheduler; DeviceTaintRules as well if it looks at them.
