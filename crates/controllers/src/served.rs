@@ -114,14 +114,16 @@ pub(crate) async fn served(client: &Client, shutdown: &CancellationToken) -> Res
         return Ok(served);
     };
     for group_version in ASKED {
-        // Servers differ in how they say that they do not have a group; the list of groups is sure.
-        // Without the right to read it every group is asked for.
-        if let Answer::Is(list) = &groups
-            && !lists(list, group_version)
-        {
-            continue;
-        }
-        let ask = || client.list_api_group_resources(group_version);
+        // A version that is not listed is asked for all the same: one that emulates an old release has the newer ones
+        // for its own components. But servers differ in how they say that they do not have it.
+        let listed = match &groups {
+            Answer::Is(list) => lists(list, group_version),
+            Answer::Refused => true,
+        };
+        let ask = async || match client.list_api_group_resources(group_version).await {
+            Err(error) if !listed && is_other_answer(&error) => Ok(APIResourceList::default()),
+            answer => answer,
+        };
         match answered(shutdown, ask).await {
             Some(Answer::Is(list)) => served.add(group_version, &list),
             Some(Answer::Refused) => {}
@@ -173,6 +175,15 @@ where
             () = tokio::time::sleep(delay) => {}
         }
         delay = (delay * 2).min(Duration::from_secs(2));
+    }
+}
+
+/// Whether the server answered something that is no Status: those built on the generic server list their paths.
+fn is_other_answer(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 0,
+        kube::Error::SerdeError(_) => true,
+        _ => false,
     }
 }
 

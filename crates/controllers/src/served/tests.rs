@@ -65,3 +65,16 @@ async fn asks_for_every_group_where_they_may_not_be_listed() {
     assert!(served.has("apps/v1", "deployments"));
     assert!(!served.has("batch/v1", "jobs"));
 }
+
+/// A server that emulates an old release does not list what it has for its own components: no claim was ever made there.
+#[tokio::test(start_paused = true)]
+async fn regression_asks_for_what_is_not_listed() {
+    let has = [
+        ("/apis", groups(&["resource.k8s.io/v1alpha3"])),
+        ("/apis/resource.k8s.io/v1", resources("resourceclaims")),
+    ];
+    let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+    let served = ask(&has, (404, missing)).await;
+    assert!(served.has("resource.k8s.io/v1", "resourceclaims"));
+    assert!(!served.has("apps/v1", "deployments"));
+}
