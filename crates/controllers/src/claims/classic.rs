@@ -170,10 +170,6 @@ impl Classic {
         let mut body = plan::new_claim(&plan::Owner::pod(pod), pod_claim, template);
         body["apiVersion"] = json!(self.version.api_version());
         body["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
-        // Whoever allocates, driver or scheduler, protects with a finalizer of its own.
-        if let Some(map) = body["metadata"].as_object_mut() {
-            map.remove("finalizers");
-        }
         if self.is_early() {
             let metadata = &mut body["metadata"];
             metadata["name"] = json!(format!("{}-{pod_claim}", meta::name(pod)));

@@ -148,8 +148,7 @@ impl<'a> Owner<'a> {
     }
 }
 
-/// The claim to create for an entry of its owner, from the `spec` of the template. It is protected from the beginning:
-/// the scheduler would have to add the finalizer in a write of its own before it allocates.
+/// The claim to create for an entry of its owner, from the `spec` of the template.
 pub(super) fn new_claim(owner: &Owner<'_>, entry: &str, template: &Value) -> Value {
     let mut annotations = match &template["metadata"]["annotations"] {
         Value::Object(map) => map.clone(),
@@ -160,7 +159,6 @@ pub(super) fn new_claim(owner: &Owner<'_>, entry: &str, template: &Value) -> Val
         "generateName": generate_name(owner.name, entry),
         "namespace": owner.namespace,
         "annotations": annotations,
-        "finalizers": [FINALIZER],
         "ownerReferences": [{
             "apiVersion": owner.api_version,
             "kind": owner.kind,
