@@ -21,7 +21,7 @@ const ALL: RangeInclusive<u32> = 26..=36;
 const CLASSIC: RangeInclusive<u32> = 26..=30;
 
 /// Collections by path, with the kind of what is in them, its version, and the releases that have it.
-const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 20] = [
+const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 21] = [
     ("nodes", "Node", "v1", ALL),
     ("pods", "Pod", "v1", ALL),
     ("namespaces", "Namespace", "v1", ALL),
@@ -30,6 +30,12 @@ const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 20] = [
     ("storageclasses", "StorageClass", "storage.k8s.io/v1", ALL),
     ("csinodes", "CSINode", "storage.k8s.io/v1", ALL),
     ("csidrivers", "CSIDriver", "storage.k8s.io/v1", ALL),
+    (
+        "volumeattachments",
+        "VolumeAttachment",
+        "storage.k8s.io/v1",
+        ALL,
+    ),
     (
         "csistoragecapacities",
         "CSIStorageCapacity",
