@@ -167,11 +167,7 @@ fn with_ipam(spec: &MultusConfigSpec, mut plugin: Value) -> Value {
         return plugin;
     }
     let mut ipam = json!({"type": "spiderpool"});
-    let link = spec.link().and_then(|l| l.ippools.as_ref());
-    let function = spec.function().and_then(|f| f.ippools.as_ref());
-    let of_ipoib = spec.ipoib.as_ref().and_then(|i| i.ippools.as_ref());
-    let of_ovs = spec.ovs.as_ref().and_then(|o| o.ippools.as_ref());
-    if let Some(pools) = link.or(function).or(of_ipoib).or(of_ovs) {
+    if let Some(pools) = spec.pools() {
         for (family, names) in [("ipv4", &pools.ipv4), ("ipv6", &pools.ipv6)] {
             if !names.is_empty() {
                 ipam[format!("default_{family}_ippool")] = json!(names);

@@ -7,10 +7,12 @@ use allot_driver::Failure;
 use allot_driver::classic::{
     Allocation, Claim, Class, Controller, Driver, Error, LeaderElection, Pod, Wanted, describe,
 };
+use allot_reflector::Wire;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod as ApiPod};
 use kube::api::{DynamicObject, ListParams};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -71,6 +73,19 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     };
     let (ended, (), ()) = tokio::join!(answer, attach, count);
     ended
+}
+
+/// An object of any kind, watched as it is.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+struct Whole(DynamicObject);
+
+impl Wire for Whole {
+    type Object = DynamicObject;
+
+    fn into_object(self) -> DynamicObject {
+        self.0
+    }
 }
 
 struct Networks {

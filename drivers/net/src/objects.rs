@@ -341,13 +341,12 @@ impl MultusConfigSpec {
         rdma.or(function).filter(|name| !name.is_empty())
     }
 
-    /// The pools that it names.
-    pub fn pools(&self) -> Vec<String> {
+    /// The pools that it names, by family.
+    pub fn pools(&self) -> Option<&PoolNames> {
         let link = self.link().and_then(|l| l.ippools.as_ref());
         let function = self.function().and_then(|f| f.ippools.as_ref());
         let ipoib = self.ipoib.as_ref().and_then(|i| i.ippools.as_ref());
         let ovs = self.ovs.as_ref().and_then(|o| o.ippools.as_ref());
-        let named = link.or(function).or(ipoib).or(ovs);
-        named.map(PoolNames::all).unwrap_or_default()
+        link.or(function).or(ipoib).or(ovs)
     }
 }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::interfaces::Interface;
-use crate::objects::{IpPool, MultusConfigSpec, NetworkName};
+use crate::objects::{IpPool, MultusConfigSpec, NetworkName, PoolNames};
 use crate::ranges::count;
 
 /// Labels of an object.
@@ -121,7 +121,7 @@ fn candidates<'a>(
     config: &MultusConfigSpec,
     pools: &'a [IpPool],
 ) -> Result<Vec<&'a IpPool>, String> {
-    let own = config.pools();
+    let own = config.pools().map(PoolNames::all).unwrap_or_default();
     let named = [&wanted.pools, &own].into_iter().find(|n| !n.is_empty());
     if let Some(names) = named {
         let find = |name: &String| {

@@ -3,32 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use allot_reflector::{Collection, Observed, Wire, reflect};
+use allot_reflector::{Collection, Observed, reflect};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
+use super::Whole;
 use crate::objects::{MultusConfig, NetworkName, attachment_definitions, multus_configs};
 use crate::{DRIVER_NAME, attachment};
 
 /// Pause before what failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-
-/// An object of either kind, as it is.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-struct Whole(DynamicObject);
-
-impl Wire for Whole {
-    type Object = DynamicObject;
-
-    fn into_object(self) -> DynamicObject {
-        self.0
-    }
-}
 
 /// What a watch says.
 enum Seen {

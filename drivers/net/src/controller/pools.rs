@@ -2,37 +2,24 @@
 //!
 //! Who has which address is known to the IPAM plugin on the nodes; its counts are left alone.
 
-use allot_reflector::{Collection, Observed, Wire, reflect};
+use allot_reflector::{Collection, Observed, reflect};
 use ipnet::IpNet;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 
+use super::Whole;
 use crate::objects::ip_pools;
 use crate::ranges;
-
-/// A pool as it is.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-struct Pool(DynamicObject);
-
-impl Wire for Pool {
-    type Object = DynamicObject;
-
-    fn into_object(self) -> DynamicObject {
-        self.0
-    }
-}
 
 /// Works until `shutdown`.
 pub(super) async fn count(client: Client, shutdown: CancellationToken) {
     let api: Api<DynamicObject> = Api::all_with(client, &ip_pools());
     let (sender, mut seen) = unbounded_channel();
     let all = Collection::new(api.clone(), None);
-    let watch = reflect::<Pool, _>(all, shutdown, move |observed| sender.send(observed).is_ok());
+    let watch = reflect::<Whole, _>(all, shutdown, move |observed| sender.send(observed).is_ok());
     let write = async move {
         while let Some(observed) = seen.recv().await {
             let pools = match observed {
