@@ -203,7 +203,7 @@ impl Controller {
                 && meta::is_finished(old) == meta::is_finished(pod)
         });
         if !same {
-            self.evaluate(pod);
+            self.evaluate([&**pod]);
         }
     }
 
@@ -214,11 +214,7 @@ impl Controller {
                 return;
             }
         }
-        let claims = change.old().into_iter().chain([change.object()]);
-        let pods: BTreeMap<Key, Arc<Pod>> = claims.flat_map(|c| self.users(c)).collect();
-        for pod in pods.values() {
-            self.evaluate(pod);
-        }
+        self.evaluate_users(change.old().into_iter().chain([change.object()]));
     }
 
     /// The pods that a claim is reserved for, alone or as a group.
@@ -244,9 +240,7 @@ impl Controller {
         let slices = self.slices.by_index(BY_POOL, pool);
         let changed = self.state.lock().tainted.set_pool(pool, &slices);
         if changed {
-            for claim in self.claims.by_index(BY_POOL, pool) {
-                self.evaluate_users(&claim);
-            }
+            self.evaluate_users(&self.claims.by_index(BY_POOL, pool));
         }
     }
 
@@ -259,50 +253,55 @@ impl Controller {
             .old()
             .is_none_or(|old| old.spec != change.object().spec);
         if spec_changed {
-            for claim in self.claims.list() {
-                if plan::results(&claim).next().is_some() {
-                    self.evaluate_users(&claim);
-                }
-            }
+            let mut claims = self.claims.list();
+            claims.retain(|c| plan::results(c).next().is_some());
+            self.evaluate_users(&claims);
             if !change.is_delete() {
                 self.queue.add(Work::Rule(meta_name(change.object())));
             }
         }
     }
 
-    fn evaluate_users(&self, claim: &ResourceClaim) {
-        for (_, pod) in self.users(claim) {
-            self.evaluate(&pod);
-        }
+    fn evaluate_users<'a>(&self, claims: impl IntoIterator<Item = &'a Arc<ResourceClaim>>) {
+        let users = claims.into_iter().flat_map(|c| self.users(c));
+        let pods: BTreeMap<Key, Arc<Pod>> = users.collect();
+        self.evaluate(pods.values().map(|p| &**p));
     }
 
-    /// Looks whether and when the pod has to go, and plans that.
-    fn evaluate(&self, pod: &Pod) {
+    /// Looks whether and when the pods have to go, and plans that: for all of them before the
+    /// first goes, so that the status of a rule says how many there are.
+    fn evaluate<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) {
         let now = self.clock.now();
-        let key = key_of(pod);
-        let claim = |name: &str| self.claims.find(meta::namespace(pod), name);
+        let mut due = Vec::new();
         let mut state = self.state.lock();
-        let new = plan::eviction(pod, claim, &state.tainted, &state.rules, now);
-        let old = match &new {
-            Some(new) => state.pending.insert(key.clone(), new.clone()),
-            None => state.pending.remove(&key),
-        };
-        if old == new {
-            return;
-        }
-        self.rules_affected(&state, old.as_ref().into_iter().chain(new.as_ref()));
-        drop(state);
-        match (&old, &new) {
-            (_, Some(new)) => self.queue.add_after(Work::Pod(key), until(now, new.at)),
-            (Some(_), None) if !meta::deleting(pod) && !self.was_evicted(pod) => {
-                self.events.event(
+        for pod in pods {
+            let key = key_of(pod);
+            let claim = |name: &str| self.claims.find(meta::namespace(pod), name);
+            let evicted = state.evicted_uids.contains(meta::uid(pod));
+            let new =
+                plan::eviction(pod, claim, &state.tainted, &state.rules, now).filter(|_| !evicted);
+            let old = match &new {
+                Some(new) => state.pending.insert(key.clone(), new.clone()),
+                None => state.pending.remove(&key),
+            };
+            if old == new {
+                continue;
+            }
+            self.rules_affected(&state, old.as_ref().into_iter().chain(new.as_ref()));
+            match (&old, &new) {
+                (_, Some(new)) => due.push((key, new.at)),
+                (Some(_), None) if !meta::deleting(pod) && !evicted => self.events.event(
                     reference(pod),
                     Level::Normal,
                     "DeviceTaintManagerEviction",
                     "Cancelling deletion".to_owned(),
-                );
+                ),
+                _ => {}
             }
-            _ => {}
+        }
+        drop(state);
+        for (key, at) in due {
+            self.queue.add_after(Work::Pod(key), until(now, at));
         }
     }
 
@@ -355,12 +354,17 @@ impl Controller {
                 pod.at("/status/phase").as_str(),
                 Some("Succeeded" | "Failed")
             );
-            meta::uid(pod) == eviction.uid && !meta::deleting(pod) && !done
+            meta::uid(pod) == eviction.uid && !done
         };
         let Some(live) = live.filter(goes) else {
             self.forget(key);
             return Ok(Next::Done);
         };
+        if meta::deleting(&live) {
+            // Somebody else was faster. As in upstream that counts as well.
+            self.evicted(key, &eviction);
+            return Ok(Next::Done);
+        }
         if !self.was_evicted(&live) {
             self.events.event(
                 reference(&*live),

@@ -6,5 +6,6 @@ mod e2e {
     mod eviction;
     mod harness;
     mod policies;
+    mod rules;
     mod workloads;
 }

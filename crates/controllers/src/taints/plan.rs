@@ -232,7 +232,6 @@ pub(super) fn eviction(
 ) -> Option<Eviction> {
     if (tainted.is_empty() && rules.is_empty())
         || meta::node_name(pod).is_empty()
-        || meta::deleting(pod)
         // Until the claim controller sees it, a pod that is done still has its reservation.
         || meta::is_finished(pod)
     {

@@ -45,7 +45,7 @@ impl Controller {
                 let pending = state
                     .pending
                     .iter()
-                    .filter(|(_, e)| e.rules().any(|r| r == name));
+                    .filter(|(k, e)| e.rules().any(|r| r == name) && !self.is_going(k));
                 let keys: Vec<&Key> = pending.map(|(k, _)| k).collect();
                 let namespaces: BTreeSet<&str> = keys.iter().map(|k| split_key(k).0).collect();
                 rules::no_execute(keys.len(), namespaces.len(), evicted)
@@ -62,6 +62,13 @@ impl Controller {
             _ => rules::other_effect(evicted),
         };
         rules::changed(&rule, old, &new, now).map(|c| (rule.clone(), c))
+    }
+
+    /// Whether the pod is gone or about to be: a rule does not wait for it any more.
+    fn is_going(&self, key: &str) -> bool {
+        let (namespace, name) = split_key(key);
+        let pod = self.pods.find(namespace, name);
+        pod.is_none_or(|p| meta::deleting(&*p))
     }
 
     /// What the rule would do if its effect were NoExecute.
@@ -83,17 +90,13 @@ impl Controller {
                 })
                 .count();
         }
-        let mut allocated: BTreeSet<(String, String, String)> = BTreeSet::new();
         let mut pods: BTreeSet<Key> = BTreeSet::new();
         for claim in self.claims.list() {
             let mut hit = false;
             for result in plan::results(&claim) {
                 if plan::rule_selects(rule, &result.driver, &result.pool, &result.device) {
-                    allocated.insert((
-                        result.driver.clone(),
-                        result.pool.clone(),
-                        result.device.clone(),
-                    ));
+                    // As in upstream: a shared device counts once for each of its claims.
+                    found.allocated += 1;
                     hit = true;
                 }
             }
@@ -103,12 +106,13 @@ impl Controller {
             let namespace = meta::namespace(&*claim);
             for (pod_key, pod) in self.users(&claim) {
                 let find = |name: &str| self.claims.find(namespace, name);
-                if plan::eviction(&pod, find, &Tainted::default(), &as_if, now).is_some() {
+                if !meta::deleting(&*pod)
+                    && plan::eviction(&pod, find, &Tainted::default(), &as_if, now).is_some()
+                {
                     pods.insert(pod_key);
                 }
             }
         }
-        found.allocated = allocated.len();
         found.namespaces = pods
             .iter()
             .map(|k| split_key(k).0)

@@ -203,7 +203,10 @@ fn only_bound_users_of_the_claim_go() {
     let mut ending = pod("n");
     ending.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
-    assert!(eviction(&ending, find, &bad, &[], at(0)).is_none());
+    assert!(
+        eviction(&ending, find, &bad, &[], at(0)).is_some(),
+        "counts as evicted, whoever deleted it"
+    );
     let mut done = pod("n");
     done.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
     assert!(eviction(&done, find, &bad, &[], at(0)).is_none());
