@@ -74,10 +74,11 @@ pub struct Unplaced {
 impl Unplaced {
     /// The failure that ended the attempt, if it was one.
     pub fn error(&self) -> Option<&Rejection> {
-        self.before
-            .iter()
-            .chain(self.nodes.iter().flatten())
-            .find(|r| r.code == Code::Error)
+        let of = |code| {
+            let mut all = self.before.iter().chain(self.nodes.iter().flatten());
+            all.find(|r| r.code == code)
+        };
+        of(Code::Error).or_else(|| of(Code::GaveUp))
     }
 }
 

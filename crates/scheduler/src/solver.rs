@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use allot_allocator::explain::Explanation;
-use allot_allocator::{Allocator, Claims, Cluster, ErrorKind, Features, Limits, SelectorCache};
+use allot_allocator::{
+    Allocator, Claims, Cluster, Doubts, ErrorKind, Features, Limits, SelectorCache,
+};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use parking_lot::Mutex;
 
@@ -35,6 +37,7 @@ pub struct Solver {
     features: Features,
     selectors: SelectorCache,
     allocator: Mutex<Allocator>,
+    doubts: Mutex<Doubts>,
     timeout: Mutex<Option<Duration>>,
 }
 
@@ -45,6 +48,7 @@ impl Solver {
             features,
             selectors: SelectorCache::new(),
             allocator: Mutex::new(Allocator::new()),
+            doubts: Mutex::default(),
             timeout: Mutex::new(None),
         }
     }
@@ -62,6 +66,11 @@ impl Solver {
             classes,
             claims.iter().copied(),
         ))
+    }
+
+    /// Whether the attempt may fail on some node although there are devices on another one.
+    pub fn may_fail(&self, cluster: &Cluster, problem: &Problem) -> bool {
+        self.doubts.lock().may_fail(cluster, &problem.0)
     }
 
     /// Finds devices on a node.

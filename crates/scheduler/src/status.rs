@@ -15,6 +15,8 @@ pub enum Code {
     Unschedulable,
     /// Does not fit, and removing pods would not help.
     Unresolvable,
+    /// It took too much work to find out. Other nodes may do; if none does the attempt is repeated with backoff.
+    GaveUp,
     /// Something failed that has nothing to do with fitting; the attempt is repeated with backoff.
     Error,
 }
@@ -46,6 +48,15 @@ impl Rejection {
     pub fn unresolvable(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code: Code::Unresolvable,
+            plugin,
+            reasons: vec![reason.into()],
+        }
+    }
+
+    /// Nobody knows whether the node fits.
+    pub fn gave_up(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code: Code::GaveUp,
             plugin,
             reasons: vec![reason.into()],
         }

@@ -3,6 +3,7 @@
 mod checker;
 mod conformance;
 mod deltas;
+mod doubts;
 mod features;
 mod fuzzing;
 mod generate;

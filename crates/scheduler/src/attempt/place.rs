@@ -45,7 +45,8 @@ impl Attempt<'_> {
             if let Some(placement) = self.best(&feasible, &mut rejections) {
                 return Ok(placement);
             }
-            if rejections.iter().flatten().any(|r| r.code == Code::Error) {
+            let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::GaveUp);
+            if rejections.iter().flatten().any(failed) {
                 break;
             }
         }

@@ -1,14 +1,15 @@
 //! Which of the nodes that fit is the best, and what the pod gets there.
 
 use super::{Attempt, Placement};
-use crate::dra::NodeDevices;
+use crate::dra::{NodeDevices, PodDevices};
 use crate::node::NodeInfo;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::{Plugin, fit, interpod, normalize, spread, taints};
-use crate::status::Rejection;
+use crate::status::{Code, Rejection};
 
 impl Attempt<'_> {
-    /// The best of the nodes that fit, with devices. Nodes on which devices can not be allocated are rejected.
+    /// The best of the nodes that fit, with devices. Nodes on which devices can not be allocated are rejected; none is
+    /// the best if the attempt as such fails on one of them.
     pub(super) fn best(
         &self,
         feasible: &[usize],
@@ -32,17 +33,30 @@ impl Attempt<'_> {
                 let best = feasible[*ranked.first()?];
                 return Some(self.negotiable(feasible.to_vec(), best, NodeDevices::default()));
             }
-            for at in ranked {
-                let node = feasible[at];
+            let mut ranked = ranked.into_iter().map(|at| feasible[at]);
+            while let Some(node) = ranked.next() {
                 match self.allocate(&self.snapshot.nodes[node]) {
                     Ok(devices) => {
+                        let may_fail = |d: &PodDevices| d.may_fail(&self.dra);
+                        if ranked.len() > 0
+                            && self.devices.as_ref().is_some_and(may_fail)
+                            && self.fails_on(ranked, rejections)
+                        {
+                            return None;
+                        }
                         return Some(Placement {
                             node,
                             devices,
                             feasible: Vec::new(),
                         });
                     }
-                    Err(rejection) => rejections[node] = Some(rejection),
+                    Err(rejection) => {
+                        let failed = rejection.code == Code::Error;
+                        rejections[node] = Some(rejection);
+                        if failed {
+                            return None;
+                        }
+                    }
                 }
             }
             return None;
@@ -55,7 +69,13 @@ impl Attempt<'_> {
                     fitting.push(*node);
                     found.push(devices);
                 }
-                Err(rejection) => rejections[*node] = Some(rejection),
+                Err(rejection) => {
+                    let failed = rejection.code == Code::Error;
+                    rejections[*node] = Some(rejection);
+                    if failed {
+                        return None;
+                    }
+                }
             }
         }
         if fitting.is_empty() {
@@ -81,6 +101,24 @@ impl Attempt<'_> {
             devices: found.swap_remove(best),
             feasible: Vec::new(),
         })
+    }
+
+    /// Whether the attempt as such fails on one of the nodes: something is wrong with a claim then, and as in upstream
+    /// the pod waits until that is mended, even where another node would do.
+    fn fails_on(
+        &self,
+        nodes: impl Iterator<Item = usize>,
+        rejections: &mut [Option<Rejection>],
+    ) -> bool {
+        for node in nodes {
+            if let Err(rejection) = self.allocate(&self.snapshot.nodes[node])
+                && rejection.code == Code::Error
+            {
+                rejections[node] = Some(rejection);
+                return true;
+            }
+        }
+        false
     }
 
     /// The outcome for a pod whose claims drivers have to allocate first: all nodes that fit, and of these the one that

@@ -11,6 +11,7 @@ use super::*;
 use crate::actions::BindJob;
 
 mod explain;
+mod failures;
 mod volumes;
 
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.

@@ -188,6 +188,17 @@ impl PodDevices {
         cx.prioritized_list && self.claims.iter().any(is_list)
     }
 
+    /// Whether the attempt may fail on some node although there are devices on another one.
+    pub fn may_fail(&self, cx: &DraContext<'_>) -> bool {
+        let cluster = cx.claims.cluster();
+        let fails = |problem: &Problem| cx.solver.may_fail(cluster, problem);
+        self.problem.as_ref().is_some_and(fails)
+            || self
+                .special
+                .as_ref()
+                .is_some_and(|s| fails(&s.whole(cx).problem))
+    }
+
     /// Names of the extended resources that devices provide where the node does not.
     pub fn delegates(&self, resource: &str) -> bool {
         self.special
@@ -307,7 +318,7 @@ impl PodDevices {
             Outcome::NodeError(text) => return Err(Rejection::unresolvable(PLUGIN, text)),
             Outcome::Error(text) => return Err(Rejection::error(PLUGIN, text)),
             Outcome::GaveUp => {
-                return Err(Rejection::error(
+                return Err(Rejection::gave_up(
                     PLUGIN,
                     format!("node {}: timed out trying to allocate devices", node.name),
                 ));

@@ -80,13 +80,21 @@ impl Special {
                 "cannot schedule extended resource claim",
             ));
         }
+        Ok(Some(self.of(mask, cx)))
+    }
+
+    /// The problem on a node that provides none of the resources.
+    pub(super) fn whole(&self, cx: &DraContext<'_>) -> Arc<SpecialProblem> {
+        let count = self.resources.len().min(64) as u32;
+        self.of(u64::MAX >> (64 - count), cx)
+    }
+
+    fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<SpecialProblem> {
         let mut problems = self.problems.lock();
-        Ok(Some(
-            problems
-                .entry(mask)
-                .or_insert_with(|| Arc::new(self.problem(mask, cx)))
-                .clone(),
-        ))
+        let made = problems
+            .entry(mask)
+            .or_insert_with(|| Arc::new(self.problem(mask, cx)));
+        made.clone()
     }
 
     fn problem(&self, mask: u64, cx: &DraContext<'_>) -> SpecialProblem {
