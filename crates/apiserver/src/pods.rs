@@ -53,14 +53,21 @@ pub fn drop_disabled_claims(
     });
 }
 
-/// The quality-of-service class that follows from the containers' requests and limits.
+/// The quality-of-service class that follows from requests and limits: those of the pod where it has its own, else those
+/// of its containers.
 pub fn qos_class(pod: &Value) -> &'static str {
+    let own = &pod["spec"]["resources"];
+    let has_own = ["requests", "limits"].iter().any(|key| {
+        let amounts = own[*key].as_object();
+        amounts.is_some_and(|amounts| !amounts.is_empty())
+    });
     let containers = ["containers", "initContainers"]
         .iter()
-        .flat_map(|key| pod["spec"][*key].as_array().into_iter().flatten());
+        .flat_map(|key| pod["spec"][*key].as_array().into_iter().flatten())
+        .map(|container| &container["resources"])
+        .filter(|_| !has_own);
     let (mut any, mut guaranteed) = (false, true);
-    for container in containers {
-        let resources = &container["resources"];
+    for resources in containers.chain(has_own.then_some(own)) {
         for name in ["cpu", "memory"] {
             let amount = |which: &str| quantity(&resources[which][name]);
             let (request, limit) = (amount("requests"), amount("limits"));

@@ -110,7 +110,7 @@ impl RequestInfo {
         if info.name.is_empty() && info.verb == "delete" {
             info.verb = "deletecollection".to_owned();
         }
-        if old_watch && matches!(info.verb.as_str(), "get" | "list") {
+        if old_watch {
             info.verb = "watch".to_owned();
         }
         info

@@ -294,6 +294,8 @@ pub async fn dispatch(
         || call.resource.verbs.iter().any(|known| known == verb)
             && !(verb == "create" && (!collection_request || across_namespaces))
             && !(across_namespaces && verb == "deletecollection")
+            // All that is asked on the old paths counts as watching.
+            && !(verb == "watch" && *method != Method::GET)
             && !(collection_request && matches!(*method, Method::PUT | Method::PATCH));
     if !allowed {
         return Err(ApiError::method_not_allowed());

@@ -22,7 +22,10 @@ pub(crate) mod ip;
 mod network;
 mod node;
 mod pod;
+mod pod_annotations;
 mod pod_diff;
+mod pod_resize;
+mod pod_status;
 mod pod_update;
 mod quota;
 mod resources;
@@ -62,11 +65,11 @@ pub fn cluster_addresses(service: &Value) -> ErrorList {
 pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part) -> ErrorList {
     let mut errors = ErrorList::new();
     match (group, plural, part) {
-        ("", "pods", Part::Status) => pod_update::validate_status(object, old, &mut errors),
+        ("", "pods", Part::Status) => pod_status::validate(object, old, &mut errors),
         ("", "pods", Part::EphemeralContainers) => {
             pod_update::validate_ephemeral(object, old, &mut errors);
         }
-        ("", "pods", Part::Resize) => pod_update::validate_resize(object, old, &mut errors),
+        ("", "pods", Part::Resize) => pod_resize::validate(object, old, &mut errors),
         ("", "pods", Part::Main) => pod_update::validate(object, old, &mut errors),
         ("", "nodes", Part::Main) => {
             node::validate_update(object, old, &mut errors);
@@ -168,7 +171,7 @@ fn storage_update(plural: &str, object: &Value, old: &Value, errors: &mut ErrorL
 
 fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
     match (group, plural) {
-        ("", "pods") => pod::validate(object, errors),
+        ("", "pods") => pod::validate(object, None, errors),
         ("", "nodes") => node::validate(object, errors),
         ("", "namespaces") => pod_security_labels(object, errors),
         ("", "resourcequotas") => quota::validate(object, errors),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{Error, Path};
 use serde_json::Value;
 
 use crate::kind::Kind;
@@ -21,58 +21,48 @@ pub fn namespace_allows(labels: &BTreeMap<String, String>) -> bool {
         .is_some_and(|value| value == "true")
 }
 
-/// Where a new claim or template asks for administrative access. Empty: the namespace does not matter.
-pub fn requested(kind: Kind, value: &Value) -> Vec<Path> {
-    let (spec, base) = match kind {
-        Kind::ResourceClaim => (value.at("spec"), Path::new("spec")),
-        Kind::ResourceClaimTemplate => {
-            (value.at("spec").at("spec"), Path::new("spec").child("spec"))
-        }
-        _ => return Vec::new(),
+/// Where a new claim or template asks for administrative access first. `None`: the namespace does not matter.
+///
+/// Upstream looks no further than the first, and its path lacks `exactly` and, for templates, the outer `spec`.
+pub fn requested(kind: Kind, value: &Value) -> Option<Path> {
+    let spec = match kind {
+        Kind::ResourceClaim => value.at("spec"),
+        Kind::ResourceClaimTemplate => value.at("spec").at("spec"),
+        _ => return None,
     };
-    let requests = base.child("devices").child("requests");
+    let path = Path::new("spec").child("devices").child("requests");
     let asks = |request: &Value| request.at("exactly").opt_bool("adminAccess") == Some(true);
-    let all = spec.at("devices").list("requests").iter().enumerate();
-    // The path lacks `exactly`, as upstream's does.
-    all.filter(|(_, request)| asks(request))
-        .map(|(index, _)| requests.index(index).child("adminAccess"))
-        .collect()
+    let requests = spec.at("devices").list("requests");
+    let index = requests.iter().position(asks)?;
+    Some(path.index(index).child("adminAccess"))
 }
 
-/// Where a new status grants administrative access. Empty also when the stored allocation granted it before.
-pub fn granted(value: &Value, old: &Value) -> Vec<Path> {
+/// Where a new status grants administrative access first. `None` also when the stored allocation granted it before.
+pub fn granted(value: &Value, old: &Value) -> Option<Path> {
     let grants = |result: &Value| result.opt_bool("adminAccess") == Some(true);
     if results(old).iter().any(grants) {
-        return Vec::new();
+        return None;
     }
     let path = Path::new("status")
         .child("allocation")
         .child("devices")
         .child("results");
-    let all = results(value).iter().enumerate();
-    all.filter(|(_, result)| grants(result))
-        .map(|(index, _)| path.index(index).child("adminAccess"))
-        .collect()
+    let index = results(value).iter().position(grants)?;
+    Some(path.index(index).child("adminAccess"))
 }
 
-/// The errors for the places that [`requested`] or [`granted`] found, in a namespace with these labels.
+/// The error at the place that [`requested`] or [`granted`] found, in a namespace with these labels.
 ///
 /// `namespace` is `Err` with the error's text when the namespace can not be read; upstream then reports an internal
-/// error at the first place.
-pub fn check(places: &[Path], namespace: Result<&BTreeMap<String, String>, String>) -> ErrorList {
-    let Some(first) = places.first() else {
-        return ErrorList::new();
-    };
+/// error.
+pub fn check(place: &Path, namespace: Result<&BTreeMap<String, String>, String>) -> Option<Error> {
     match namespace {
-        Err(text) => vec![Error::internal(
-            first,
+        Err(text) => Some(Error::internal(
+            place,
             format!("could not retrieve namespace to verify admin access: {text}"),
-        )],
-        Ok(labels) if namespace_allows(labels) => ErrorList::new(),
-        Ok(_) => places
-            .iter()
-            .map(|path| Error::forbidden(path, FORBIDDEN))
-            .collect(),
+        )),
+        Ok(labels) if namespace_allows(labels) => None,
+        Ok(_) => Some(Error::forbidden(place, FORBIDDEN)),
     }
 }
 

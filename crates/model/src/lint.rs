@@ -199,7 +199,7 @@ impl Findings {
         for error in validate::create(kind, object, &features) {
             self.add(Effect::Refused, error.field.clone(), error.body());
         }
-        for place in admin::requested(kind, object) {
+        if let Some(place) = admin::requested(kind, object) {
             let text = format!(
                 "only works in a namespace with the label {}=true",
                 admin::ADMIN_ACCESS_LABEL

@@ -22,21 +22,21 @@ pub(super) async fn field_errors(
         return Ok(ErrorList::new());
     };
     let status = attributes.subresource == "status";
-    let places = match (attributes.operation, attributes.old) {
+    let place = match (attributes.operation, attributes.old) {
         (Operation::Create, _) => admin::requested(kind, object),
         (Operation::Update, Some(old)) if status && kind == Kind::ResourceClaim => {
             admin::granted(object, old)
         }
-        _ => Vec::new(),
+        _ => None,
     };
     let mut errors = ErrorList::new();
-    if !places.is_empty() {
+    if let Some(place) = place {
         let namespace = meta(object, "namespace");
         let labels = stored(core, "namespaces", namespace)
             .await?
             .map(|found| string_map(&found["metadata"]["labels"]));
-        let labels = labels.ok_or_else(|| format!("namespace {namespace:?} not found"));
-        errors.extend(admin::check(&places, labels.as_ref().map_err(Clone::clone)));
+        let labels = labels.ok_or_else(|| format!("namespaces {namespace:?} not found"));
+        errors.extend(admin::check(&place, labels.as_ref().map_err(Clone::clone)));
     }
     if let (true, Kind::ResourceClaim, Some(old)) = (status, kind, attributes.old) {
         let caller = authorize::Caller {

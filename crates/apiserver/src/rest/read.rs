@@ -63,16 +63,20 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     NO_PAD.with_decode_allow_trailing_bits(true),
 );
 
+const TOO_OLD_TO_CONTINUE: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
 /// Where a paged list goes on.
 struct Continue {
-    revision: u64,
+    /// The revision of the list, `None` for whatever is there now.
+    revision: Option<u64>,
     after: String,
 }
 
 impl Continue {
-    fn encode(revision: u64, start: &str) -> String {
-        URL_SAFE_NO_PAD
-            .encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
+    fn encode(revision: Option<u64>, start: &str) -> String {
+        let rv = revision.and_then(|revision| i64::try_from(revision).ok());
+        let rv = rv.unwrap_or(-1);
+        URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": rv, "start": start}).to_string())
     }
 
     fn decode(token: &str) -> Result<Self> {
@@ -92,20 +96,38 @@ impl Continue {
         let value = allot_schema::decode::decode_json(&bytes, None)
             .map_err(|error| bad(error.to_string()))?
             .value;
-        if value["v"] != "meta.k8s.io/v1" {
+        let version = value["v"].as_str().unwrap_or_default();
+        if version != "meta.k8s.io/v1" {
             return Err(bad(format!(
-                "server does not recognize this encoded version {}",
-                value["v"]
+                "server does not recognize this encoded version {version}"
             )));
         }
-        match (value["rv"].as_u64(), value["start"].as_str()) {
-            (Some(revision), Some(start)) => Ok(Continue {
-                revision,
-                after: start.to_owned(),
-            }),
-            _ => Err(bad("incorrect encoded start resourceVersion".to_owned())),
+        let revision = value["rv"].as_i64().unwrap_or_default();
+        if revision == 0 {
+            let why = "incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+            return Err(bad(why.to_owned()));
         }
+        let start = value["start"].as_str().unwrap_or_default();
+        if start.is_empty() {
+            let why = "encoded start key empty (version meta.k8s.io/v1)";
+            return Err(bad(why.to_owned()));
+        }
+        if !is_clean(start) {
+            return Err(bad(start.to_owned()));
+        }
+        Ok(Continue {
+            revision: u64::try_from(revision).ok(),
+            after: start.to_owned(),
+        })
     }
+}
+
+/// Whether a key is as a path in its shortest form, with or without the leading slash.
+fn is_clean(key: &str) -> bool {
+    key.strip_prefix('/')
+        .unwrap_or(key)
+        .split('/')
+        .all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// Checks the parameters that lists and watches share.
@@ -226,7 +248,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
         }
     }
     if let Some(from) = &from {
-        at = Some(from.revision);
+        at = from.revision;
     }
     let prefix = call.list_prefix(&selection);
     let filtered = !selection.is_everything();
@@ -236,14 +258,23 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
         at,
         limit: if filtered { 0 } else { limit },
     };
-    let mut page = call.core.backend.list(&call.resource.collection, options).await.map_err(|error| match error {
-        StoreError::Expired { .. } if from.is_some() => ApiError::from(Status::expired(
-            "The provided continue parameter is too old to display a consistent list result. You can start a new list \
-             without the continue parameter.",
-        )),
-        StoreError::Expired { .. } => Status::expired("The resourceVersion for the provided list is too old.").into(),
-        other => other.into(),
-    })?;
+    let mut page = call
+        .core
+        .backend
+        .list(&call.resource.collection, options)
+        .await
+        .map_err(|error| match error {
+            StoreError::Expired { .. } if let Some(from) = &from => {
+                let mut status = Status::expired(TOO_OLD_TO_CONTINUE);
+                let token = Continue::encode(None, &from.after);
+                status.metadata.insert("continue".to_owned(), token.into());
+                ApiError::from(status)
+            }
+            StoreError::Expired { .. } => {
+                Status::expired("The resourceVersion for the provided list is too old.").into()
+            }
+            other => other.into(),
+        })?;
     page.entries = call.all_converted(page.entries).await?;
     let mut more = page.remaining > 0;
     if filtered {
@@ -257,7 +288,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
     }
     let mut meta = call.list_meta(page.revision);
     if more && let Some(last) = page.entries.last() {
-        meta["continue"] = Continue::encode(page.revision, &last.key).into();
+        meta["continue"] = Continue::encode(Some(page.revision), &last.key).into();
         if !filtered {
             meta["remainingItemCount"] = page.remaining.into();
         }

@@ -187,14 +187,26 @@ pub fn prepare_for_update(
         Part::Resize => {
             let mut kept = old.clone();
             for list in ["containers", "initContainers"] {
-                let sent = object["spec"][list].as_array().cloned().unwrap_or_default();
-                for container in kept["spec"][list].as_array_mut().into_iter().flatten() {
-                    if let Some(new) = sent.iter().find(|it| it["name"] == container["name"]) {
-                        container["resources"] = new["resources"].clone();
-                        container["resizePolicy"] = new["resizePolicy"].clone();
+                let of = |pod: &Value| pod["spec"][list].as_array().cloned().unwrap_or_default();
+                let before = of(old);
+                let resized = of(object).into_iter().map(|new| {
+                    // Containers in another order, or others, are for validation to refuse.
+                    match before.iter().find(|it| it["name"] == new["name"]) {
+                        None => new,
+                        Some(container) => {
+                            let mut container = container.clone();
+                            keep(&mut container, &new, "resources");
+                            keep(&mut container, &new, "resizePolicy");
+                            container
+                        }
                     }
+                });
+                let resized = resized.collect::<Vec<_>>();
+                if !resized.is_empty() || !before.is_empty() {
+                    kept["spec"][list] = resized.into();
                 }
             }
+            keep(&mut kept["spec"], &object["spec"], "resources");
             adopt(object, kept);
         }
         Part::Status => keep_all_but_status(resource, object, old),

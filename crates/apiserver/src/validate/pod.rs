@@ -8,12 +8,20 @@ use allot_model::validate::{meta as meta_rules, pod as pod_claims};
 use serde_json::Value;
 
 use super::{
-    container, ip, labels, list, one_of, resources, rule, scheduling, security, text, volume,
+    container, ip, labels, list, one_of, pod_annotations, resources, rule, scheduling, security,
+    text, volume,
 };
 
-/// Checks a whole pod.
-pub(super) fn validate(object: &Value, errors: &mut ErrorList) {
+/// Checks a whole pod; `old` is what a change began with.
+pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let path = Path::new("spec");
+    pod_annotations::check(
+        &object["metadata"],
+        old.map(|old| &old["metadata"]),
+        &object["spec"],
+        &Path::new("metadata").child("annotations"),
+        errors,
+    );
     spec(&object["spec"], &object["metadata"], &path, errors);
 }
 
@@ -32,10 +40,11 @@ pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
 
 /// Checks a pod template.
 pub(super) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
-    errors.extend(meta_rules::template_meta(
-        &template["metadata"],
-        &path.child("metadata"),
-    ));
+    // Whatever else the metadata of a template has is of no use, and not looked at; upstream's paths lack it.
+    let (metadata, at) = (&template["metadata"], path.child("annotations"));
+    errors.extend(meta_rules::labels(metadata, &path.child("labels")));
+    errors.extend(meta_rules::annotations(metadata, &at));
+    pod_annotations::check(metadata, None, &template["spec"], &at, errors);
     let at = path.child("spec");
     spec(&template["spec"], &template["metadata"], &at, errors);
     if !list(&template["spec"], "ephemeralContainers").is_empty() {

@@ -1,7 +1,7 @@
-//! How upstream shows what a change of a pod may not change: a unified diff of its internal structs as JSON.
+//! How upstream shows what a change may not change: a unified diff of its internal structs as JSON.
 //!
-//! The structs differ from those of the API in names, order and a few places. [`STRUCTS`] says how, for what pods are
-//! made of; what it does not know is shown with its own names.
+//! The structs differ from those of the API in names, order and a few places. [`STRUCTS`] says how, for what pods and
+//! claims of volumes are made of; what it does not know is shown with its own names.
 
 use serde_json::{Map, Value, json};
 
@@ -78,15 +78,29 @@ PodReadinessGate ConditionType:s
 PodOS Name:s
 PodSchedulingGate Name:s
 PodResourceClaim Name:s ResourceClaimName:n ResourceClaimTemplateName:n
+PersistentVolumeClaimSpec AccessModes:n Selector:n Resources:v:VolumeResources VolumeName:s StorageClassName:n VolumeMode:n DataSource:n:ObjectReference DataSourceRef:n:NamespacedReference VolumeAttributesClassName:n
+VolumeResources Limits:n Requests:n
+ObjectReference APIGroup:n Kind:s Name:s
+NamespacedReference APIGroup:n Kind:s Name:s Namespace:n
 ";
 
-/// The change as upstream shows it, line by line.
+/// The change of a pod's spec as upstream shows it, line by line.
 pub(super) fn diff(before: &Value, after: &Value) -> String {
-    let (before, after) = (lines(before), lines(after));
-    unified(&before, &after)
+    of("PodSpec", &pod_spec(before), &pod_spec(after))
 }
 
-fn lines(spec: &Value) -> Vec<String> {
+/// The change of one of [`STRUCTS`].
+pub(super) fn of(name: &str, before: &Value, after: &Value) -> String {
+    unified(&lines(name, before), &lines(name, after))
+}
+
+fn lines(name: &str, value: &Value) -> Vec<String> {
+    let mut out = String::new();
+    structure(&mut out, 0, name, value);
+    out.lines().map(str::to_owned).collect()
+}
+
+fn pod_spec(spec: &Value) -> Value {
     let mut spec = spec.clone();
     // Upstream's structs have these fields in the security context.
     for key in [
@@ -101,9 +115,7 @@ fn lines(spec: &Value) -> Vec<String> {
             context.insert(key.to_owned(), value);
         }
     }
-    let mut out = String::new();
-    structure(&mut out, 0, "PodSpec", &spec);
-    out.lines().map(str::to_owned).collect()
+    spec
 }
 
 fn fields(name: &str) -> Option<&'static str> {

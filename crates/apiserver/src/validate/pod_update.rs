@@ -4,31 +4,28 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_model::validate::pod as pod_claims;
 use serde_json::{Map, Value};
 
-use super::{ip, list, pod, pod_diff, text};
+use super::{list, pod, pod_annotations, pod_diff, text};
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Checks a change of a pod.
 pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&object["spec"], &old["spec"], Path::new("spec"));
-    pod::validate(object, errors);
-    gates(spec, before, &path, errors);
-    if list(spec, "containers").len() != list(before, "containers").len() {
-        errors.push(Error::forbidden(
-            &path.child("containers"),
-            "pod updates may not add or remove containers",
-        ));
+    pod::validate(object, Some(old), errors);
+    pod_annotations::check_update(object, old, errors);
+    for key in ["containers", "initContainers"] {
+        if list(spec, key).len() != list(before, key).len() {
+            let detail = "pod updates may not add or remove containers";
+            errors.push(Error::forbidden(&path.child(key), detail));
+            return;
+        }
+        images(list(spec, key), &path.child(key), errors);
+    }
+    if !deadline(spec, before, &path, errors) {
         return;
     }
-    if list(spec, "initContainers").len() != list(before, "initContainers").len() {
-        errors.push(Error::forbidden(
-            &path.child("initContainers"),
-            "pod updates may not add or remove containers",
-        ));
-        return;
-    }
-    deadline(spec, before, &path, errors);
     additions_only(spec, before, &path, errors);
+    gates(spec, before, &path, errors);
     let gated = !list(before, "schedulingGates").is_empty();
     if gated {
         selectors(spec, before, &path, errors);
@@ -78,6 +75,19 @@ fn keep_images(map: &mut Map<String, Value>, before: &Value, key: &str) {
     }
 }
 
+fn images(containers: &[Value], path: &Path, errors: &mut ErrorList) {
+    for (index, container) in containers.iter().enumerate() {
+        let (image, at) = (text(container, "image"), path.index(index).child("image"));
+        if image.is_empty() {
+            errors.push(Error::required(&at, ""));
+        }
+        if image.trim() != image {
+            let detail = "must not have leading or trailing whitespace";
+            errors.push(Error::invalid(&at, image, detail));
+        }
+    }
+}
+
 /// Gates may only be taken away.
 fn gates(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
     let old = list(before, "schedulingGates");
@@ -94,15 +104,20 @@ fn gates(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
+/// Checks a new deadline; says whether to go on.
+fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) -> bool {
     let at = path.child("activeDeadlineSeconds");
-    match (
-        spec["activeDeadlineSeconds"].as_i64(),
-        before["activeDeadlineSeconds"].as_i64(),
-    ) {
+    let new = spec["activeDeadlineSeconds"].as_i64();
+    match (new, before["activeDeadlineSeconds"].as_i64()) {
+        (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
+            let detail = super::between(0, i32::MAX.into());
+            errors.push(Error::invalid(&at, new, detail));
+            return false;
+        }
         (Some(new), Some(old)) if new > old => {
             let detail = "must be less than or equal to previous value";
             errors.push(Error::invalid(&at, new, detail));
+            return false;
         }
         (None, Some(_)) => {
             let detail = "must not update from a positive integer to nil value";
@@ -111,6 +126,7 @@ fn deadline(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
         }
         _ => {}
     }
+    true
 }
 
 fn additions_only(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
@@ -136,7 +152,7 @@ fn selectors(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) 
     let kept =
         super::entries(before, "nodeSelector").all(|(key, value)| new.get(key) == Some(value));
     if new != old && !kept {
-        let detail = "only additions are allowed (no mutations or deletions)";
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         errors.push(Error::invalid(&path.child("nodeSelector"), new, detail));
     }
 }
@@ -144,7 +160,13 @@ fn selectors(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) 
 /// Checks a change of a pod's ephemeral containers: there may be more of them.
 pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut ErrorList) {
     const KEY: &str = "ephemeralContainers";
-    pod::validate(object, errors);
+    if old["metadata"]["annotations"][pod_claims::MIRROR_ANNOTATION].is_string() {
+        let detail = "static pods do not support ephemeral containers";
+        *errors = vec![Error::forbidden(&Path::new(""), detail)];
+        return;
+    }
+    pod::validate(object, Some(old), errors);
+    pod_annotations::check_update(object, old, errors);
     let path = Path::new("spec").child(KEY);
     for before in list(&old["spec"], KEY) {
         let name = text(before, "name");
@@ -155,94 +177,12 @@ pub(super) fn validate_ephemeral(object: &Value, old: &Value, errors: &mut Error
                 errors.push(Error::forbidden(&path, detail));
             }
             Some(now) if now != before => {
-                let detail = format!("existing ephemeral containers {name:?} may not be changed\n");
+                let shown = pod_diff::of("EphemeralContainer", before, now);
+                let detail =
+                    format!("existing ephemeral containers {name:?} may not be changed\n{shown}");
                 errors.push(Error::forbidden(&path, detail));
             }
             Some(_) => {}
-        }
-    }
-}
-
-/// Checks new resources of a running pod.
-pub(super) fn validate_resize(object: &Value, old: &Value, errors: &mut ErrorList) {
-    pod::validate(object, errors);
-    let class = crate::pods::qos_class(object);
-    if class != crate::pods::qos_class(old) {
-        let detail = "Pod QOS Class may not change as a result of resizing";
-        errors.push(Error::invalid(&Path::new("spec"), class, detail));
-    }
-}
-
-/// What has ended stays so, where the pod does not start it again.
-fn endings(object: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
-    let policy = text(&object["spec"], "restartPolicy");
-    if !matches!(policy, "Never" | "OnFailure") {
-        return;
-    }
-    let key = "containerStatuses";
-    for before in list(&old["status"], key) {
-        let ended = &before["state"]["terminated"];
-        if !ended.is_object() || (policy == "OnFailure" && ended["exitCode"] != 0) {
-            continue;
-        }
-        let now = list(&object["status"], key).iter().enumerate();
-        for (index, _) in now
-            .filter(|(_, now)| now["name"] == before["name"])
-            .filter(|(_, now)| !now["state"]["terminated"].is_object())
-        {
-            let at = path.child(key).index(index).child("state");
-            let detail = "may not be transitioned to non-terminated state";
-            errors.push(Error::forbidden(&at, detail));
-        }
-    }
-}
-
-/// Checks a change of a pod's status.
-pub(super) fn validate_status(object: &Value, old: &Value, errors: &mut ErrorList) {
-    let (status, spec, path) = (&object["status"], &object["spec"], Path::new("status"));
-    for (index, address) in list(status, "podIPs").iter().enumerate() {
-        ip::address(
-            text(address, "ip"),
-            &path.child("podIPs").index(index),
-            errors,
-        );
-    }
-    let nominated = text(status, "nominatedNodeName");
-    if !nominated.is_empty() {
-        super::rule(
-            allot_apimachinery::names::dns1123_subdomain(nominated),
-            nominated,
-            &path.child("nominatedNodeName"),
-            errors,
-        );
-    }
-    endings(object, old, &path, errors);
-    errors.extend(pod_claims::resource_claim_statuses(status, spec, &path));
-    errors.extend(pod_claims::extended_resource_claim_status(
-        status, spec, &path,
-    ));
-    for (statuses, containers) in [
-        ("containerStatuses", "containers"),
-        ("initContainerStatuses", "initContainers"),
-        ("ephemeralContainerStatuses", "ephemeralContainers"),
-    ] {
-        let (found, of) = (list(status, statuses), list(spec, containers));
-        errors.extend(pod_claims::allocated_resources_status(
-            found,
-            of,
-            &path.child(statuses),
-        ));
-    }
-    for (index, condition) in list(status, "conditions").iter().enumerate() {
-        let name = text(condition, "type");
-        let at = path.child("conditions").index(index).child("type");
-        if name.contains('/') {
-            super::rule(
-                allot_apimachinery::names::qualified_name(name),
-                name,
-                &at,
-                errors,
-            );
         }
     }
 }

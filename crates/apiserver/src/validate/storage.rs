@@ -5,7 +5,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{entries, label_selector, list, one_of, rule, text};
+use super::{entries, label_selector, list, one_of, pod_diff, rule, text};
 
 /// Most parameters of a class, and their size in bytes.
 const MAX_PARAMETERS: usize = 512;
@@ -179,31 +179,26 @@ pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) 
     let is_annotated = |it: &Value| it["metadata"]["annotations"].get(class).is_some();
     let gets_class =
         old["spec"]["storageClassName"].is_null() && !is_annotated(old) && !is_annotated(object);
-    let fixed = |object: &Value| {
-        let mut spec = object["spec"].clone();
-        if let Value::Object(map) = &mut spec {
-            // A binder writes the volume's name once.
-            if text(&old["spec"], "volumeName").is_empty() {
-                map.remove("volumeName");
-            }
-            if gets_class {
-                map.remove("storageClassName");
-            }
-            if bound {
-                map.remove("volumeAttributesClassName");
-                if let Some(requests) = map
-                    .get_mut("resources")
-                    .and_then(|it| it["requests"].as_object_mut())
-                {
-                    requests.remove("storage");
-                }
-            }
-        }
-        spec
-    };
+    // What may change is made equal, the rest has to be; a binder writes the volume's name once.
+    let (mut now, mut before) = (object["spec"].clone(), old["spec"].clone());
+    if text(&before, "volumeName").is_empty() {
+        follow(&mut before, &now, "volumeName");
+    }
+    if gets_class {
+        follow(&mut now, &before, "storageClassName");
+    }
+    if bound {
+        follow(&mut now, &before, "volumeAttributesClassName");
+        let requests = &before["resources"]["requests"];
+        follow(&mut now["resources"]["requests"], requests, "storage");
+    }
     let path = Path::new("spec");
-    if fixed(object) != fixed(old) {
-        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+    if now != before {
+        // Upstream shows it the other way round.
+        let shown = pod_diff::of("PersistentVolumeClaimSpec", &now, &before);
+        let detail = format!(
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{shown}"
+        );
         errors.push(Error::forbidden(&path, detail));
         return;
     }
@@ -215,6 +210,16 @@ pub(super) fn claim_update(object: &Value, old: &Value, errors: &mut ErrorList) 
         let at = path.child("resources").child("requests").child("storage");
         let detail = "field can not be less than status.capacity";
         errors.push(Error::forbidden(&at, detail));
+    }
+}
+
+/// Makes a member as it is in `other`.
+fn follow(object: &mut Value, other: &Value, key: &str) {
+    if let Value::Object(map) = object {
+        match other.get(key) {
+            Some(value) => map.insert(key.to_owned(), value.clone()),
+            None => map.remove(key),
+        };
     }
 }
 

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use allot_apimachinery::Quantity;
 use serde_json::Value;
 
+mod overlaps;
+
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
     value[key].as_array().into_iter().flatten().enumerate()
 }
@@ -85,6 +87,7 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
         let place = format!("{at}spec.volumes[{index}].ephemeral.volumeClaimTemplate.spec");
         found.extend(claim_spec(&template["spec"], &place));
     }
+    overlaps::warnings(spec, &mut found);
     repeated(spec, "hostAliases", "ip", at, &mut found);
     repeated(spec, "imagePullSecrets", "name", at, &mut found);
     for (index, secret) in list(spec, "imagePullSecrets") {
@@ -98,8 +101,26 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
         let place = format!("{at}spec.overhead[{name}]");
         found.extend(fraction(&spec["overhead"][name], &place));
     }
+    let seccomp = |holder: &Value, key: String| {
+        let has_field = holder["securityContext"]["seccompProfile"].is_object();
+        (annotations.get(&key).is_some() && !has_field)
+            .then(|| old_profile(at, &key, "non-functional in v1.27+", "seccompProfile"))
+    };
+    found.extend(seccomp(
+        spec,
+        "seccomp.security.alpha.kubernetes.io/pod".to_owned(),
+    ));
+    let has_app_armor = |holder: &Value| holder["securityContext"]["appArmorProfile"].is_object();
     let containers = containers(spec, at);
     for (container, place) in &containers {
+        let name = text(container, "name");
+        let key = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
+        found.extend(seccomp(container, key));
+        let key = format!("container.apparmor.security.beta.kubernetes.io/{name}");
+        if annotations.get(&key).is_some() && !has_app_armor(spec) && !has_app_armor(container) {
+            let profile = old_profile(at, &key, "deprecated since v1.30", "appArmorProfile");
+            found.push(profile);
+        }
         for name in ["memory", "ephemeral-storage"] {
             for key in ["limits", "requests"] {
                 let amount = &container["resources"][key][name];
@@ -121,6 +142,11 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
     affinity(spec, at, &mut found);
     found.extend(super::addresses::pod(spec, at));
     found
+}
+
+/// An annotation that a field has replaced.
+fn old_profile(at: &str, key: &str, since: &str, field: &str) -> String {
+    format!("{at}metadata.annotations[{key}]: {since}; use the \"{field}\" field instead")
 }
 
 /// All containers, in the order in which upstream visits them.
@@ -239,6 +265,13 @@ fn ports(containers: &[(&Value, String)], found: &mut Vec<String>) {
             let place = format!("{place}.ports[{index}]");
             let host = |port: &Value| port["hostPort"].as_i64().unwrap_or_default();
             let number = port["containerPort"].as_i64().unwrap_or_default();
+            let address = text(port, "hostIP");
+            if !address.is_empty() && host(port) == 0 {
+                let (name, protocol) = (text(port, "name"), text(port, "protocol"));
+                found.push(format!(
+                    "{place}: hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{address}}}"
+                ));
+            }
             let others = all
                 .entry(format!("{number}/{}", text(port, "protocol")))
                 .or_default();
