@@ -19,6 +19,7 @@ mod event;
 mod flow;
 mod internal;
 pub(crate) mod ip;
+mod namespace;
 mod network;
 mod node;
 mod pod;
@@ -81,6 +82,9 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
                 .collect();
             errors.extend(twice);
         }
+        ("events.k8s.io", "events", _) => event::update_new_style(object, old, &mut errors),
+        ("", "namespaces", Part::Status) => namespace::status(object, &mut errors),
+        ("", "namespaces", Part::Finalize) => namespace::finalizers(object, &mut errors),
         ("scheduling.k8s.io", "priorityclasses", _) => {
             check(group, plural, object, &mut errors);
             if object["value"] != old["value"] {
@@ -173,7 +177,7 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
     match (group, plural) {
         ("", "pods") => pod::validate(object, None, errors),
         ("", "nodes") => node::validate(object, errors),
-        ("", "namespaces") => pod_security_labels(object, errors),
+        ("", "namespaces") => namespace::validate(object, errors),
         ("", "resourcequotas") => quota::validate(object, errors),
         ("", "limitranges") => scaling::limit_range(object, errors),
         ("", "endpoints") => network::endpoints(object, errors),
@@ -343,20 +347,6 @@ pub fn domain_prefixed_path(value: &str, path: &Path, errors: &mut ErrorList) {
 /// The message for a number outside a range.
 fn between(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
-}
-
-/// The labels of a namespace that set its pod security level.
-fn pod_security_labels(namespace: &Value, errors: &mut ErrorList) {
-    let path = Path::new("metadata").child("labels");
-    for mode in ["enforce", "audit", "warn"] {
-        let key = format!("pod-security.kubernetes.io/{mode}");
-        if let Some(level) = namespace["metadata"]["labels"][&key].as_str()
-            && !matches!(level, "privileged" | "baseline" | "restricted")
-        {
-            let detail = "must be one of privileged, baseline, restricted";
-            errors.push(Error::invalid(&path.key(&key), level, detail));
-        }
-    }
 }
 
 #[cfg(test)]

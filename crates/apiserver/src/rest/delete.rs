@@ -250,7 +250,10 @@ fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> boo
             "deletionTimestamp".to_owned(),
             object::timestamp(end).into(),
         );
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
+        // A namespace ends when it is empty, not after a time.
+        if !namespaces {
+            metadata.insert("deletionGracePeriodSeconds".to_owned(), seconds.into());
+        }
     }
     if namespaces {
         object["status"]["phase"] = "Terminating".into();

@@ -179,7 +179,16 @@ pub fn prepare_for_update(
     crate::pods::drop_disabled_claims(&core.config.features, resource, object, old);
     let has_status = resource.subresource("status").is_some();
     match part {
-        Part::Main if has_status => keep(object, old, "status"),
+        Part::Main if has_status => {
+            keep(object, old, "status");
+            if resource.is("", "namespaces") {
+                keep(
+                    crate::object::child_entry(object, "spec"),
+                    &old["spec"],
+                    "finalizers",
+                );
+            }
+        }
         Part::Main | Part::Sub => {}
         Part::Finalize => keep_but(object, old, &["spec", "finalizers"]),
         Part::EphemeralContainers => keep_but(object, old, &["spec", "ephemeralContainers"]),
