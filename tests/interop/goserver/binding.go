@@ -16,15 +16,15 @@ import (
 )
 
 // binding gives a pod to a node.
-type binding struct{ pods *store }
+type binding struct {
+	request
+	pods *store
+}
 
 var (
 	_ rest.NamedCreater                   = &binding{}
 	_ rest.SubresourceObjectMetaPreserver = &binding{}
 )
-
-func (b *binding) New() runtime.Object { return &corev1.Binding{} }
-func (b *binding) Destroy()            {}
 
 // PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate lets the UID through: it says which pod was meant.
 func (b *binding) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }

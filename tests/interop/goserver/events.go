@@ -15,34 +15,33 @@ const eventsGroup = eventsv1.GroupName
 func shareEvents(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(schema.GroupVersion{Group: eventsGroup, Version: runtime.APIVersionInternal},
 		&corev1.Event{}, &corev1.EventList{})
-	type convert = func(in, out any, scope conversion.Scope) error
-	for _, c := range []struct {
-		from, to any
-		convert  convert
-	}{
-		{&corev1.Event{}, &eventsv1.Event{}, func(in, out any, _ conversion.Scope) error {
-			*out.(*eventsv1.Event) = newEvent(in.(*corev1.Event))
-			return nil
-		}},
-		{&eventsv1.Event{}, &corev1.Event{}, func(in, out any, _ conversion.Scope) error {
-			*out.(*corev1.Event) = oldEvent(in.(*eventsv1.Event))
-			return nil
-		}},
-		{&corev1.EventList{}, &eventsv1.EventList{}, func(in, out any, _ conversion.Scope) error {
-			from, to := in.(*corev1.EventList), out.(*eventsv1.EventList)
-			to.ListMeta = from.ListMeta
-			to.Items = make([]eventsv1.Event, len(from.Items))
-			for i := range from.Items {
-				to.Items[i] = newEvent(&from.Items[i])
+	for _, add := range []func(*runtime.Scheme) error{
+		conversionOf(func(in *corev1.Event, out *eventsv1.Event) { *out = newEvent(in) }),
+		conversionOf(func(in *eventsv1.Event, out *corev1.Event) { *out = oldEvent(in) }),
+		conversionOf(func(in *corev1.EventList, out *eventsv1.EventList) {
+			out.ListMeta = in.ListMeta
+			out.Items = make([]eventsv1.Event, len(in.Items))
+			for i := range in.Items {
+				out.Items[i] = newEvent(&in.Items[i])
 			}
-			return nil
-		}},
+		}),
 	} {
-		if err := scheme.AddConversionFunc(c.from, c.to, c.convert); err != nil {
+		if err := add(scheme); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// conversionOf registers how one type becomes another.
+func conversionOf[From, To any](convert func(*From, *To)) func(*runtime.Scheme) error {
+	return func(scheme *runtime.Scheme) error {
+		untyped := func(in, out any, _ conversion.Scope) error {
+			convert(in.(*From), out.(*To))
+			return nil
+		}
+		return scheme.AddConversionFunc(new(From), new(To), untyped)
+	}
 }
 
 func newEvent(e *corev1.Event) eventsv1.Event {

@@ -11,24 +11,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
 // eviction deletes a pod where the disruption budgets permit it.
-type eviction struct{ pods, budgets *store }
+type eviction struct {
+	request
+	pods, budgets *store
+}
 
 var (
 	_ rest.NamedCreater             = &eviction{}
 	_ rest.GroupVersionKindProvider = &eviction{}
 )
-
-func (e *eviction) New() runtime.Object { return &policyv1.Eviction{} }
-func (e *eviction) Destroy()            {}
-
-func (e *eviction) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
-	return policyv1.SchemeGroupVersion.WithKind("Eviction")
-}
 
 func (e *eviction) Create(ctx context.Context, name string, object runtime.Object, validate rest.ValidateObjectFunc,
 	_ *metav1.CreateOptions,

@@ -68,6 +68,14 @@ func (p *process) kill() {
 	}
 }
 
+// restart kills a process and starts it again after a while.
+func (p *process) restart(after time.Duration) {
+	p.t.Helper()
+	p.kill()
+	time.Sleep(after)
+	p.start()
+}
+
 // freeze stops a process for a while, as an overloaded machine does.
 func (p *process) freeze(d time.Duration) {
 	must(p.t, p.running.Process.Signal(syscall.SIGSTOP))

@@ -9,24 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
 // scale is how many replicas a Deployment, ReplicaSet, … wants and has.
-type scale struct{ of *store }
+type scale struct {
+	request
+	of *store
+}
 
 var (
 	_ rest.Patcher                  = &scale{}
 	_ rest.GroupVersionKindProvider = &scale{}
 )
-
-func (s *scale) New() runtime.Object { return &autoscalingv1.Scale{} }
-func (s *scale) Destroy()            {}
-
-func (s *scale) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
-	return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-}
 
 func (s *scale) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	object, err := s.of.Get(ctx, name, options)

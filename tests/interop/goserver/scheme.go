@@ -3,9 +3,6 @@ package main
 import (
 	"reflect"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -95,15 +92,9 @@ func newRegistry(kinds []*kind) (*registry, error) {
 			return nil, err
 		}
 	}
-	for gv, object := range map[schema.GroupVersion]runtime.Object{
-		corev1.SchemeGroupVersion:                                             &corev1.Binding{},
-		{Version: runtime.APIVersionInternal}:                                 &corev1.Binding{},
-		policyv1.SchemeGroupVersion:                                           &policyv1.Eviction{},
-		{Group: policyv1.GroupName, Version: runtime.APIVersionInternal}:      &policyv1.Eviction{},
-		autoscalingv1.SchemeGroupVersion:                                      &autoscalingv1.Scale{},
-		{Group: autoscalingv1.GroupName, Version: runtime.APIVersionInternal}: &autoscalingv1.Scale{},
-	} {
-		scheme.AddKnownTypes(gv, object)
+	for _, r := range []request{bindings, evictions, scales} {
+		scheme.AddKnownTypes(r.kind.GroupVersion(), r.object)
+		scheme.AddKnownTypes(schema.GroupVersion{Group: r.kind.Group, Version: runtime.APIVersionInternal}, r.object)
 	}
 	if err := shareEvents(scheme); err != nil {
 		return nil, err

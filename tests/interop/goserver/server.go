@@ -159,7 +159,7 @@ func install(server *genericapiserver.GenericAPIServer, r *registry, getter func
 			in[k.resource+"/status"] = newSubresource(s, "Spec")
 		}
 		if k.withScale {
-			in[k.resource+"/scale"] = &scale{s}
+			in[k.resource+"/scale"] = &scale{scales, s}
 		}
 		if k.resource == "namespaces" {
 			in["namespaces"] = &namespaceStore{s}
@@ -169,9 +169,9 @@ func install(server *genericapiserver.GenericAPIServer, r *registry, getter func
 	core := served[schema.GroupVersion{Version: "v1"}]
 	pods := stores[schema.GroupResource{Resource: "pods"}]
 	pods.BeginCreate = priorities{stores[schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}]}.admit
-	core["pods/binding"] = &binding{pods}
+	core["pods/binding"] = &binding{bindings, pods}
 	core["pods/resize"] = newSubresource(pods, "Status")
-	core["pods/eviction"] = &eviction{pods, stores[schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}]}
+	core["pods/eviction"] = &eviction{evictions, pods, stores[schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}]}
 
 	groups := map[string]*genericapiserver.APIGroupInfo{}
 	var order []*genericapiserver.APIGroupInfo
