@@ -237,7 +237,9 @@ impl Deployments {
                 Err(error) if error.is_already_exists() => {
                     // Ours from before a restart with a cache that lags, or a real collision.
                     let name = format!("{}-{hash}", meta::name(deployment));
-                    let existing = api.get(&name).await?;
+                    let found = api::get(&api, &name).await?;
+                    let existing =
+                        found.ok_or_else(|| Error::Invalid(format!("{name} is gone again")))?;
                     if meta::is_controlled_by(&existing.metadata, meta::uid(deployment))
                         && plain(existing.at("/spec/template")) == plain(template)
                     {

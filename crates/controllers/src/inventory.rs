@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_reflector::{Keep, Readable, parse};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::ObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
@@ -43,6 +44,12 @@ fn lean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Err
         managed_fields: None,
         ..metadata
     })
+}
+
+impl Readable for MetaObject {
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+        parse(text, keep)
+    }
 }
 
 impl MetaObject {

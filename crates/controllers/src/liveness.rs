@@ -138,7 +138,7 @@ impl Liveness {
         }
         // Only now the whole object: the cache keeps what is typed, a write must keep the rest.
         let slices: Api<Whole<ResourceSlice>> = Api::all(self.client.clone());
-        let Some(live) = slices.get_opt(key).await? else {
+        let Some(live) = api::get(&slices, key).await? else {
             return Ok(Next::Done);
         };
         if live.metadata.resource_version != slice.metadata.resource_version {

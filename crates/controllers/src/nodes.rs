@@ -260,7 +260,7 @@ impl Nodes {
 
     async fn set_unknown(&self, node: &Node, now: Timestamp) -> Result<Option<Arc<Node>>, Error> {
         let whole: Api<Whole<Node>> = Api::all(self.client.clone());
-        let live = whole.get_opt(meta::name(node)).await?;
+        let live = api::get(&whole, meta::name(node)).await?;
         // A newer state than the cached one may bring a heartbeat: it is looked at when it arrives.
         let version = &node.metadata.resource_version;
         let Some(node) = live.filter(|n| n.metadata.resource_version == *version) else {
@@ -318,7 +318,7 @@ impl Nodes {
                 continue;
             }
             let api: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), meta::namespace(&*pod));
-            let Some(live) = api.get_opt(meta::name(&*pod)).await? else {
+            let Some(live) = api::get(&api, meta::name(&*pod)).await? else {
                 continue;
             };
             let mut conditions = live
@@ -387,8 +387,7 @@ impl Nodes {
             return Ok(Next::After(until(now, at)));
         }
         let api: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), namespace);
-        let Some(live) = api
-            .get_opt(name)
+        let Some(live) = api::get(&api, name)
             .await?
             .filter(|p| meta::uid(p) == meta::uid(&*pod))
         else {

@@ -140,7 +140,7 @@ impl PodGc {
 
     async fn node_gone(&self, name: &str) -> Result<(), Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        if self.nodes.get(name).is_some() || nodes.get_opt(name).await?.is_some() {
+        if self.nodes.get(name).is_some() || api::get(&nodes, name).await?.is_some() {
             return Ok(());
         }
         for pod in self.pods.by_index(BY_NODE, name) {
@@ -156,8 +156,7 @@ impl PodGc {
             return Ok(());
         }
         let api: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), meta::namespace(pod));
-        let Some(live) = api
-            .get_opt(meta::name(pod))
+        let Some(live) = api::get(&api, meta::name(pod))
             .await?
             .filter(|p| meta::uid(p) == meta::uid(pod))
         else {

@@ -150,7 +150,7 @@ impl Quotas {
         // What the count is compared with is read before the objects are, so that a reservation
         // that admission makes meanwhile is a conflict and not lost.
         let api: Api<Object> = Api::namespaced(self.client.clone(), namespace);
-        let Some(live) = api.get_opt(meta::name(&*quota)).await? else {
+        let Some(live) = api::get(&api, meta::name(&*quota)).await? else {
             return Ok(Next::Done);
         };
         let mut used = Usage::new();

@@ -318,7 +318,7 @@ impl StatefulSets {
         {
             for claim in spec.volume_claim_templates.iter().flatten() {
                 let name = format!("{}-{}", meta::name(claim), meta::name(&*member.pod));
-                if let Some(found) = api.get_opt(&name).await? {
+                if let Some(found) = api::get(&api, &name).await? {
                     api::delete(&api, &name, meta::uid(&found), Delete::default()).await?;
                 }
             }

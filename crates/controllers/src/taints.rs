@@ -348,7 +348,7 @@ impl Controller {
         }
         let (namespace, name) = split_key(key);
         let pods: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), namespace);
-        let live = pods.get_opt(name).await?;
+        let live = api::get(&pods, name).await?;
         let goes = |pod: &Whole<Pod>| {
             let done = matches!(
                 pod.at("/status/phase").as_str(),

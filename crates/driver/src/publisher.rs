@@ -305,7 +305,8 @@ impl Publisher {
             uid: uid @ None,
         }) = &mut self.scope.node
         {
-            let nodes: kube::Api<Node> = kube::Api::all(self.api.client().clone());
+            let nodes: kube::Api<kube::core::PartialObjectMeta<Node>> =
+                kube::Api::all(self.api.client().clone());
             let failed = |error| BackgroundError::Sync(format!("get node {name}: {error}"));
             let mut node = nodes
                 .get_opt(name)

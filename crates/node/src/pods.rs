@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_reflector::{Collection, Observed};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use kube::api::{ApiResource, DynamicObject};
-use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::{SetOnce, mpsc, watch};
@@ -107,30 +107,28 @@ pub(crate) enum PodEvent {
 /// Watches the pods of one node.
 pub(crate) async fn source(client: Client, node: String, sender: mpsc::Sender<PodEvent>) {
     let api: Api<Pod> = Api::all(client.clone());
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let stream = kube::runtime::WatchStreamExt::default_backoff(watcher(api, config));
-    let mut stream = std::pin::pin!(stream);
-    let mut seen = Vec::new();
-    while let Some(event) = stream.next().await {
-        let event = match event {
-            Ok(watcher::Event::Init) => {
-                seen.clear();
-                continue;
+    let of = Collection::new(api, Some(&format!("spec.nodeName={node}")));
+    let mut all = allot_reflector::observe::<Pod>(of);
+    while let Some(observed) = all.next().await {
+        let mut events = Vec::new();
+        match observed {
+            Observed::Listed { items, .. } => {
+                let uids = items.iter().map(|pod| pod.uid().unwrap_or_default());
+                let synced = PodEvent::Synced(uids.collect());
+                for pod in items {
+                    events.push(PodEvent::Applied(complete(&client, pod).await));
+                }
+                events.push(synced);
             }
-            Ok(watcher::Event::InitApply(pod)) => {
-                seen.push(pod.uid().unwrap_or_default());
-                PodEvent::Applied(complete(&client, pod).await)
+            Observed::Applied(pod) => {
+                events.push(PodEvent::Applied(complete(&client, *pod).await));
             }
-            Ok(watcher::Event::InitDone) => PodEvent::Synced(std::mem::take(&mut seen)),
-            Ok(watcher::Event::Apply(pod)) => PodEvent::Applied(complete(&client, pod).await),
-            Ok(watcher::Event::Delete(pod)) => PodEvent::Deleted(pod),
-            Err(error) => {
-                tracing::debug!(node, %error, "watching pods");
-                continue;
+            Observed::Deleted(pod) => events.push(PodEvent::Deleted(*pod)),
+        }
+        for event in events {
+            if sender.send(event).await.is_err() {
+                return;
             }
-        };
-        if sender.send(event).await.is_err() {
-            return;
         }
     }
 }

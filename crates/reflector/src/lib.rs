@@ -5,29 +5,17 @@
 //! is newer than the list; and it reconnects from the last version seen, without a new list, as long as the server
 //! still has the history. Errors are retried with a growing delay, and no event is delivered twice in between.
 //!
-//! It knows no kinds. How much of an object is read is said by a [`Wire`] type of the caller's:
+//! How much of an object is read is said by the caller:
 //!
 //! ```
-//! use allot_reflector::{Collection, Observed, Wire, reflect};
+//! use allot_reflector::{Collection, Observed, reflect};
 //! use k8s_openapi::api::core::v1::ConfigMap;
-//! use serde::Deserialize;
 //! # use tokio_util::sync::CancellationToken;
-//!
-//! #[derive(Debug, Clone, Deserialize)]
-//! #[serde(transparent)]
-//! struct Whole(ConfigMap);
-//!
-//! impl Wire for Whole {
-//!     type Object = ConfigMap;
-//!
-//!     fn into_object(self) -> ConfigMap {
-//!         self.0
-//!     }
-//! }
 //!
 //! # async fn follow(client: kube::Client, shutdown: CancellationToken) {
 //! let all = Collection::new(kube::Api::<ConfigMap>::all(client), None);
-//! reflect::<Whole, _>(all, shutdown, |observed| {
+//! let keep = |of: &str, field: &str| (of, field) != ("ObjectMeta", "managedFields");
+//! reflect::<ConfigMap, _>(all, keep, shutdown, |observed| {
 //!     match observed {
 //!         Observed::Listed { items, version } => println!("{} at {version}", items.len()),
 //!         Observed::Applied(map) => println!("changed: {:?}", map.metadata.name),
@@ -38,32 +26,25 @@
 //! .await;
 //! # }
 //! ```
+//!
+//! Everything but the reading itself is the same code for all kinds (`follow`).
 
 #![forbid(unsafe_code)]
 
-use std::fmt::Debug;
-use std::time::Duration;
-
-use futures::{StreamExt, TryStreamExt, pin_mut};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::core::Request;
+pub use allot_apimachinery::lean::Keep;
+use futures::Stream;
 use kube::{Api, Client, ResourceExt};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+pub use read::{Readable, everything, get, list, parse, request};
+
+mod follow;
+mod read;
 #[cfg(test)]
 mod tests;
-
-/// How an object is read.
-pub trait Wire: DeserializeOwned + Clone + Debug + Send + 'static {
-    /// The object, with its metadata.
-    type Object: ResourceExt + Send;
-
-    /// What was read.
-    fn into_object(self) -> Self::Object;
-}
 
 /// What a watch says about a kind.
 #[derive(Debug)]
@@ -79,17 +60,6 @@ pub enum Observed<K> {
     Applied(Box<K>),
     /// An object was deleted, in its last state.
     Deleted(Box<K>),
-}
-
-/// How many objects a page of a list has.
-const PAGE: u32 = 500;
-const RETRY_MIN: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(10);
-
-#[derive(Deserialize)]
-struct List<W> {
-    metadata: ListMeta,
-    items: Vec<W>,
 }
 
 /// A collection to watch.
@@ -111,134 +81,81 @@ impl Collection {
     }
 }
 
-/// Watches until `shutdown`, handing everything to `sink`; stops early when `sink` returns false.
-pub async fn reflect<W, F>(of: Collection, shutdown: CancellationToken, sink: F)
+/// Watches until `shutdown`, handing everything to `sink`, read without what `keep` refuses; stops early when `sink`
+/// returns false.
+pub async fn reflect<K, F>(of: Collection, keep: Keep, shutdown: CancellationToken, sink: F)
 where
-    W: Wire,
-    F: Fn(Observed<W::Object>) -> bool + Send,
+    K: Readable + ResourceExt + Send,
+    F: Fn(Observed<K>) -> bool + Send,
 {
-    let mut version: Option<String> = None;
-    let mut failures = 0u32;
-    while !shutdown.is_cancelled() {
-        let step = async {
-            let from = match version.take() {
-                Some(from) => from,
-                None => {
-                    let (items, listed) = list::<W>(&of).await?;
-                    if !sink(Observed::Listed {
-                        items,
-                        version: listed.clone(),
-                    }) {
-                        return Ok(None);
-                    }
-                    listed
-                }
-            };
-            watch::<W, F>(&of, from, &sink).await
-        };
-        let outcome = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return,
-            outcome = step => outcome,
-        };
-        match outcome {
-            Ok(None) => return,
-            Ok(Some(next)) => {
-                failures = 0;
-                version = next;
-            }
-            Err(error) => {
-                failures = failures.saturating_add(1);
-                let pause = RETRY_MIN
-                    .saturating_mul(1 << failures.min(7))
-                    .min(RETRY_MAX);
-                tracing::warn!(url = of.url, %error, ?pause, "watch failed");
-                tokio::select! {
-                    biased;
-                    () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(pause) => {}
-                }
-            }
-        }
-    }
+    let mut typed = Typed {
+        keep,
+        sink,
+        items: Vec::new(),
+    };
+    follow::follow(&of, &shutdown, &mut typed).await;
 }
 
-async fn list<W: Wire>(of: &Collection) -> Result<(Vec<W::Object>, String), kube::Error> {
-    let mut params = ListParams {
-        field_selector: of.fields.clone(),
-        ..ListParams::default()
-    }
-    .limit(PAGE);
-    let mut items = Vec::new();
-    loop {
-        let request = Request::new(&of.url)
-            .list(&params)
-            .map_err(kube::Error::BuildRequest)?;
-        let page: List<W> = of.client.request(request).await?;
-        items.extend(page.items.into_iter().map(Wire::into_object));
-        match page.metadata.continue_.filter(|c| !c.is_empty()) {
-            Some(next) => params.continue_token = Some(next),
-            None => return Ok((items, page.metadata.resource_version.unwrap_or_default())),
-        }
-    }
+/// As [`reflect`] for everything in the objects, as a stream that has no end. It stops watching when it is dropped.
+pub fn observe<K>(of: Collection) -> impl Stream<Item = Observed<K>> + Send + Unpin
+where
+    K: Readable + ResourceExt + Send + 'static,
+{
+    let (sender, mut receiver) = unbounded_channel();
+    let watch = reflect::<K, _>(of, everything, CancellationToken::new(), move |observed| {
+        sender.send(observed).is_ok()
+    });
+    let watch = AbortOnDropHandle::new(tokio::spawn(watch));
+    futures::stream::poll_fn(move |context| {
+        let _ = &watch;
+        receiver.poll_recv(context)
+    })
 }
 
-/// Follows a watch to its end. Says from which version to go on; `Some(None)` asks for a new list, `None` for the end.
-async fn watch<W, F>(
-    of: &Collection,
-    from: String,
-    sink: &F,
-) -> Result<Option<Option<String>>, kube::Error>
+/// Reads what is said about a kind.
+struct Typed<K, F> {
+    keep: Keep,
+    sink: F,
+    /// The list so far.
+    items: Vec<K>,
+}
+
+impl<K, F> follow::Sink for Typed<K, F>
 where
-    W: Wire,
-    F: Fn(Observed<W::Object>) -> bool,
+    K: Readable + ResourceExt + Send,
+    F: Fn(Observed<K>) -> bool + Send,
 {
-    let params = WatchParams {
-        field_selector: of.fields.clone(),
-        ..WatchParams::default()
-    };
-    let mut version = from;
-    let request = Request::new(&of.url)
-        .watch(&params, &version)
-        .map_err(kube::Error::BuildRequest)?;
-    let stream = match of.client.request_events::<W>(request).await {
-        Ok(stream) => stream,
-        Err(kube::Error::Api(status)) if status.code == 410 => return Ok(Some(None)),
-        Err(error) => return Err(error),
-    };
-    pin_mut!(stream);
-    let mut stream = stream.into_stream();
-    while let Some(event) = stream.next().await {
-        let observed = match event {
-            Ok(WatchEvent::Added(read) | WatchEvent::Modified(read)) => {
-                let object = read.into_object();
-                version = object.resource_version().unwrap_or(version);
-                Observed::Applied(Box::new(object))
-            }
-            Ok(WatchEvent::Deleted(read)) => {
-                let object = read.into_object();
-                version = object.resource_version().unwrap_or(version);
-                Observed::Deleted(Box::new(object))
-            }
-            Ok(WatchEvent::Bookmark(bookmark)) => {
-                version = bookmark.metadata.resource_version;
-                continue;
-            }
-            Ok(WatchEvent::Error(status)) => {
-                tracing::debug!(url = of.url, code = status.code, message = %status.message, "watch ended");
-                return Ok(Some(None));
-            }
-            Err(error) => {
-                // The connection broke: what came before it counts, so go on from there.
-                tracing::debug!(url = of.url, %error, "watch broke off");
-                return Ok(Some(Some(version)));
-            }
-        };
-        if !sink(observed) {
-            return Ok(None);
-        }
+    fn begin(&mut self) {
+        self.items.clear();
     }
-    Ok(Some(Some(version)))
+
+    fn page(&mut self, items: &[&RawValue]) -> serde_json::Result<()> {
+        for item in items {
+            self.items.push(K::read(item.get(), self.keep)?);
+        }
+        Ok(())
+    }
+
+    fn listed(&mut self, version: String) -> bool {
+        let items = std::mem::take(&mut self.items);
+        (self.sink)(Observed::Listed { items, version })
+    }
+
+    fn changed(
+        &mut self,
+        deleted: bool,
+        object: &RawValue,
+        version: &mut String,
+    ) -> serde_json::Result<bool> {
+        let object = Box::new(K::read(object.get(), self.keep)?);
+        if let Some(new) = object.resource_version() {
+            *version = new;
+        }
+        Ok((self.sink)(match deleted {
+            true => Observed::Deleted(object),
+            false => Observed::Applied(object),
+        }))
+    }
 }
 
 impl<K> Observed<K> {

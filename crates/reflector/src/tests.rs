@@ -4,23 +4,10 @@ use std::sync::{Arc, Mutex};
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-struct Whole(ConfigMap);
-
-impl Wire for Whole {
-    type Object = ConfigMap;
-
-    fn into_object(self) -> ConfigMap {
-        self.0
-    }
-}
 
 fn map(name: &str, version: &str) -> Value {
     json!({"metadata": {"name": name, "resourceVersion": version}})
@@ -74,8 +61,9 @@ async fn check(answers: Vec<(u16, String)>, asked: &[&str], told: &[&str]) {
     let client = kube::Client::new(service, "default");
     let seen = Mutex::new(Vec::new());
     let name = |object: &ConfigMap| object.metadata.name.clone().unwrap_or_default();
-    reflect::<Whole, _>(
+    reflect::<ConfigMap, _>(
         Collection::new(Api::<ConfigMap>::all(client), None),
+        everything,
         shutdown,
         |observed| {
             let text = match observed {

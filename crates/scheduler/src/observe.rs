@@ -3,45 +3,41 @@
 //! Fields that are not named here are as if they were not set. Of pods and nodes it is a list of what is read, since
 //! most of them is for others; of the kinds of DRA it is a list of what is not.
 
-use std::fmt::Debug;
-
-use allot_apimachinery::lean;
-use allot_reflector::Wire;
+use allot_reflector::Readable;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
 };
-use kube::ResourceExt;
 use kube::api::DynamicObject;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use kube::{Api, Client, Error, ResourceExt};
 
 /// A kind that the scheduler watches.
-pub trait Observe: Clone + DeserializeOwned + Debug + ResourceExt + Send + 'static {
+pub trait Observe: Readable + ResourceExt + Clone + Send + 'static {
     /// Whether a field of a struct inside of the object is read.
     fn keep(of: &str, field: &str) -> bool {
         of != "ObjectMeta" || field != "managedFields"
     }
 }
 
-/// An object as far as it is needed.
-#[derive(Debug, Clone)]
-pub struct Read<K>(pub K);
-
-impl<'de, K: Observe> Deserialize<'de> for Read<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        lean::read(deserializer, K::keep).map(Self)
-    }
+/// Gets one object; `None` if it does not exist.
+///
+/// # Errors
+/// What the server answered.
+pub async fn get<K: Observe>(api: &Api<K>, name: &str) -> Result<Option<K>, Error> {
+    allot_reflector::get(api, name, K::keep).await
 }
 
-impl<K: Observe> Wire for Read<K> {
-    type Object = K;
-
-    fn into_object(self) -> K {
-        self.0
-    }
+/// Sends a request that is answered with an object.
+///
+/// # Errors
+/// What the server answered.
+pub async fn request<K: Observe>(
+    client: &Client,
+    request: http::Request<Vec<u8>>,
+) -> Result<K, Error> {
+    allot_reflector::request(client, request, K::keep).await
 }
 
 fn keep_metadata(field: &str) -> bool {

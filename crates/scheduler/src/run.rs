@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use allot_election::clock::Clock;
 use allot_model::features::Feature;
-use allot_reflector::{Collection, Observed, reflect};
+use allot_reflector::{Collection, Observed, Readable as _, everything, reflect};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::GroupVersionForDiscovery;
 use kube::api::DynamicObject;
@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::core::{Core, Input, Time, groups_have_claims};
 use crate::dra::groups::{self, PodGroup};
 use crate::metrics::Metrics;
-use crate::observe::{Observe, Read};
+use crate::observe::Observe;
 use crate::pod::PodInfo;
 use crate::taint_rules::DeviceTaintRule;
 use crate::writer::{self, Recorder, Writer};
@@ -268,7 +268,7 @@ impl Watches {
             o.filter_map(|object| {
                 let mut value = serde_json::to_value(object).ok()?;
                 allot_model::migrate::pod::flatten_claims(&mut value);
-                let pod = serde_json::from_value(value).ok()?;
+                let pod = Pod::read(&value.to_string(), everything).ok()?;
                 Some(PodInfo::observed(pod).into())
             })
             .map(Input::Pod)
@@ -334,7 +334,7 @@ impl Watches {
         let sink = move |observed| input(observed).is_none_or(|input| sender.send(input).is_ok());
         let of = Collection::new(api, fields);
         self.tasks
-            .spawn(reflect::<Read<K>, _>(of, self.shutdown.clone(), sink));
+            .spawn(reflect::<K, _>(of, K::keep, self.shutdown.clone(), sink));
     }
 }
 

@@ -29,6 +29,7 @@ use crate::dra::claims::key_of;
 use crate::dra::native::Demand;
 use crate::known::{self, Object};
 use crate::metrics::Metrics;
+use crate::observe;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 

@@ -7,12 +7,11 @@ use allot_driver::Failure;
 use allot_driver::classic::{
     Allocation, Claim, Class, Controller, Driver, Error, LeaderElection, Pod, Wanted, describe,
 };
-use allot_reflector::Wire;
+use allot_reflector::{everything, list};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod as ApiPod};
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -75,19 +74,6 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     ended
 }
 
-/// An object of any kind, watched as it is.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(transparent)]
-struct Whole(DynamicObject);
-
-impl Wire for Whole {
-    type Object = DynamicObject;
-
-    fn into_object(self) -> DynamicObject {
-        self.0
-    }
-}
-
 struct Networks {
     client: Client,
     events: Recorder,
@@ -139,7 +125,7 @@ impl Networks {
     /// The nodes with these names that exist.
     async fn nodes(&self, names: &[String]) -> Result<Vec<Node>, Failure> {
         let all = Api::<Node>::all(self.client.clone());
-        let all = all.list(&ListParams::default()).await?;
+        let all = list(&all, &ListParams::default(), everything).await?;
         Ok(all
             .into_iter()
             .filter(|node| names.contains(&node.name_any()))
@@ -147,9 +133,8 @@ impl Networks {
     }
 
     async fn namespace_labels(&self, name: &str) -> Result<suitable::LabelMap, Failure> {
-        let found = Api::<Namespace>::all(self.client.clone())
-            .get_opt(name)
-            .await?;
+        let all = Api::<PartialObjectMeta<Namespace>>::all(self.client.clone());
+        let found = all.get_opt(name).await?;
         Ok(found.and_then(|n| n.metadata.labels).unwrap_or_default())
     }
 
@@ -157,19 +142,18 @@ impl Networks {
     async fn taken(&self, resource: &str) -> Result<BTreeMap<String, Quantity>, Failure> {
         let unfinished =
             ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let pods = Api::<ApiPod>::all(self.client.clone())
-            .list(&unfinished)
-            .await?;
+        let kind = ApiResource::erase::<ApiPod>(&());
+        let pods = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
         let mut taken: BTreeMap<String, Quantity> = BTreeMap::new();
-        for spec in pods.into_iter().filter_map(|pod| pod.spec) {
-            let Some(node) = spec.node_name else { continue };
-            for container in &spec.containers {
-                let requests = container
-                    .resources
-                    .as_ref()
-                    .and_then(|r| r.requests.as_ref());
-                let amount = requests.and_then(|r| r.get(resource)?.0.parse().ok());
-                let sum = taken.entry(node.clone()).or_default();
+        for pod in pods.list(&unfinished).await? {
+            let spec = &pod.data["spec"];
+            let Some(node) = spec["nodeName"].as_str() else {
+                continue;
+            };
+            for container in spec["containers"].as_array().into_iter().flatten() {
+                let amount = container["resources"]["requests"][resource].as_str();
+                let amount = amount.and_then(|text| text.parse().ok());
+                let sum = taken.entry(node.to_owned()).or_default();
                 *sum = sum
                     .checked_add(&amount.unwrap_or_default())
                     .unwrap_or_default();

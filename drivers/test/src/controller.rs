@@ -148,7 +148,8 @@ impl TestDriver {
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         let params = ListParams::default().labels(&labels.join(","));
-        let nodes = Api::<Node>::all(self.client.clone()).list(&params).await?;
+        let nodes = Api::<Node>::all(self.client.clone());
+        let nodes = nodes.list_metadata(&params).await?;
         Ok(nodes.iter().map(ResourceExt::name_any).collect())
     }
 

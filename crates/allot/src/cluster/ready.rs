@@ -7,9 +7,8 @@ use anyhow::Context;
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionCondition,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
@@ -21,35 +20,22 @@ pub(super) async fn wait(
     nodes: usize,
     driver: Option<&Driver>,
 ) -> anyhow::Result<()> {
-    until(Api::<Node>::all(client.clone()), nodes, |node| {
-        let ready = node
-            .status
-            .iter()
-            .flat_map(|status| &status.conditions)
-            .flatten();
-        let mut ready = ready.filter(|condition| condition.type_ == "Ready");
-        (ready.next()?.status == "True").then(|| node.metadata.name.clone())?
+    until::<Node>(client, nodes, |node| {
+        has_condition(node, "Ready").then(|| node.metadata.name.clone())?
     })
     .await
     .context("waiting for the nodes")?;
     match driver {
         None => Ok(()),
-        Some(Driver::Gpu) => until(Api::<ResourceSlice>::all(client.clone()), nodes, |slice| {
-            slice.spec.node_name.clone()
+        Some(Driver::Gpu) => until::<ResourceSlice>(client, nodes, |slice| {
+            slice.data["spec"]["nodeName"].as_str().map(str::to_owned)
         })
         .await
         .context("waiting for the driver's devices"),
         Some(Driver::Test { name, .. }) => registered(client, nodes, name).await,
         Some(Driver::Net) => {
-            let kinds = Api::<CustomResourceDefinition>::all(client.clone());
-            until(kinds, allot_driver_net::KINDS, |kind| {
-                let mut conditions = kind.status.iter().flat_map(|s| &s.conditions).flatten();
-                let established = |c: &CustomResourceDefinitionCondition| {
-                    c.type_ == "Established" && c.status == "True"
-                };
-                conditions
-                    .any(established)
-                    .then(|| kind.metadata.name.clone())?
+            until::<CustomResourceDefinition>(client, allot_driver_net::KINDS, |kind| {
+                has_condition(kind, "Established").then(|| kind.metadata.name.clone())?
             })
             .await
             .context("waiting for the driver's kinds")?;
@@ -60,7 +46,7 @@ pub(super) async fn wait(
 
 /// Waits until a driver is registered on as many nodes.
 async fn registered(client: &Client, nodes: usize, driver: &str) -> anyhow::Result<()> {
-    until(Api::<Node>::all(client.clone()), nodes, |node| {
+    until::<Node>(client, nodes, |node| {
         let annotations = node.metadata.annotations.as_ref()?;
         let drivers = annotations.get(REGISTERED_DRIVERS)?;
         let registered = drivers.split(',').any(|known| known == driver);
@@ -72,26 +58,42 @@ async fn registered(client: &Client, nodes: usize, driver: &str) -> anyhow::Resu
 
 /// Waits for the account that pods run as, without which the first ones would get no token.
 pub(super) async fn wait_for_account(client: &Client) -> anyhow::Result<()> {
-    let accounts = Api::<ServiceAccount>::default_namespaced(client.clone());
-    let name = |account: &ServiceAccount| account.metadata.name.clone();
-    until(accounts, 1, |account| {
-        name(account).filter(|it| it == "default")
+    until::<ServiceAccount>(client, 1, |account| {
+        let here = account.metadata.namespace.as_deref() == Some(client.default_namespace());
+        let name = account.metadata.name.clone();
+        name.filter(|name| here && name == "default")
     })
     .await
     .context("waiting for the default service account")
 }
 
+fn has_condition(object: &DynamicObject, name: &str) -> bool {
+    let conditions = object.data["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == name && condition["status"] == "True")
+}
+
 /// Waits until objects with `count` different keys were seen.
 async fn until<K>(
-    api: Api<K>,
+    client: &Client,
     count: usize,
-    key: impl Fn(&K) -> Option<String>,
+    key: impl Fn(&DynamicObject) -> Option<String> + Send,
 ) -> anyhow::Result<()>
 where
-    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+    K: kube::Resource<DynamicType = ()>,
 {
+    until_seen(client, &ApiResource::erase::<K>(&()), count, &key).await
+}
+
+async fn until_seen(
+    client: &Client,
+    kind: &ApiResource,
+    count: usize,
+    key: &(dyn Fn(&DynamicObject) -> Option<String> + Send),
+) -> anyhow::Result<()> {
+    let all = Api::<DynamicObject>::all_with(client.clone(), kind);
     let mut seen = BTreeSet::new();
-    let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()));
+    let mut events = std::pin::pin!(watcher::watcher(all, watcher::Config::default()));
     while seen.len() < count {
         match events.try_next().await? {
             Some(Event::Apply(object) | Event::InitApply(object)) => seen.extend(key(&object)),

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{ApiResource, DeleteParams, DynamicObject};
 use kube::runtime::watcher::{self, Event};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{Args as ClusterArgs, Cluster};
@@ -129,7 +129,7 @@ async fn tell(
         .apply("example_resourceclaimtemplate.yaml", TEMPLATE)
         .await?;
     shell.apply("example_claim_po.yaml", POD).await?;
-    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let pods = shell::pods(&client);
     within(
         "the first pod runs",
         shell::until_running(&pods, "example-claim"),
@@ -189,7 +189,7 @@ async fn claim_states(
     client: kube::Client,
     stop: CancellationToken,
 ) -> anyhow::Result<Vec<(String, String)>> {
-    let claims: Api<ResourceClaim> = Api::default_namespaced(client);
+    let claims = claims(&client);
     let mut events = std::pin::pin!(watcher::watcher(claims, watcher::Config::default()));
     let mut states = Vec::new();
     while !stop.is_cancelled() {
@@ -206,25 +206,25 @@ async fn claim_states(
     Ok(states)
 }
 
-fn row(claim: &ResourceClaim) -> (String, String) {
+fn claims(client: &kube::Client) -> Api<DynamicObject> {
+    let kind = ApiResource::erase::<ResourceClaim>(&());
+    Api::default_namespaced_with(client.clone(), &kind)
+}
+
+fn row(claim: &DynamicObject) -> (String, String) {
     let name = claim.metadata.name.clone().unwrap_or_default();
-    let state = match &claim.status {
-        Some(status) if status.allocation.is_some() => {
-            let reserved = status.reserved_for.iter().flatten().next().is_some();
-            if reserved {
-                "allocated,reserved"
-            } else {
-                "allocated"
-            }
-        }
-        _ => "pending",
+    let status = &claim.data["status"];
+    let state = match (&status["allocation"], &status["reservedFor"][0]) {
+        (Value::Null, _) => "pending",
+        (_, Value::Null) => "allocated",
+        _ => "allocated,reserved",
     };
     (name, state.to_owned())
 }
 
 /// Waits until no claim is left but the one made by hand, and deletes that.
 async fn released(client: &kube::Client) -> anyhow::Result<()> {
-    let claims: Api<ResourceClaim> = Api::default_namespaced(client.clone());
+    let claims = claims(client);
     let mut left = std::collections::BTreeSet::new();
     let mut events = std::pin::pin!(watcher::watcher(claims.clone(), watcher::Config::default()));
     loop {

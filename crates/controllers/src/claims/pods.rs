@@ -64,7 +64,7 @@ impl Claims {
             return Ok(Some(claim).filter(newer));
         }
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
-        let Some(claim) = claims.get_opt(name).await? else {
+        let Some(claim) = api::get(&claims, name).await? else {
             return Ok(None);
         };
         self.claims.assume(claim.clone());

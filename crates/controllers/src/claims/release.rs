@@ -35,7 +35,7 @@ impl Claims {
             }
             let resource = &groups.resource;
             let api: Api<PodGroup> = Api::namespaced_with(self.client.clone(), namespace, resource);
-            let live = api.get_opt(&consumer.name).await?;
+            let live = api::get(&api, &consumer.name).await?;
             return Ok(live.is_some_and(|g| same(&g)));
         }
         if !plan::is_pod(consumer) {
@@ -50,7 +50,7 @@ impl Claims {
             Consumer::Gone => Ok(false),
             Consumer::AskServer => {
                 let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-                let live = pods.get_opt(&consumer.name).await?;
+                let live = api::get(&pods, &consumer.name).await?;
                 Ok(live.is_some_and(|pod| meta::uid(&pod) == consumer.uid))
             }
         }

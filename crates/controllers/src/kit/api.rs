@@ -1,18 +1,16 @@
 //! Writes that can not lose fields: creates from JSON, merge patches, deletes with preconditions.
 
-use std::fmt::Debug;
-
+use allot_reflector::Readable;
 use kube::api::{
     Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
 };
-use kube::core::Request;
+use kube::core::{Request, TypeMeta};
 use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::informer::{Cached, Informer};
 use super::meta;
-use super::slim::Slim;
+use super::slim;
 use crate::Error;
 
 /// The manager name in managedFields.
@@ -27,13 +25,24 @@ pub enum Part {
     Status,
 }
 
+/// Gets an object; `None` if there is none.
+///
+/// # Errors
+/// What the API server answered.
+pub async fn get<K>(api: &Api<K>, name: &str) -> Result<Option<K>, Error>
+where
+    K: Resource + Readable + Clone + 'static,
+{
+    Ok(allot_reflector::get(api, name, slim::keep::<K>()).await?)
+}
+
 /// Sends a JSON merge patch and returns the new object.
 ///
 /// # Errors
 /// What the API server answered.
 pub async fn patch<K>(api: &Api<K>, name: &str, part: Part, body: &Value) -> Result<K, Error>
 where
-    K: Resource + Clone + DeserializeOwned + Debug + 'static,
+    K: Resource + Readable + Clone + 'static,
 {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -44,11 +53,8 @@ where
         Part::Main => request.patch(name, &params, &patch),
         Part::Status => request.patch_subresource("status", name, &params, &patch),
     };
-    let client = api.clone().into_client();
-    let Slim(new) = client
-        .request(request.map_err(kube::Error::BuildRequest)?)
-        .await?;
-    Ok(new)
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    Ok(allot_reflector::request(&api.clone().into_client(), request, slim::keep::<K>()).await?)
 }
 
 /// The metadata of a merge patch that is refused when the object changed since it was read.
@@ -70,7 +76,7 @@ pub fn same<K: Resource>(obj: &K) -> Value {
 /// What the API server answered.
 pub async fn create<K>(client: &Client, api: &Api<K>, body: &Value) -> Result<K, Error>
 where
-    K: Resource + Clone + Debug + DeserializeOwned + 'static,
+    K: Resource + Readable + Clone + 'static,
 {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -80,8 +86,7 @@ where
     let request = Request::new(api.resource_url())
         .create(&params, data)
         .map_err(kube::Error::BuildRequest)?;
-    let Slim(new) = client.request(request).await?;
-    Ok(new)
+    Ok(allot_reflector::request(client, request, slim::keep::<K>()).await?)
 }
 
 /// What a delete left behind.
@@ -104,7 +109,7 @@ pub async fn delete<K>(
     options: Delete,
 ) -> Result<Outcome<K>, Error>
 where
-    K: Resource + Clone + DeserializeOwned + Debug + 'static,
+    K: Resource + Readable + Clone + 'static,
 {
     let params = DeleteParams {
         grace_period_seconds: options.grace,
@@ -115,8 +120,11 @@ where
         }),
         ..Default::default()
     };
-    match api.delete(name, &params).await.map_err(Error::from) {
-        Ok(answer) => Ok(match answer.left() {
+    let request = Request::new(api.resource_url()).delete(name, &params);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let answer = api.clone().into_client().request_text(request).await;
+    match answer.map_err(Error::from) {
+        Ok(text) => Ok(match object::<K>(&text)? {
             Some(obj) if meta::deleting(&obj) && meta::uid(&obj) == uid => {
                 Outcome::Marked(Box::new(obj))
             }
@@ -125,6 +133,16 @@ where
         Err(error) if error.is_not_found() => Ok(Outcome::Gone),
         Err(error) => Err(error),
     }
+}
+
+/// The object that a delete is answered with; `None` if it is a Status.
+fn object<K: Readable + 'static>(text: &str) -> Result<Option<K>, Error> {
+    let head: TypeMeta = serde_json::from_str(text).map_err(kube::Error::SerdeError)?;
+    if head.kind == "Status" {
+        return Ok(None);
+    }
+    let object = K::read(text, slim::keep::<K>()).map_err(kube::Error::SerdeError)?;
+    Ok(Some(object))
 }
 
 /// Deletes a cached object and takes the result into the cache, so that the next look at it does

@@ -9,16 +9,15 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use allot_reflector::{Collection, Observed, reflect};
+use allot_reflector::{Collection, Observed, Readable, reflect};
 use kube::api::Api;
 use kube::{Resource, ResourceExt};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::slim::Slim;
+use super::slim;
 
 #[cfg(test)]
 mod tests;
@@ -86,7 +85,7 @@ pub trait Cached:
     Resource<DynamicType: Clone + Debug + Eq + Hash + Send + Sync + 'static>
     + Clone
     + Debug
-    + DeserializeOwned
+    + Readable
     + Send
     + Sync
     + 'static
@@ -97,7 +96,7 @@ impl<K> Cached for K where
     K: Resource<DynamicType: Clone + Debug + Eq + Hash + Send + Sync + 'static>
         + Clone
         + Debug
-        + DeserializeOwned
+        + Readable
         + Send
         + Sync
         + 'static
@@ -421,7 +420,7 @@ impl<K: Cached> Informer<K> {
     /// Lists and watches until `shutdown`; errors are retried with a growing delay.
     pub async fn run(self, api: Api<K>, shutdown: CancellationToken) {
         let all = Collection::new(api, None);
-        reflect::<Slim<K>, _>(all, shutdown, |observed| {
+        reflect::<K, _>(all, slim::keep::<K>(), shutdown, |observed| {
             match observed {
                 Observed::Listed { items, .. } => {
                     self.replace(items.into_iter().map(strip).collect());
@@ -435,7 +434,7 @@ impl<K: Cached> Informer<K> {
     }
 }
 
-/// Drops `managedFields` of objects that are kept as JSON as well, where [`Slim`] does not see them.
+/// Drops `managedFields` of objects that are kept as JSON as well, where [`slim::keep`] does not see them.
 fn strip<K: Resource>(mut obj: K) -> K {
     obj.managed_fields_mut().clear();
     obj

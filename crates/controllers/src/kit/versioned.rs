@@ -2,9 +2,10 @@
 
 use std::ops::Deref;
 
+use allot_reflector::{Keep, Readable, parse};
 use kube::core::ObjectMeta;
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// An object as far as `T` reads it, together with its JSON.
@@ -30,17 +31,21 @@ impl<T> Deref for Versioned<T> {
     }
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Versioned<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Value::deserialize(deserializer)?;
-        let metadata = ObjectMeta::deserialize(&raw["metadata"]).map_err(D::Error::custom)?;
-        let object = T::deserialize(&raw).map_err(D::Error::custom)?;
+impl<T: DeserializeOwned> Readable for Versioned<T> {
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+        let Head { metadata } = parse(text, keep)?;
         Ok(Self {
             metadata,
-            object,
-            raw,
+            object: parse(text, keep)?,
+            raw: serde_json::from_str(text)?,
         })
     }
+}
+
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    metadata: ObjectMeta,
 }
 
 crate::kit::resource::dynamic!([T] Versioned<T>, metadata);

@@ -2,8 +2,7 @@
 
 use std::ops::Deref;
 
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer};
+use allot_reflector::{Keep, Readable};
 use serde_json::Value;
 
 /// A typed object together with its JSON, for controllers that copy a part of it (a pod or claim
@@ -14,16 +13,7 @@ pub struct Whole<K> {
     raw: Value,
 }
 
-impl<K: DeserializeOwned> Whole<K> {
-    /// Reads an object from its JSON.
-    ///
-    /// # Errors
-    /// When the JSON does not fit the type.
-    pub fn new(raw: Value) -> Result<Self, serde_json::Error> {
-        let typed = K::deserialize(&raw)?;
-        Ok(Self { typed, raw })
-    }
-
+impl<K> Whole<K> {
     /// The value at a JSON pointer; null if there is none.
     pub fn at(&self, pointer: &str) -> &Value {
         self.raw.pointer(pointer).unwrap_or(&Value::Null)
@@ -38,10 +28,12 @@ impl<K> Deref for Whole<K> {
     }
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Whole<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Value::deserialize(deserializer)?;
-        Self::new(raw).map_err(D::Error::custom)
+impl<K: Readable> Readable for Whole<K> {
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+        Ok(Self {
+            typed: K::read(text, keep)?,
+            raw: serde_json::from_str(text)?,
+        })
     }
 }
 

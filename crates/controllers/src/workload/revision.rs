@@ -104,7 +104,9 @@ impl History {
                     return Ok((Arc::new(created), collisions));
                 }
                 Err(error) if error.is_already_exists() => {
-                    let existing = api.get(&name).await?;
+                    let found = api::get(&api, &name).await?;
+                    let existing =
+                        found.ok_or_else(|| Error::Invalid(format!("{name} is gone again")))?;
                     if existing.at("/data") == data
                         && meta::is_controlled_by(&existing.metadata, meta::uid(owner))
                     {

@@ -72,7 +72,7 @@ pub const REGISTERED_DRIVERS: &str = "allot.dev/registered-drivers";
 
 /// Keeps [`REGISTERED_DRIVERS`] up to date.
 pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>) {
-    let api: Api<Node> = Api::all(client);
+    let api: Api<kube::core::PartialObjectMeta<Node>> = Api::all(client);
     let mut told: Option<String> = None;
     loop {
         let changed = plugins.changed.notified();
@@ -106,7 +106,7 @@ pub(crate) async fn announce(client: Client, node: String, plugins: Arc<Plugins>
 const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 async fn delete(client: &Client, selector: String) {
-    let api: Api<ResourceSlice> = Api::all(client.clone());
+    let api: Api<kube::core::PartialObjectMeta<ResourceSlice>> = Api::all(client.clone());
     let mut delay = Duration::from_secs(1);
     for _ in 0..100 {
         let params = ListParams::default().fields(&selector);

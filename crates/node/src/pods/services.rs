@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use allot_reflector::{Collection, Observed, everything, reflect};
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort, ServiceSpec};
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::env::Problem;
@@ -25,7 +25,7 @@ const MASTER: (&str, &str) = ("default", "kubernetes");
 pub(crate) struct Services {
     client: Client,
     api_server: Option<SocketAddr>,
-    watched: OnceCell<(Store<Service>, AbortOnDropHandle<()>)>,
+    watched: OnceCell<Store>,
 }
 
 impl Services {
@@ -40,19 +40,18 @@ impl Services {
 
     /// What the containers of a pod are told.
     pub(super) async fn environment(&self, pod: &Pod) -> Result<Vec<(String, String)>, Problem> {
-        let watch = || async { watch(Api::all(self.client.clone())) };
-        let (store, _) = self.watched.get_or_init(watch).await;
-        let listed = tokio::time::timeout(FIRST_LIST, store.wait_until_ready()).await;
-        if !matches!(listed, Ok(Ok(()))) {
+        let watch = || async { Store::new(Api::all(self.client.clone())) };
+        let store = self.watched.get_or_init(watch).await;
+        let Ok(services) = tokio::time::timeout(FIRST_LIST, store.all()).await else {
             return Err(
                 "services have not yet been read at least once, cannot construct envvars".into(),
             );
-        }
+        };
         let spec = pod.spec.as_ref();
         let links = spec.and_then(|spec| spec.enable_service_links) != Some(false);
         let namespace = pod.namespace().unwrap_or_default();
         let mut told: BTreeMap<String, ServiceSpec> = BTreeMap::new();
-        for service in store.state() {
+        for service in services {
             let (of, name) = (service.namespace().unwrap_or_default(), service.name_any());
             let Some(mut spec) = service.spec.clone().filter(has_address) else {
                 continue;
@@ -71,18 +70,53 @@ impl Services {
     }
 }
 
-fn watch(api: Api<Service>) -> (Store<Service>, AbortOnDropHandle<()>) {
-    let (store, writer) = reflector::store();
-    let events = watcher(api, watcher::Config::default()).default_backoff();
-    let task = tokio::spawn(async move {
-        let mut events = std::pin::pin!(reflector::reflector(writer, events));
-        while let Some(event) = events.next().await {
-            if let Err(error) = event {
-                tracing::debug!(%error, "watching services");
-            }
+/// The services that there are.
+struct Store {
+    services: watch::Receiver<Option<Known>>,
+    _watch: AbortOnDropHandle<()>,
+}
+
+/// By namespace and name.
+type Known = BTreeMap<(String, String), Arc<Service>>;
+
+impl Store {
+    fn new(api: Api<Service>) -> Self {
+        let (sender, services) = watch::channel(None);
+        let all = Collection::new(api, None);
+        let key = |service: &Service| {
+            let namespace = service.namespace().unwrap_or_default();
+            (namespace, service.name_any())
+        };
+        let watch =
+            reflect::<Service, _>(all, everything, CancellationToken::new(), move |observed| {
+                sender.send_modify(|known: &mut Option<Known>| match observed {
+                    Observed::Listed { items, .. } => {
+                        let items = items.into_iter().map(|it| (key(&it), Arc::new(it)));
+                        *known = Some(items.collect());
+                    }
+                    Observed::Applied(service) => {
+                        let known = known.get_or_insert_default();
+                        known.insert(key(&service), Arc::from(service));
+                    }
+                    Observed::Deleted(service) => {
+                        known.get_or_insert_default().remove(&key(&service));
+                    }
+                });
+                true
+            });
+        Self {
+            services,
+            _watch: AbortOnDropHandle::new(tokio::spawn(watch)),
         }
-    });
-    (store, AbortOnDropHandle::new(task))
+    }
+
+    /// All services, once they are listed.
+    async fn all(&self) -> Vec<Arc<Service>> {
+        let mut services = self.services.clone();
+        let listed = services.wait_for(Option::is_some).await;
+        let listed = listed.ok().and_then(|known| known.clone());
+        listed.unwrap_or_default().into_values().collect()
+    }
 }
 
 /// Headless services have no variables.

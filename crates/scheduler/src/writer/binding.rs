@@ -133,7 +133,7 @@ impl Writer {
             };
             // Another writer of ours, whose answer got lost, may have bound it already.
             let bound = loop {
-                match self.pods(&pod.key).get_opt(&pod.key.name).await {
+                match observe::get(&self.pods(&pod.key), &pod.key.name).await {
                     Ok(current) => {
                         break current.filter(|p| p.metadata.uid.as_deref() == Some(&*pod.uid));
                     }

@@ -5,7 +5,6 @@ use crate::actions::{ClaimTask, SpecialTask};
 use crate::dra::claims::allocation_of;
 use crate::dra::groups::Consumer;
 use crate::dra::resolve::is_reserved_for;
-use crate::observe::Read;
 
 /// Keeps a claim from going away while it is allocated.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -63,7 +62,7 @@ impl ClaimWriter {
                 pause.wait().await;
             }
             claim = loop {
-                match self.api(&task.key.namespace).get_opt(&task.key.name).await {
+                match observe::get(&self.api(&task.key.namespace), &task.key.name).await {
                     Ok(Some(claim)) => break Arc::new(claim),
                     Ok(None) => return Err(deleted(&task.key)),
                     Err(_) => pause.wait().await,
@@ -164,7 +163,7 @@ impl ClaimWriter {
         new.metadata.uid = None;
         new.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
         let api = self.api(&pod.key.namespace);
-        let created = api.create(&PostParams::default(), &new).await;
+        let created = create_claim(api, &new).await;
         self.metrics.claim_created(created.is_ok());
         let created = match created {
             Ok(created) => created,
@@ -223,7 +222,7 @@ impl ClaimWriter {
         let (key, claim_uid) = (key_of(claim), claim.uid());
         let (api, name) = (self.api(&key.namespace), &*key.name);
         let write = || patch_claim(api.clone(), name, Some("status"), patch);
-        let known = until_known(write, || api.get_opt(name)).await?;
+        let known = until_known(write, || observe::get(&api, name)).await?;
         Ok(known.filter(|c| c.uid() == claim_uid))
     }
 
@@ -240,7 +239,7 @@ impl ClaimWriter {
             .collect::<Vec<_>>();
         let patch = Patch::Merge(json!({"metadata": {"uid": claim_uid, "finalizers": finalizers}}));
         let write = || patch_claim(api.clone(), name, None, &patch);
-        let known = until_known(write, || api.get_opt(name)).await?;
+        let known = until_known(write, || observe::get(&api, name)).await?;
         if known.is_none_or(|c| c.uid() != claim_uid) {
             return Ok(());
         }
@@ -252,9 +251,23 @@ impl ClaimWriter {
             ..DeleteParams::default()
         };
         // Gone, or somebody else's by now: either way it is done.
-        let delete = async || api.delete(name, &params).await.map(drop);
+        let delete = async || {
+            let request = Request::new(api.resource_url()).delete(name, &params);
+            let request = request.map_err(kube::Error::BuildRequest)?;
+            self.client.request_text(request).await.map(drop)
+        };
         until_known(delete, async || Ok(None)).await.map(drop)
     }
+}
+
+async fn create_claim(
+    api: Api<ResourceClaim>,
+    claim: &ResourceClaim,
+) -> Result<ResourceClaim, kube::Error> {
+    let claim = serde_json::to_vec(claim).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(api.resource_url()).create(&PostParams::default(), claim);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    observe::request(&api.into_client(), request).await
 }
 
 /// Sends a patch for a claim or its subresource.
@@ -270,8 +283,7 @@ async fn patch_claim(
         None => request.patch(name, &params, patch),
     };
     let request = request.map_err(kube::Error::BuildRequest)?;
-    let Read(claim) = api.into_client().request(request).await?;
-    Ok(claim)
+    observe::request(&api.into_client(), request).await
 }
 
 enum Step {

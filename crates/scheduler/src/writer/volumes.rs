@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::*;
 use crate::actions::VolumeTask;
-use crate::observe::Read;
 use crate::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE, Volume, VolumeClaim};
 
 impl Writer {
@@ -59,12 +58,9 @@ impl Writer {
             )
         };
         let found = self
-            .until_written(request, async || {
-                let found = api.get_opt(&task.volume).await?;
-                Ok(found.map(Read))
-            })
+            .until_written(request, || observe::get(&api, &task.volume))
             .await?;
-        let volume = Volume::new(&found.0);
+        let volume = Volume::new(&found);
         match &volume.claim {
             Some(claim) if claim.uid == *uid => Ok(volume.version),
             _ => Err(BindError {
@@ -96,11 +92,9 @@ impl Writer {
             )
         };
         let found = self
-            .until_written(request, async || {
-                Ok(api.get_opt(&key.name).await?.map(Read))
-            })
+            .until_written(request, || observe::get(&api, &key.name))
             .await?;
-        let claim = VolumeClaim::new(&found.0);
+        let claim = VolumeClaim::new(&found);
         if claim.uid == *uid && claim.selected_node.as_deref() == Some(node) {
             return Ok(claim.version);
         }
@@ -117,14 +111,14 @@ impl Writer {
         &self,
         request: impl Fn() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,
         read: impl Fn() -> R,
-    ) -> Result<Read<K>, BindError>
+    ) -> Result<K, BindError>
     where
-        K: crate::observe::Observe,
-        R: Future<Output = Result<Option<Read<K>>, kube::Error>>,
+        K: observe::Observe,
+        R: Future<Output = Result<Option<K>, kube::Error>>,
     {
         let write = async || {
             let request = request().map_err(kube::Error::BuildRequest)?;
-            self.client.request::<Read<K>>(request).await
+            observe::request(&self.client, request).await
         };
         match until_known(write, read).await {
             Ok(Some(found)) => Ok(found),

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use allot_reflector::{Collection, Observed, reflect};
+use allot_reflector::{Collection, Observed, everything, reflect};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
-use super::Whole;
 use crate::objects::{MultusConfig, NetworkName, attachment_definitions, multus_configs};
 use crate::{DRIVER_NAME, attachment};
 
@@ -80,7 +79,7 @@ async fn watch(
     wrap: fn(Observed<DynamicObject>) -> Seen,
 ) {
     let all = Collection::new(Api::<DynamicObject>::all_with(client, &kind), None);
-    reflect::<Whole, _>(all, shutdown, |observed| {
+    reflect::<DynamicObject, _>(all, everything, shutdown, |observed| {
         sender.send(wrap(observed)).is_ok()
     })
     .await;

@@ -2,7 +2,7 @@
 //!
 //! Who has which address is known to the IPAM plugin on the nodes; its counts are left alone.
 
-use allot_reflector::{Collection, Observed, reflect};
+use allot_reflector::{Collection, Observed, everything, reflect};
 use ipnet::IpNet;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 
-use super::Whole;
 use crate::objects::ip_pools;
 use crate::ranges;
 
@@ -19,7 +18,9 @@ pub(super) async fn count(client: Client, shutdown: CancellationToken) {
     let api: Api<DynamicObject> = Api::all_with(client, &ip_pools());
     let (sender, mut seen) = unbounded_channel();
     let all = Collection::new(api.clone(), None);
-    let watch = reflect::<Whole, _>(all, shutdown, move |observed| sender.send(observed).is_ok());
+    let watch = reflect::<DynamicObject, _>(all, everything, shutdown, move |observed| {
+        sender.send(observed).is_ok()
+    });
     let write = async move {
         while let Some(observed) = seen.recv().await {
             let pools = match observed {

@@ -248,7 +248,7 @@ impl Bench {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.names.namespace());
         let pods = Request::new(api.resource_url());
         let mut version = api
-            .list(&ListParams::default())
+            .list_metadata(&ListParams::default())
             .await?
             .metadata
             .resource_version

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{
     ApiResource, AttachParams, DynamicObject, GroupVersionKind, LogParams, Patch, PatchParams,
 };
-use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::wait::await_condition;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -61,10 +61,13 @@ impl Shell {
     }
 
     /// `kubectl delete pod NAME`.
-    pub(super) async fn delete(&self, pods: &Api<Pod>, name: &str) -> anyhow::Result<()> {
+    pub(super) async fn delete(&self, pods: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
         writeln!(stdout(), "$ kubectl delete pod {name}")?;
         super::delete(pods, name).await?;
-        await_condition(pods.clone(), name, |pod: Option<&Pod>| pod.is_none()).await?;
+        await_condition(pods.clone(), name, |pod: Option<&DynamicObject>| {
+            pod.is_none()
+        })
+        .await?;
         writeln!(stdout(), "pod \"{name}\" deleted\n")?;
         Ok(())
     }
@@ -148,22 +151,37 @@ impl Shell {
     }
 }
 
+/// The pods of the default namespace.
+pub(super) fn pods(client: &Client) -> Api<DynamicObject> {
+    Api::default_namespaced_with(client.clone(), &ApiResource::erase::<Pod>(&()))
+}
+
+fn runs(pod: &DynamicObject) -> bool {
+    pod.data["status"]["phase"] == "Running"
+}
+
 /// Waits until a pod runs.
-pub(super) async fn until_running(pods: &Api<Pod>, name: &str) -> anyhow::Result<()> {
-    await_condition(pods.clone(), name, conditions::is_pod_running()).await?;
+pub(super) async fn until_running(pods: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
+    await_condition(pods.clone(), name, |pod: Option<&DynamicObject>| {
+        pod.is_some_and(runs)
+    })
+    .await?;
     Ok(())
 }
 
 /// Waits until a pod runs whose name begins with `prefix`, and returns the name.
-pub(super) async fn running_with_prefix(pods: &Api<Pod>, prefix: &str) -> anyhow::Result<String> {
+pub(super) async fn running_with_prefix(
+    pods: &Api<DynamicObject>,
+    prefix: &str,
+) -> anyhow::Result<String> {
     let mut events = std::pin::pin!(watcher::watcher(pods.clone(), watcher::Config::default()));
     while let Some(event) = events.try_next().await? {
         let (Event::Apply(pod) | Event::InitApply(pod)) = event else {
             continue;
         };
+        let runs = runs(&pod);
         let name = pod.metadata.name.unwrap_or_default();
-        let phase = pod.status.and_then(|status| status.phase);
-        if name.starts_with(prefix) && phase.as_deref() == Some("Running") {
+        if name.starts_with(prefix) && runs {
             return Ok(name);
         }
     }

@@ -5,12 +5,12 @@ use std::fmt;
 use std::str::FromStr as _;
 
 use allot_apimachinery::quantity::Quantity;
+use allot_reflector::{Readable, everything};
 use anyhow::Context as _;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::api::resource::v1beta2::DeviceTaintSelector;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cmd::manifests::title;
@@ -242,10 +242,11 @@ pub fn inventory(objects: &[Value]) -> anyhow::Result<Vec<Device>> {
     Ok(devices)
 }
 
-fn typed<K: DeserializeOwned>(objects: &[Value], kind: &str) -> anyhow::Result<Vec<K>> {
+fn typed<K: Readable>(objects: &[Value], kind: &str) -> anyhow::Result<Vec<K>> {
     let of_kind = objects.iter().filter(|object| object["kind"] == kind);
     let read = |object: &Value| {
-        K::deserialize(object).with_context(|| format!("{} can not be read", title(object)))
+        K::read(&object.to_string(), everything)
+            .with_context(|| format!("{} can not be read", title(object)))
     };
     of_kind.map(read).collect()
 }

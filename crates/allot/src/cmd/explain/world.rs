@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_model::{Kind, Version, convert, defaults, migrate};
-use allot_reflector::Observed;
+use allot_reflector::{Observed, Readable, everything};
 use allot_scheduler::Config;
 use allot_scheduler::core::{Core, Input, Time};
 use allot_scheduler::metrics::Metrics;
@@ -15,7 +15,6 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cmd::manifests::title;
@@ -273,10 +272,10 @@ fn listed<K>(items: Vec<K>) -> Observed<K> {
     }
 }
 
-fn typed<K: DeserializeOwned>(objects: Vec<Value>) -> anyhow::Result<Vec<K>> {
+fn typed<K: Readable>(objects: Vec<Value>) -> anyhow::Result<Vec<K>> {
     let read = |object: Value| {
         let title = title(&object);
-        serde_json::from_value(object).with_context(|| format!("{title} can not be read"))
+        K::read(&object.to_string(), everything).with_context(|| format!("{title} can not be read"))
     };
     objects.into_iter().map(read).collect()
 }

@@ -1,4 +1,5 @@
 use super::*;
+use allot_reflector::{Readable as _, everything};
 
 fn claim(more: Value) -> ResourceClaim {
     let mut claim = json!({
@@ -82,7 +83,8 @@ fn a_pod_that_was_bound_by_hand_gets_what_it_lacks() {
     let pod: Pod =
         serde_json::from_value(json!({"metadata": {"name": "p", "uid": "v"}})).expect("a pod");
     let check = |more: Value, expected: Help| {
-        let claim: Claim = serde_json::from_value(json!(claim(more.clone()))).expect("a claim");
+        let claim = json!(claim(more.clone())).to_string();
+        let claim = Claim::read(&claim, everything).expect("a claim");
         assert_eq!(prescheduled(&pod, &claim), expected, "{more}");
     };
     check(json!({}), Help::Reserve);

@@ -1,3 +1,4 @@
+use allot_reflector::{Readable as _, everything};
 use serde_json::{Value, json};
 
 use super::*;
@@ -21,7 +22,7 @@ fn slice(driver: &str, node: &str, devices: Value) -> Arc<Whole<ResourceSlice>> 
             "devices": devices,
         },
     });
-    Arc::new(Whole::new(slice).unwrap())
+    Arc::new(Whole::read(&slice.to_string(), everything).unwrap())
 }
 
 fn claim(name: &str, device: Value) -> Arc<ResourceClaim> {

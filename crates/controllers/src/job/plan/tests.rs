@@ -1,5 +1,6 @@
 use super::super::TRACKING;
 use super::*;
+use allot_reflector::{Readable as _, everything};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -10,12 +11,12 @@ fn job(spec: Value, status: Value) -> Object {
     for (key, value) in spec.as_object().unwrap() {
         full[key.as_str()] = value.clone();
     }
-    Object::new(json!({
+    let job = json!({
         "metadata": {"name": "j", "namespace": "ns", "uid": "job"},
         "spec": full,
         "status": status,
-    }))
-    .unwrap()
+    });
+    Object::read(&job.to_string(), everything).unwrap()
 }
 
 fn pod(name: &str, phase: &str, tracked: bool, more: Value) -> Arc<Pod> {

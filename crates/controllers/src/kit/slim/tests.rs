@@ -1,8 +1,9 @@
+use allot_reflector::Readable as _;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::Slim;
+use super::keep;
 
 fn spec() -> Value {
     json!({
@@ -19,7 +20,7 @@ fn pods_keep_what_controllers_look_at() {
         "spec": spec(),
         "status": {"phase": "Running"},
     });
-    let Slim::<Pod>(pod) = serde_json::from_value(pod).expect("a pod");
+    let pod = Pod::read(&pod.to_string(), keep::<Pod>()).expect("a pod");
     assert_eq!(
         serde_json::to_value(pod).expect("JSON"),
         json!({
@@ -41,7 +42,7 @@ fn templates_are_whole() {
         "metadata": {"name": "set", "managedFields": [{"manager": "somebody"}]},
         "spec": {"selector": {}, "template": {"spec": spec()}},
     });
-    let Slim::<ReplicaSet>(set) = serde_json::from_value(set).expect("a replica set");
+    let set = ReplicaSet::read(&set.to_string(), keep::<ReplicaSet>()).expect("a replica set");
     let set = serde_json::to_value(set).expect("JSON");
     assert_eq!(set["spec"]["template"]["spec"], spec());
     assert_eq!(set["metadata"], json!({"name": "set"}));

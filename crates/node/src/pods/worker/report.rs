@@ -81,7 +81,8 @@ impl Worker {
         if self.sent.as_ref() == Some(&status) {
             return None;
         }
-        let api: Api<Pod> = Api::namespaced(
+        // Of the answer nothing is read.
+        let api: Api<kube::core::PartialObjectMeta<Pod>> = Api::namespaced(
             self.node.client.clone(),
             &pod.namespace().unwrap_or_default(),
         );

@@ -138,7 +138,8 @@ impl Worker {
         if failed.is_some() {
             return failed;
         }
-        let api: Api<Pod> = Api::namespaced(
+        // Of the answer nothing is read.
+        let api: Api<kube::core::PartialObjectMeta<Pod>> = Api::namespaced(
             self.node.client.clone(),
             &pod.namespace().unwrap_or_default(),
         );

@@ -1,0 +1,203 @@
+//! Lists and watches for all kinds alike: objects are text here.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use futures::{AsyncBufReadExt, StreamExt, pin_mut};
+use http::HeaderValue;
+use http::header::ACCEPT_ENCODING;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, Status};
+use kube::Error;
+use kube::api::{ListParams, WatchParams};
+use kube::core::Request;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use super::Collection;
+
+/// How many objects a page of a list has.
+const PAGE: u32 = 500;
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// Who reads the objects.
+pub(super) trait Sink: Send {
+    /// A list begins, what there was of another is void.
+    fn begin(&mut self);
+
+    /// The next objects of the list.
+    fn page(&mut self, items: &[&RawValue]) -> serde_json::Result<()>;
+
+    /// The list is complete, at this version. False ends everything.
+    fn listed(&mut self, version: String) -> bool;
+
+    /// An object was added, changed or deleted; `version` becomes its own. False ends everything.
+    fn changed(
+        &mut self,
+        deleted: bool,
+        object: &RawValue,
+        version: &mut String,
+    ) -> serde_json::Result<bool>;
+}
+
+#[derive(Deserialize)]
+pub(crate) struct List<'a> {
+    pub(crate) metadata: ListMeta,
+    #[serde(borrow)]
+    pub(crate) items: Vec<&'a RawValue>,
+}
+
+/// A line of a watch.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: ListMeta,
+}
+
+/// Where to go on.
+enum Next {
+    /// Nobody wants to know more.
+    End,
+    /// With a watch from this version.
+    Watch(String),
+    /// With a new list.
+    List,
+}
+
+/// Watches until `shutdown`.
+pub(super) async fn follow(of: &Collection, shutdown: &CancellationToken, sink: &mut dyn Sink) {
+    let mut next = Next::List;
+    let mut failures = 0u32;
+    while !shutdown.is_cancelled() {
+        let step = async {
+            let from = match std::mem::replace(&mut next, Next::List) {
+                Next::End => return Ok(Next::End),
+                Next::Watch(from) => from,
+                Next::List => {
+                    let version = list(of, sink).await?;
+                    if !sink.listed(version.clone()) {
+                        return Ok(Next::End);
+                    }
+                    version
+                }
+            };
+            watch(of, from, sink).await
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            outcome = step => outcome,
+        };
+        match outcome {
+            Ok(Next::End) => return,
+            Ok(then) => {
+                failures = 0;
+                next = then;
+            }
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                let pause = RETRY_MIN
+                    .saturating_mul(1 << failures.min(7))
+                    .min(RETRY_MAX);
+                tracing::warn!(url = of.url, %error, ?pause, "watch failed");
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Reads all objects. Says at which version they are.
+async fn list(of: &Collection, sink: &mut dyn Sink) -> Result<String, Error> {
+    let mut params = ListParams {
+        field_selector: of.fields.clone(),
+        ..ListParams::default()
+    }
+    .limit(PAGE);
+    sink.begin();
+    loop {
+        let request = Request::new(&of.url)
+            .list(&params)
+            .map_err(Error::BuildRequest)?;
+        let text = of.client.request_text(request).await?;
+        let page: List<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
+        sink.page(&page.items).map_err(Error::SerdeError)?;
+        match page.metadata.continue_.filter(|c| !c.is_empty()) {
+            Some(next) => params.continue_token = Some(next),
+            None => return Ok(page.metadata.resource_version.unwrap_or_default()),
+        }
+    }
+}
+
+/// Follows a watch to its end.
+async fn watch(of: &Collection, from: String, sink: &mut dyn Sink) -> Result<Next, Error> {
+    let params = WatchParams {
+        field_selector: of.fields.clone(),
+        ..WatchParams::default()
+    };
+    let mut version = from;
+    let mut request = Request::new(&of.url)
+        .watch(&params, &version)
+        .map_err(Error::BuildRequest)?;
+    // Some servers compress each event by itself, which decoders take for the end of the stream.
+    let identity = HeaderValue::from_static("identity");
+    request.headers_mut().insert(ACCEPT_ENCODING, identity);
+    let text = match of.client.request_stream(request).await {
+        Ok(text) => text,
+        Err(Error::Api(status)) if status.code == 410 => return Ok(Next::List),
+        Err(error) => return Err(error),
+    };
+    pin_mut!(text);
+    let mut lines = text.lines();
+    while let Some(line) = lines.next().await {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => {
+                // The connection broke: what came before it counts, so go on from there.
+                tracing::debug!(url = of.url, %error, "watch broke off");
+                break;
+            }
+        };
+        let event: Event<'_> = match serde_json::from_str(&line) {
+            Ok(event) => event,
+            // So did this one, within a line.
+            Err(error) if error.is_eof() => break,
+            Err(error) => return Err(Error::SerdeError(error)),
+        };
+        let text = event.object;
+        let goes_on = match &*event.r#type {
+            "ADDED" | "MODIFIED" => sink.changed(false, text, &mut version),
+            "DELETED" => sink.changed(true, text, &mut version),
+            "BOOKMARK" => serde_json::from_str(text.get()).map(|Bookmark { metadata }| {
+                version = metadata.resource_version.unwrap_or(version.clone());
+                true
+            }),
+            other => {
+                let status: Status = serde_json::from_str(text.get()).unwrap_or_default();
+                tracing::debug!(
+                    url = of.url,
+                    r#type = other,
+                    code = status.code,
+                    message = status.message,
+                    "watch ended"
+                );
+                return Ok(Next::List);
+            }
+        };
+        if !goes_on.map_err(Error::SerdeError)? {
+            return Ok(Next::End);
+        }
+    }
+    Ok(Next::Watch(version))
+}

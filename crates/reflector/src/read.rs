@@ -1,0 +1,132 @@
+//! Reading objects from their text, with one copy of the code per kind in the whole program.
+//!
+//! What reads a typed object is generic over the format: the compiler makes it anew for text, for a tree in memory and for
+//! what serde buffers, and in every crate that asks. For pods each copy is half a megabyte. Here it is made once, for
+//! text, and everybody who reads an object that came over the network calls that.
+
+use allot_apimachinery::lean::{self, Keep};
+use k8s_openapi::api::apps::v1::{
+    ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet,
+};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Endpoints, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    ResourceQuota, Secret, Service, ServiceAccount,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
+use k8s_openapi::api::resource::v1alpha3::ResourcePoolStatusRequest;
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DynamicObject, GetParams, ListParams};
+use kube::core::{Object, Request};
+use kube::{Api, Client, Error, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::follow::List;
+
+/// A kind that is read from text.
+pub trait Readable: Sized {
+    /// Reads an object, without the fields that `keep` refuses.
+    ///
+    /// # Errors
+    /// The text is no JSON, or does not fit the type.
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self>;
+}
+
+macro_rules! readable {
+    ($($kind:ty),* $(,)?) => {
+        $(impl Readable for $kind {
+            #[inline(never)]
+            fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+                parse(text, keep)
+            }
+        })*
+    };
+}
+
+readable! {
+    ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, CustomResourceDefinition, DaemonSet,
+    Deployment, DeviceClass, DynamicObject, Endpoints, EndpointSlice, Job, Lease, Namespace, Node, PersistentVolume,
+    PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
+    ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, StatefulSet, StorageClass,
+    VolumeAttachment,
+}
+
+impl<P, U> Readable for Object<P, U>
+where
+    P: DeserializeOwned + Clone,
+    U: DeserializeOwned + Clone + Default,
+{
+    fn read(text: &str, keep: Keep) -> serde_json::Result<Self> {
+        parse(text, keep)
+    }
+}
+
+/// Reads any type from text; for [`Readable`] of kinds that are not listed here.
+///
+/// # Errors
+/// As [`Readable::read`].
+pub fn parse<T: DeserializeOwned>(text: &str, keep: Keep) -> serde_json::Result<T> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let read = lean::read(&mut deserializer, keep)?;
+    deserializer.end()?;
+    Ok(read)
+}
+
+/// A [`Keep`] that keeps every field.
+pub fn everything(_of: &str, _field: &str) -> bool {
+    true
+}
+
+/// Sends a request that is answered with an object.
+///
+/// # Errors
+/// What the server answered, and when the answer can not be read.
+pub async fn request<K: Readable>(
+    client: &Client,
+    request: http::Request<Vec<u8>>,
+    keep: Keep,
+) -> Result<K, Error> {
+    let text = client.request_text(request).await?;
+    K::read(&text, keep).map_err(Error::SerdeError)
+}
+
+/// Gets one object; `None` if it does not exist.
+///
+/// # Errors
+/// As [`request`].
+pub async fn get<K>(api: &Api<K>, name: &str, keep: Keep) -> Result<Option<K>, Error>
+where
+    K: Readable + Resource + Clone,
+{
+    let request = Request::new(api.resource_url()).get(name, &GetParams::default());
+    let request = request.map_err(Error::BuildRequest)?;
+    match self::request(&api.clone().into_client(), request, keep).await {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Lists all objects that `params` take in.
+///
+/// # Errors
+/// As [`request`].
+pub async fn list<K>(api: &Api<K>, params: &ListParams, keep: Keep) -> Result<Vec<K>, Error>
+where
+    K: Readable + Resource + Clone,
+{
+    let request = Request::new(api.resource_url()).list(params);
+    let request = request.map_err(Error::BuildRequest)?;
+    let text = api.clone().into_client().request_text(request).await?;
+    let list: List<'_> = serde_json::from_str(&text).map_err(Error::SerdeError)?;
+    let items = list.items.iter().map(|item| K::read(item.get(), keep));
+    items.collect::<Result<_, _>>().map_err(Error::SerdeError)
+}
