@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_apimachinery::quantity::Quantity;
-use allot_model::quota::{self, Usage};
-use k8s_openapi::api::core::v1::ResourceQuota;
+use allot_model::quota::{self, Lookups, Usage};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::DeviceClass;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -233,10 +233,29 @@ impl Quotas {
                 .clone()
         };
         let quota = json!({"spec": quota.at("/spec")});
-        for object in api.list(&Default::default()).await?.items {
-            let object = json!(object);
-            if quota::in_scopes(&quota, group, resource, &object) {
-                let mut usage = quota::usage(group, resource, &object, &extended);
+        let objects: Vec<Value> = api
+            .list(&Default::default())
+            .await?
+            .items
+            .iter()
+            .map(|o| json!(o))
+            .collect();
+        let mut owners: BTreeMap<String, Value> = BTreeMap::new();
+        if resource == "resourceclaims" && objects.iter().any(|o| quota::special_owner(o).is_some())
+        {
+            let pods = ApiResource::erase::<Pod>(&());
+            let pods: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), namespace, &pods);
+            let pods = pods.list(&Default::default()).await?.items;
+            owners.extend(pods.iter().map(|p| (meta::name(p).to_owned(), json!(p))));
+        }
+        let lookups = Lookups {
+            extended: &extended,
+            pod: &|name| owners.get(name).cloned(),
+        };
+        for object in &objects {
+            if quota::in_scopes(&quota, group, resource, object) {
+                let mut usage = quota::usage(group, resource, object, lookups);
                 usage.retain(|name, _| names.contains(name));
                 quota::merge(&mut total, &usage);
             }

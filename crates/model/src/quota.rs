@@ -52,13 +52,17 @@ pub fn merge(total: &mut Usage, more: &Usage) {
     }
 }
 
-/// What an object counts for. `extended` tells the extended resource name of a device class.
-pub fn usage(
-    group: &str,
-    resource: &str,
-    object: &Value,
-    extended: &dyn Fn(&str) -> Option<String>,
-) -> Usage {
+/// What else there is that decides what an object counts for.
+#[derive(Clone, Copy)]
+pub struct Lookups<'a> {
+    /// The extended resource name of a device class.
+    pub extended: &'a dyn Fn(&str) -> Option<String>,
+    /// A pod in the namespace of the object.
+    pub pod: &'a dyn Fn(&str) -> Option<Value>,
+}
+
+/// What an object counts for.
+pub fn usage(group: &str, resource: &str, object: &Value, lookups: Lookups<'_>) -> Usage {
     let mut usage = Usage::new();
     let counted = if group.is_empty() {
         format!("count/{resource}")
@@ -70,7 +74,7 @@ pub fn usage(
         ("", "pods") => pods::usage(object, &mut usage),
         ("", "services") => service(object, &mut usage),
         ("", "persistentvolumeclaims") => volume_claim(object, &mut usage),
-        ("resource.k8s.io", "resourceclaims") => claim(object, extended, &mut usage),
+        ("resource.k8s.io", "resourceclaims") => claim(object, lookups, &mut usage),
         _ => {}
     }
     if group.is_empty() && PLAIN_COUNTS.contains(&resource) {
@@ -136,7 +140,43 @@ fn devices(request: &Value) -> (&str, i64) {
     (request.text("deviceClassName"), count)
 }
 
-fn claim(object: &Value, extended: &dyn Fn(&str) -> Option<String>, usage: &mut Usage) {
+/// The name of the pod that the scheduler made a claim for, if it made it for the extended resources of one.
+pub fn special_owner(claim: &Value) -> Option<&str> {
+    controller(claim).map(|owner| owner.text("name"))
+}
+
+/// The owner of a claim for extended resources.
+fn controller(claim: &Value) -> Option<&Value> {
+    let metadata = claim.at("metadata");
+    if metadata.at("annotations").text(EXTENDED_CLAIM) != "true" {
+        return None;
+    }
+    let mut owners = metadata.list("ownerReferences").iter();
+    owners.find(|o| {
+        o.opt_bool("controller") == Some(true)
+            && o.text("kind") == "Pod"
+            && o.text("apiVersion") == "v1"
+    })
+}
+
+/// What the pod is charged for that the scheduler made a claim for.
+fn charged_already(claim: &Value, lookups: Lookups<'_>) -> Usage {
+    let mut charged = Usage::new();
+    let owner = controller(claim);
+    let pod = owner.and_then(|o| {
+        let pod = (lookups.pod)(o.text("name"))?;
+        let of_pod = pod.at("status").at("extendedResourceClaimStatus");
+        let other = of_pod.is_object()
+            && of_pod.text("resourceClaimName") != claim.at("metadata").text("name");
+        (pod.at("metadata").text("uid") == o.text("uid") && !other).then_some(pod)
+    });
+    if let Some(pod) = pod {
+        pods::usage(&pod, &mut charged);
+    }
+    charged
+}
+
+fn claim(object: &Value, lookups: Lookups<'_>, usage: &mut Usage) {
     let mut per_class: BTreeMap<&str, i64> = BTreeMap::new();
     for request in object.at("spec").at("devices").list("requests") {
         let mut worst: BTreeMap<&str, i64> = BTreeMap::new();
@@ -154,14 +194,19 @@ fn claim(object: &Value, extended: &dyn Fn(&str) -> Option<String>, usage: &mut 
             *per_class.entry(class).or_default() += count;
         }
     }
-    // The pod that the scheduler's claim belongs to is charged for its extended resources already.
-    let special = object.at("metadata").at("annotations").text(EXTENDED_CLAIM) == "true";
+    // By all names that the devices could have been asked for, less what the pod has asked for.
+    let charged = charged_already(object, lookups);
     for (class, count) in per_class {
         add(usage, format!("{class}{DEVICES}"), count.into());
-        if !special {
-            add(usage, format!("{IMPLICIT}{class}"), count.into());
-            if let Some(name) = extended(class) {
-                add(usage, format!("requests.{name}"), count.into());
+        let explicit = (lookups.extended)(class).map(|name| format!("requests.{name}"));
+        for name in explicit.into_iter().chain([format!("{IMPLICIT}{class}")]) {
+            let count = Quantity::from(count);
+            let rest = match charged.get(&name) {
+                Some(charged) => count.checked_sub(charged),
+                None => Some(count),
+            };
+            if let Some(rest) = rest.filter(|r| *r > Quantity::default()) {
+                add(usage, name, rest);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! controller recounts from what is stored.
 
 use allot_apimachinery::Status;
-use allot_model::quota::{self, Usage};
+use allot_model::quota::{self, Lookups, Usage};
 use allot_store::{Error as StoreError, Expect, ListOptions, Write};
 use serde_json::{Value, json};
 
@@ -83,10 +83,20 @@ async fn delta(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Resu
             }
         }
     }
-    let names = |class: &str| extended.get(class).cloned();
-    let mut delta = quota::usage(group, resource, object, &names);
+    let mut owner = None;
+    if let Some(name) = quota::special_owner(object) {
+        let key = format!("{}/{name}", attributes.namespace);
+        if let Some(entry) = core.backend.get("pods", &key).await? {
+            owner = serde_json::from_slice::<Value>(&entry.value).ok();
+        }
+    }
+    let lookups = Lookups {
+        extended: &|class| extended.get(class).cloned(),
+        pod: &|_| owner.clone(),
+    };
+    let mut delta = quota::usage(group, resource, object, lookups);
     if let Some(old) = attributes.old {
-        for (name, before) in quota::usage(group, resource, old, &names) {
+        for (name, before) in quota::usage(group, resource, old, lookups) {
             let entry = delta.entry(name).or_default();
             if let Some(rest) = entry.checked_sub(&before) {
                 *entry = rest;

@@ -2,9 +2,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn none(_: &str) -> Option<String> {
-    None
-}
+/// Nothing else is there.
+const NOTHING: Lookups<'static> = Lookups {
+    extended: &|_| None,
+    pod: &|_| None,
+};
 
 fn shown(usage: &Usage) -> Vec<String> {
     usage.iter().map(|(n, q)| format!("{n}={q}")).collect()
@@ -26,7 +28,11 @@ fn claims_count_devices_per_class() {
         ]},
     ]));
     let extended = |class: &str| (class == "nic").then(|| "example.com/nic".to_owned());
-    let usage = usage("resource.k8s.io", "resourceclaims", &claim, &extended);
+    let lookups = Lookups {
+        extended: &extended,
+        ..NOTHING
+    };
+    let usage = usage("resource.k8s.io", "resourceclaims", &claim, lookups);
     assert_eq!(
         shown(&usage),
         [
@@ -43,18 +49,56 @@ fn claims_count_devices_per_class() {
 }
 
 #[test]
-fn the_claim_for_extended_resources_is_not_charged_twice() {
-    let mut claim =
-        claim_with(json!([{"name": "a", "exactly": {"deviceClassName": "gpu", "count": 1}}]));
+fn a_claim_for_extended_resources_counts_less_what_its_pod_asks_for() {
+    let mut claim = claim_with(json!([
+        {"name": "a", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}},
+        {"name": "b", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}},
+    ]));
     claim["metadata"]["annotations"] =
         json!({"resource.kubernetes.io/extended-resource-claim": "true"});
-    let usage = usage("resource.k8s.io", "resourceclaims", &claim, &none);
+    claim["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true},
+    ]);
+    // Two by the name that the class gives, one by the name of the class.
+    let requests = json!({"example.com/gpu": "2", "deviceclass.resource.kubernetes.io/gpu": "1"});
+    let pod = json!({
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"containers": [{"resources": {"requests": requests}}]},
+    });
+    assert_eq!(special_owner(&claim), Some("p"));
+    let counted = |pod: Value| {
+        let lookups = Lookups {
+            extended: &|_| Some("example.com/gpu".to_owned()),
+            pod: &|name| (name == "p").then(|| pod.clone()),
+        };
+        let usage = usage("resource.k8s.io", "resourceclaims", &claim, lookups);
+        shown(&usage).join(" ")
+    };
+    let devices =
+        "count/resourceclaims.resource.k8s.io=1 gpu.deviceclass.resource.k8s.io/devices=3";
+    let of_pod = format!(
+        "{devices} requests.deviceclass.resource.kubernetes.io/gpu=2 requests.example.com/gpu=1"
+    );
+    let whole = format!(
+        "{devices} requests.deviceclass.resource.kubernetes.io/gpu=3 requests.example.com/gpu=3"
+    );
+    assert_eq!(counted(pod.clone()), of_pod);
+    let with = |field: &str, value: Value| {
+        let mut pod = pod.clone();
+        pod[field] = value;
+        pod
+    };
+    let status = |claim: &str| json!({"extendedResourceClaimStatus": {"resourceClaimName": claim}});
+    assert_eq!(counted(with("status", status("c"))), of_pod);
+    // It belongs to another pod of that name, is not the claim of this pod, or the pod is done.
     assert_eq!(
-        shown(&usage),
-        [
-            "count/resourceclaims.resource.k8s.io=1",
-            "gpu.deviceclass.resource.k8s.io/devices=1"
-        ]
+        counted(with("metadata", json!({"name": "p", "uid": "v"}))),
+        whole
+    );
+    assert_eq!(counted(with("status", status("d"))), whole);
+    assert_eq!(
+        counted(with("status", json!({"phase": "Succeeded"}))),
+        whole
     );
 }
 
@@ -71,7 +115,7 @@ fn pods_count_by_their_effective_requests() {
         ],
         "overhead": {"cpu": "10m"},
     }});
-    let usage = usage("", "pods", &pod, &none);
+    let usage = usage("", "pods", &pod, NOTHING);
     assert_eq!(
         shown(&usage),
         [
@@ -88,7 +132,7 @@ fn pods_count_by_their_effective_requests() {
     let mut done = pod;
     done["status"] = json!({"phase": "Succeeded"});
     assert_eq!(
-        shown(&super::usage("", "pods", &done, &none)),
+        shown(&super::usage("", "pods", &done, NOTHING)),
         ["count/pods=1"]
     );
 }
