@@ -1,8 +1,15 @@
 //! `allot driver`.
 
+use std::path::{Path, PathBuf};
+
+use tokio_util::sync::CancellationToken;
+
 mod gpu;
 mod net;
 mod test;
+
+/// Where a kubelet has its files unless it is told otherwise.
+const KUBELET_DIR: &str = "/var/lib/kubelet";
 
 /// Flags of `allot driver`.
 #[derive(Debug, clap::Args)]
@@ -30,11 +37,37 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Stops a component when standard input ends, as it does with the process that started this one.
-fn exit_with_parent(shutdown: &tokio_util::sync::CancellationToken) {
-    let shutdown = shutdown.clone();
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        shutdown.cancel();
-    });
+/// What every driver is told; before or after the name of its part, if it has parts.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct Shared {
+    /// How to reach the API server; $KUBECONFIG or the pod's service account when absent
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Stop when standard input ends, as it does with the process that started this one
+    #[arg(long, global = true, hide = true)]
+    exit_with_parent: bool,
+}
+
+impl Shared {
+    /// Stops a component when standard input ends, if that is wanted.
+    fn watch_parent(&self, shutdown: &CancellationToken) {
+        if !self.exit_with_parent {
+            return;
+        }
+        let shutdown = shutdown.clone();
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            shutdown.cancel();
+        });
+    }
+}
+
+/// Where CDI files go that nobody placed: where container runtimes look, for the kubelet of a machine; to the others'
+/// own files, for the rest.
+fn cdi_dir(kubelet_dir: &Path) -> PathBuf {
+    match kubelet_dir == Path::new(KUBELET_DIR) {
+        true => "/var/run/cdi".into(),
+        false => kubelet_dir.join("cdi"),
+    }
 }

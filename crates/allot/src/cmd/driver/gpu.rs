@@ -2,26 +2,23 @@
 
 use std::path::PathBuf;
 
+use super::{KUBELET_DIR, Shared};
 use crate::cmd::component;
 
 /// Flags of `allot driver gpu`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How to reach the API server; the pod's service account or $KUBECONFIG when absent
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    shared: Shared,
     /// The node this process runs on
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
     /// Root directory of the kubelet or node agent
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    #[arg(long, value_name = "DIR", default_value = KUBELET_DIR)]
     kubelet_dir: PathBuf,
     /// Directory for CDI files; <kubelet-dir>/cdi when absent
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
-    /// Stop when standard input ends, as it does with the process that started this one
-    #[arg(long, hide = true)]
-    exit_with_parent: bool,
     /// How many GPUs the node has
     #[arg(long, default_value_t = 8)]
     num_devices: usize,
@@ -30,10 +27,9 @@ pub struct Args {
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
-        if args.exit_with_parent {
-            super::exit_with_parent(&shutdown);
-        }
-        let client = component::client(args.kubeconfig.as_deref(), "allot-driver-gpu").await?;
+        args.shared.watch_parent(&shutdown);
+        let client =
+            component::client(args.shared.kubeconfig.as_deref(), "allot-driver-gpu").await?;
         let mut config = allot_driver_gpu::Config::new(args.node_name, args.kubelet_dir);
         config.gpus = args.num_devices;
         if let Some(directory) = args.cdi_dir {

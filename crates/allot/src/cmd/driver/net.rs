@@ -1,16 +1,14 @@
 //! `allot driver net`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use allot_driver::classic::LeaderElection;
 use allot_driver_net::interfaces::Interface;
 use allot_driver_net::{DRIVER_NAME, controller, plugin};
 use tokio_util::sync::CancellationToken;
 
+use super::{KUBELET_DIR, Shared, cdi_dir};
 use crate::cmd::component;
-
-/// Where a kubelet has its files unless it is told otherwise.
-const KUBELET_DIR: &str = "/var/lib/kubelet";
 
 /// Flags of `allot driver net`; they may stand before or after the name of the part.
 #[derive(Debug, clap::Args)]
@@ -22,12 +20,8 @@ The controller runs once per cluster, the plugin on every node:
   allot driver net kubelet-plugin --node-name node-0 --kubelet-dir DIR/nodes/node-0 \\
     --interface eth0=172.18.0.2/16 --interface eth1=10.0.0.2/24,rdma")]
 pub struct Args {
-    /// How to reach the API server; $KUBECONFIG or the pod's service account when absent
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Stop when standard input ends, as it does with the process that started this one
-    #[arg(long, global = true, hide = true)]
-    exit_with_parent: bool,
+    #[command(flatten)]
+    shared: Shared,
     #[command(subcommand)]
     part: Part,
 }
@@ -75,10 +69,9 @@ struct Plugin {
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown: CancellationToken| {
-        if args.exit_with_parent {
-            super::exit_with_parent(&shutdown);
-        }
-        let client = component::client(args.kubeconfig.as_deref(), "allot-driver-net").await?;
+        args.shared.watch_parent(&shutdown);
+        let client =
+            component::client(args.shared.kubeconfig.as_deref(), "allot-driver-net").await?;
         match args.part {
             Part::Controller(args) => {
                 let identity = allot_controllers::leader::identity();
@@ -98,12 +91,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 impl Plugin {
     fn config(self) -> plugin::Config {
-        let usual = self.kubelet_dir == Path::new(KUBELET_DIR);
+        let cdi_dir = self.cdi_dir.unwrap_or_else(|| cdi_dir(&self.kubelet_dir));
         let mut config = plugin::Config::new(self.node_name, self.kubelet_dir);
-        if usual {
-            config.cdi_dir = "/var/run/cdi".into();
-        }
-        config.cdi_dir = self.cdi_dir.unwrap_or(config.cdi_dir);
+        config.cdi_dir = cdi_dir;
         config.interfaces = self.interface;
         config.host_device_path = self.host_device_path;
         config

@@ -8,10 +8,8 @@ use allot_driver_test::{DRIVER_NAME, controller, plugin};
 use anyhow::{Context, bail};
 use tokio_util::sync::CancellationToken;
 
+use super::{KUBELET_DIR, Shared, cdi_dir};
 use crate::cmd::component;
-
-/// Where a kubelet has its files unless it is told otherwise.
-const KUBELET_DIR: &str = "/var/lib/kubelet";
 
 /// Gates that the flag accepts; they are about logs, and all of them are as they should be here.
 const LOGGING_GATES: [&str; 5] = [
@@ -24,19 +22,19 @@ const LOGGING_GATES: [&str; 5] = [
 
 /// Flags of `allot driver test`; they may stand before or after the name of the part.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "$KUBECONFIG has precedence over --kubeconfig.")]
 pub struct Args {
     #[command(flatten)]
     shared: Shared,
+    #[command(flatten)]
+    both: Both,
     #[command(subcommand)]
     part: Part,
 }
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-struct Shared {
-    /// How to reach the API server; $KUBECONFIG has precedence, the pod's service account is used when both are absent
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+struct Both {
     /// Requests per second to the API server; no limit if 0
     #[arg(long, global = true, value_name = "N", default_value_t = 50.0)]
     kube_api_qps: f64,
@@ -55,9 +53,6 @@ struct Shared {
     /// Features of the logs: Name=true|false
     #[arg(long, global = true, value_name = "LIST", value_delimiter = ',')]
     feature_gates: Vec<String>,
-    /// Stop when standard input ends, as it does with the process that started this one
-    #[arg(long, global = true, hide = true)]
-    exit_with_parent: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -138,26 +133,23 @@ struct Plugin {
 
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { shared, part } = args;
-    check_gates(&shared.feature_gates)?;
+    let Args { shared, both, part } = args;
+    check_gates(&both.feature_gates)?;
     component::block_on(async move |shutdown: CancellationToken| {
-        if shared.exit_with_parent {
-            super::exit_with_parent(&shutdown);
-        }
+        shared.watch_parent(&shutdown);
         match part {
             Part::Controller(args) => {
-                let mut config = args.config(&shared.drivername)?;
+                let mut config = args.config(&both.drivername)?;
                 let from_env = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
                 let kubeconfig = from_env.map(PathBuf::from).or(shared.kubeconfig);
                 let client = component::client(kubeconfig.as_deref(), "allot-driver-test").await?;
-                let client =
-                    component::throttle(client, shared.kube_api_qps, shared.kube_api_burst);
-                if let Some(listener) = listen(&shared.http_endpoint).await? {
+                let client = component::throttle(client, both.kube_api_qps, both.kube_api_burst);
+                if let Some(listener) = listen(&both.http_endpoint).await? {
                     let (sender, metrics) = tokio::sync::oneshot::channel();
                     config.metrics = Some(sender);
                     tokio::spawn(async move {
                         if let Ok(metrics) = metrics.await {
-                            let path = shared.metrics_path;
+                            let path = both.metrics_path;
                             component::serve_metrics(listener, path, move || metrics()).await;
                         }
                     });
@@ -165,9 +157,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 Ok(controller::run(client, config, shutdown).await?)
             }
             Part::KubeletPlugin(args) => {
-                let config = args.config(&shared.drivername);
-                if let Some(listener) = listen(&shared.http_endpoint).await? {
-                    let (path, operations) = (shared.metrics_path, config.operations.clone());
+                let config = args.config(&both.drivername);
+                if let Some(listener) = listen(&both.http_endpoint).await? {
+                    let (path, operations) = (both.metrics_path, config.operations.clone());
                     let metrics = move || operations.encode();
                     tokio::spawn(component::serve_metrics(listener, path, metrics));
                 }
@@ -246,12 +238,8 @@ fn read(file: &Path) -> anyhow::Result<controller::Resources> {
 
 impl Plugin {
     fn config(self, driver_name: &str) -> plugin::Config {
-        let usual = self.kubelet_dir == Path::new(KUBELET_DIR);
         let mut config = plugin::Config::new(driver_name, &self.node_name, &self.kubelet_dir);
-        if usual {
-            config.cdi_dir = "/var/run/cdi".into();
-        }
-        config.cdi_dir = self.cdi_dir.unwrap_or(config.cdi_dir);
+        config.cdi_dir = self.cdi_dir.unwrap_or_else(|| cdi_dir(&self.kubelet_dir));
         config.registrar_dir = self
             .plugin_registration_path
             .unwrap_or(config.registrar_dir);
