@@ -20,3 +20,9 @@ pub mod scheduler;
 pub mod snapshot;
 pub mod store;
 pub mod up;
+
+/// So many of something, in words.
+fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use allot_protos::registration::registration_client::RegistrationClient;
@@ -237,7 +237,14 @@ fn changes(directory: &Path) -> Option<impl futures::Stream<Item = ()> + Unpin +
     match open() {
         Ok(stream) => Some(stream.map(drop)),
         Err(error) => {
-            tracing::warn!(directory = %directory.display(), %error, "no inotify, looking every second");
+            // Of many nodes in one process each meets with it.
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    directory = %directory.display(), %error,
+                    "the kernel gives no more inotify instances, so that directories of plugins are looked at every second: raise fs.inotify.max_user_instances (and max_user_watches), for example `sysctl fs.inotify.max_user_instances=1024`"
+                );
+            });
             None
         }
     }

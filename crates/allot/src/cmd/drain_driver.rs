@@ -7,7 +7,7 @@ use allot_controllers::drain::{Drain, Progress, drain};
 use allot_controllers::kit::clock::Clock;
 use anyhow::Context as _;
 
-use super::component;
+use super::{component, count};
 
 /// Flags of `allot drain-driver`.
 #[derive(Debug, clap::Args)]
@@ -87,9 +87,4 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
         Ok(())
     })
-}
-
-fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::harness::{ALLOT, Up, directory, example};
+use super::harness::{ALLOT, Up, directory};
 
 /// What a command prints on standard output.
 fn allot(arguments: &[&str]) -> String {
@@ -29,14 +29,7 @@ fn text(path: &Path) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_without_a_device_is_explained_on_the_cluster_and_on_a_snapshot() {
     let up = Up::in_memory().await;
-    up.create(&example("example_resourceclaimtemplate.yaml"))
-        .await;
-    let pod = example("example_claim_po.yaml");
-    for index in 0..8 {
-        up.create(&pod.replace("name: example-claim", &format!("name: pod-{index}")))
-            .await;
-        up.running(&format!("pod-{index}")).await;
-    }
+    let pod = up.eight_gpu_pods().await;
     let files = directory();
     let ninth = files.path().join("ninth.yaml");
     let manifest = pod.replace("name: example-claim", "name: ninth");
@@ -109,6 +102,13 @@ spec:
     let got = &told["wouldGoTo"]["claims"][0];
     assert_eq!(got["claim"], "default/ninth-example");
     assert_eq!(got["devices"][0]["device"], "gpu-0");
+
+    // The taint is named that keeps it away.
+    let taints = "spec: {taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}\nstatus:";
+    std::fs::write(&node, more.replacen("status:", taints, 1)).expect("written");
+    let told = allot(&[&["explain", "ninth"][..], &files, &from].concat());
+    let taint = "  1 node: node(s) had untolerated taint {dedicated: gpu} (added)\n";
+    assert!(told.contains(taint), "{told}");
 
     let none = refused(&[&["explain", "nobody"][..], &from].concat());
     assert_eq!(none, "error: there is no pod default/nobody\n");

@@ -111,6 +111,22 @@ impl Up {
         Api::default_namespaced(self.client.clone())
     }
 
+    /// Creates pod-0 to pod-7, which take all GPUs of a node, and waits until they run. Says how such a pod is written;
+    /// its name is `example-claim`.
+    pub async fn eight_gpu_pods(&self) -> String {
+        self.create(&example("example_resourceclaimtemplate.yaml"))
+            .await;
+        let pod = example("example_claim_po.yaml");
+        for index in 0..8 {
+            self.create(&pod.replace("name: example-claim", &format!("name: pod-{index}")))
+                .await;
+        }
+        for index in 0..8 {
+            self.running(&format!("pod-{index}")).await;
+        }
+        pod
+    }
+
     /// Waits until a pod runs.
     pub async fn running(&self, pod: &str) {
         self.until(pod, "run", conditions::is_pod_running()).await;

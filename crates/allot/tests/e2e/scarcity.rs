@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 
-use super::harness::{PATIENCE, Up, example};
+use super::harness::{PATIENCE, Up};
 
 fn unschedulable(pod: Option<&Pod>) -> bool {
     let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
@@ -18,16 +18,9 @@ fn unschedulable(pod: Option<&Pod>) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ninth_pod_waits_for_one_of_eight_gpus_and_says_why() {
     let up = Up::in_memory().await;
-    up.create(&example("example_resourceclaimtemplate.yaml"))
-        .await;
-    let pod = example("example_claim_po.yaml");
-    for index in 0..8 {
-        up.create(&pod.replace("name: example-claim", &format!("name: pod-{index}")))
-            .await;
-    }
+    let pod = up.eight_gpu_pods().await;
     let mut seen = Vec::new();
     for index in 0..8 {
-        up.running(&format!("pod-{index}")).await;
         seen.extend(up.gpus(&format!("pod-{index}"), "ctr").await);
     }
     seen.sort();

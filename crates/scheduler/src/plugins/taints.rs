@@ -26,15 +26,20 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 /// Rejects nodes with a NoSchedule or NoExecute taint that is not tolerated.
 pub fn filter(tolerations: &[Toleration], node: &NodeInfo) -> Result<(), Rejection> {
+    match untolerated(tolerations, node.taints()) {
+        None => Ok(()),
+        Some(_) => Err(Rejection::unresolvable(
+            Plugin::TaintToleration,
+            "node(s) had untolerated taint(s)",
+        )),
+    }
+}
+
+/// The first NoSchedule or NoExecute taint that is not tolerated.
+pub fn untolerated<'a>(tolerations: &[Toleration], taints: &'a [Taint]) -> Option<&'a Taint> {
     let blocks = |t: &&Taint| matches!(t.effect.as_str(), "NoSchedule" | "NoExecute");
     let tolerated = |taint: &Taint| tolerations.iter().any(|t| tolerates(t, taint));
-    if node.taints().iter().filter(blocks).all(tolerated) {
-        return Ok(());
-    }
-    Err(Rejection::unresolvable(
-        Plugin::TaintToleration,
-        "node(s) had untolerated taint(s)",
-    ))
+    taints.iter().filter(blocks).find(|taint| !tolerated(taint))
 }
 
 /// Number of PreferNoSchedule taints that are not tolerated; fewer is better.

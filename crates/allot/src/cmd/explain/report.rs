@@ -5,12 +5,15 @@ use std::io::{self, Write};
 use allot_allocator::explain::{Explanation, RequestExplanation};
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
 use allot_scheduler::dra::resolve;
+use allot_scheduler::plugins::Plugin;
+use allot_scheduler::plugins::taints::untolerated;
 use allot_scheduler::pod::{PodInfo, scheduler_name};
 use anyhow::Context as _;
 use k8s_openapi::api::resource::v1::AllocationResult;
 use serde::Serialize;
 
 use super::world::Loaded;
+use crate::cmd::count;
 
 /// How many names of a long list are told.
 const SHOWN: usize = 5;
@@ -121,6 +124,9 @@ impl Report {
         report.rejected = before.map(|r| rejected(&r));
         report.fits = nodes.iter().any(|n| n.rejection.is_none());
         report.nodes = nodes.into_iter().map(Answer::from).collect();
+        for answer in &mut report.nodes {
+            name_taint(answer, pod, loaded);
+        }
         report.would_go_to = chosen.map(Place::from);
         Ok(report)
     }
@@ -346,6 +352,20 @@ fn rejected(rejection: &allot_scheduler::status::Rejection) -> Rejected {
     }
 }
 
+/// The scheduler's message, which counts nodes, leaves out which taint it is.
+fn name_taint(answer: &mut Answer, pod: &PodInfo, loaded: &Loaded) {
+    let is_taint = |r: &&mut Rejected| r.plugin == Plugin::TaintToleration.name();
+    let Some(rejected) = answer.rejected.as_mut().filter(is_taint) else {
+        return;
+    };
+    let tolerations = pod.spec().tolerations.as_deref().unwrap_or_default();
+    let taints = loaded.taints.get(&answer.node).map(Vec::as_slice);
+    if let Some(taint) = untolerated(tolerations, taints.unwrap_or_default()) {
+        let (key, value) = (&taint.key, taint.value.as_deref().unwrap_or_default());
+        rejected.reason = format!("node(s) had untolerated taint {{{key}: {value}}}");
+    }
+}
+
 /// The first of many names, and how many more there are.
 fn some(names: &[&str]) -> String {
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>();
@@ -353,9 +373,4 @@ fn some(names: &[&str]) -> String {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
 }

@@ -13,7 +13,7 @@ use allot_scheduler::pod::PodInfo;
 use allot_scheduler::taint_rules::DeviceTaintRule;
 use anyhow::Context as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
@@ -34,6 +34,8 @@ pub struct World {
 pub struct Loaded {
     /// The scheduler.
     pub core: Core,
+    /// The taints of nodes that have any.
+    pub taints: HashMap<String, Vec<Taint>>,
     /// All pods.
     pub pods: HashMap<(String, String), Arc<PodInfo>>,
     /// When that was.
@@ -240,8 +242,14 @@ impl World {
             "CSIDriver" => Input::CsiDriver,
             "CSIStorageCapacity" => Input::StorageCapacity,
             "VolumeAttachment" => Input::VolumeAttachment,
-            "Node" => Input::Node,
         );
+        let nodes: Vec<Node> = typed(take("Node"))?;
+        let taints = nodes.iter().filter_map(|node| {
+            let taints = node.spec.as_ref()?.taints.clone()?;
+            Some((node.metadata.name.clone()?, taints))
+        });
+        let taints = taints.collect();
+        core.handle(Input::Node(listed(nodes)), time);
         if rules {
             let rules: Vec<DynamicObject> = typed(take("DeviceTaintRule"))?;
             let rules = rules.iter().filter_map(DeviceTaintRule::read).collect();
@@ -259,6 +267,7 @@ impl World {
         core.handle(Input::Pod(listed(unfinished.collect())), time);
         Ok(Loaded {
             core,
+            taints,
             pods: whole,
             time,
         })
