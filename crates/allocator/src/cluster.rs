@@ -14,9 +14,11 @@ use crate::pool::{Member, Pool, Share};
 use crate::slice::Slice;
 use crate::taint::TaintRule;
 
+mod conflict;
 mod entry;
 mod paged;
 
+pub use conflict::Conflict;
 use entry::Entry;
 use paged::{Few, Paged, Sharded};
 

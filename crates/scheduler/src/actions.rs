@@ -22,6 +22,10 @@ pub struct ClaimTask {
     pub consumer: Consumer,
     /// What to allocate, when the claim is not known to be allocated.
     pub allocation: Option<Arc<AllocationResult>>,
+    /// The reservation is there and has to be written anew, see [`Claims::is_inherited`].
+    ///
+    /// [`Claims::is_inherited`]: crate::dra::claims::Claims::is_inherited
+    pub renew: bool,
 }
 
 /// The claim for extended resources that has to be created before its pod can be bound.
@@ -83,9 +87,11 @@ pub struct BindJob {
     pub volumes: VolumeTasks,
     /// What to record in the pod's status: resources of the node that come with its devices.
     pub demand: Demand,
-    /// Report when the claims are written instead of going on: binding conditions have to come true first, or
-    /// volumes have to be bound.
+    /// Report when the claims are written instead of going on: a watch has to show that first, binding conditions have
+    /// to come true, or volumes have to be bound.
     pub wait: bool,
+    /// That may take long: tell where the pod is going to be.
+    pub announce: bool,
 }
 
 /// A pod that could not be scheduled, for its condition and an event.

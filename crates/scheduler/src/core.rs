@@ -44,6 +44,9 @@ mod pods;
 mod refuse;
 mod schedule;
 mod volumes;
+mod waiting;
+
+use waiting::Waiting;
 
 pub use binding::BindError;
 pub(crate) use devices::groups_have_claims;
@@ -113,7 +116,7 @@ pub enum Input {
         /// The claim as it is then; `None` when that is not known.
         claim: Option<Arc<ResourceClaim>>,
     },
-    /// All claims of a pod are written; its binding waits for conditions, or for volumes.
+    /// All claims of a pod are written; its binding waits for a watch to show that, for conditions, or for volumes.
     ClaimsReady(Uid),
     /// Something about classic kinds.
     Classic(Box<crate::classic::Input>),
@@ -183,8 +186,8 @@ pub struct Core {
     budgets: FxHashMap<Key, Budget>,
     nominated: FxHashMap<Uid, (Arc<PodInfo>, Arc<str>)>,
     bindings: FxHashMap<Uid, Binding>,
-    /// Those of them that wait for conditions, or for volumes.
-    waiting: FxHashSet<Uid>,
+    /// Those of them that wait for their claims to be seen, for conditions, or for volumes.
+    waiting: Waiting,
     next_start: usize,
     actions: Vec<Action>,
 }
@@ -211,7 +214,7 @@ impl Core {
             budgets: FxHashMap::default(),
             nominated: FxHashMap::default(),
             bindings: FxHashMap::default(),
-            waiting: FxHashSet::default(),
+            waiting: Waiting::default(),
             next_start: 0,
             actions: Vec::new(),
             metrics,
@@ -269,7 +272,7 @@ impl Core {
     pub fn next_wakeup(&self, time: Time) -> Option<Now> {
         let conditions = self
             .waiting
-            .iter()
+            .timed()
             .filter_map(|pod| self.bindings.get(pod)?.deadline())
             .min()
             .map(|at| {
@@ -358,6 +361,7 @@ impl Core {
         let on = |f| self.config.features.enabled(f);
         DraContext {
             claims: &self.claims,
+            pods: &self.pods,
             classes: &self.classes,
             solver: &self.solver,
             binding_timeout: profile.dynamic_resources.binding_timeout,

@@ -64,6 +64,11 @@ impl<T: Object> Entry<T> {
         self.assumed.as_ref().or(self.seen.as_ref())
     }
 
+    /// What a watch showed last.
+    pub fn seen(&self) -> Option<&Arc<T>> {
+        self.seen.as_ref()
+    }
+
     /// Both versions, as far as there are two.
     pub fn versions(&self) -> impl Iterator<Item = &Arc<T>> {
         [&self.seen, &self.assumed].into_iter().flatten()

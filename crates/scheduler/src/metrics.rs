@@ -60,6 +60,7 @@ struct Inner {
     condition_allocations: Family<Three, Counter>,
     condition_waits: Histograms<Three>,
     bind_conflicts: Counter,
+    contested: Counter,
 }
 
 fn millisecond() -> Histogram {
@@ -162,6 +163,12 @@ impl Metrics {
             "Writes of claims that lost a race",
             bind_conflicts.clone(),
         );
+        let contested = Counter::default();
+        registry.register(
+            "scheduler_allot_contested_claims",
+            "Claims that got devices which another scheduler had given to another claim",
+            contested.clone(),
+        );
         // Set all the time, so looked up once.
         let one = |family: &Family<One, Gauge>, label, value: &str| {
             family.get_or_create(&[(label, value.to_owned())]).clone()
@@ -184,6 +191,7 @@ impl Metrics {
             condition_allocations,
             condition_waits,
             bind_conflicts,
+            contested,
         }))
     }
 
@@ -278,6 +286,11 @@ impl Metrics {
     /// A write of a claim lost a race.
     pub(crate) fn conflict(&self) {
         self.0.bind_conflicts.inc();
+    }
+
+    /// A claim got what another one had before.
+    pub(crate) fn contested(&self) {
+        self.0.contested.inc();
     }
 }
 

@@ -6,12 +6,12 @@ use std::cmp::Ordering;
 ///
 /// A version that is not a number is older than every number, so that a strange object never hides a watch event.
 pub fn compare(a: &str, b: &str) -> Ordering {
-    let number = |v: &str| {
+    // Of numbers without zeros in front the longer one is larger.
+    fn number(v: &str) -> Option<(usize, &str)> {
         let digits = v.trim_start_matches('0');
-        v.bytes()
-            .all(|b| b.is_ascii_digit())
-            .then(|| (digits.len(), digits.to_owned()))
-    };
+        let is_number = v.bytes().all(|b| b.is_ascii_digit());
+        is_number.then_some((digits.len(), digits))
+    }
     number(a).cmp(&number(b))
 }
 

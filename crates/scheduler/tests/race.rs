@@ -1,7 +1,8 @@
 //! Two schedulers that do not know of each other, on one API server.
 //!
 //! Each has its own pods (by `schedulerName`), all want the same devices or the same claim. Every claim is decided by
-//! whoever writes first; the other one learns of it by a conflict and tries again.
+//! whoever writes first; the other one learns of it by a conflict and tries again. Every device is decided by whoever
+//! writes it into a claim first; the other one learns of it by its watch and gives way.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -119,25 +120,28 @@ impl Race {
             .await
     }
 
-    /// Waits until so many pods are bound; checks all the time that no device is given twice.
+    /// Waits until so many pods are bound; checks all the time that no device serves two claims of bound pods.
     async fn until_bound(&self, wanted: usize) -> Vec<Value> {
         let start = tokio::time::Instant::now();
         loop {
-            let claims = self.claims().await;
-            let mut devices = BTreeSet::new();
-            for result in claims.iter().flat_map(results) {
-                let device = (
-                    result["pool"].clone().to_string(),
-                    result["device"].to_string(),
-                );
-                assert!(devices.insert(device), "given twice: {result}");
-            }
             let pods = self.list("/api/v1/namespaces/default/pods").await;
             let bound: Vec<Value> = pods
                 .iter()
                 .filter(|p| p["spec"]["nodeName"].is_string())
                 .cloned()
                 .collect();
+            // After the pods: what a pod is bound with stays.
+            let claims = self.claims().await;
+            let claim_of = |p: &Value| p["spec"]["resourceClaims"][0]["resourceClaimName"].clone();
+            let in_use = |c: &&Value| bound.iter().any(|p| claim_of(p) == c["metadata"]["name"]);
+            let mut devices = BTreeSet::new();
+            for result in claims.iter().filter(in_use).flat_map(results) {
+                let device = (
+                    result["pool"].clone().to_string(),
+                    result["device"].to_string(),
+                );
+                assert!(devices.insert(device), "given twice: {result}");
+            }
             if bound.len() >= wanted {
                 return bound;
             }
@@ -172,7 +176,6 @@ async fn pods_of_both_share_a_claim_that_one_of_them_allocated() {
             race.pod(&format!("{scheduler}-{round}"), scheduler, &claim)
                 .await;
         }
-        // One undecided claim at a time: nothing in the API keeps two schedulers from giving one device to two claims.
         race.until_bound(2 * (round + 1)).await;
     }
     let bound = race.until_bound(12).await;
@@ -191,4 +194,20 @@ async fn pods_of_both_share_a_claim_that_one_of_them_allocated() {
         );
         assert_eq!(users.count(), 2);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_device_serves_pods_of_both() {
+    let race = Race::start().await;
+    for n in 0..DEVICES {
+        for scheduler in ["red", "blue"] {
+            let name = format!("{scheduler}-{n}");
+            race.claim(&name).await;
+            race.pod(&name, scheduler, &name).await;
+        }
+    }
+    // There are devices for half of them.
+    race.until_bound(DEVICES).await;
+    let held = race.claims().await.iter().flat_map(results).count();
+    assert!(held >= DEVICES, "{held}");
 }

@@ -95,6 +95,17 @@ impl Entry {
         }
     }
 
+    /// How one device is used, if it is.
+    pub(super) fn device_use(&self, device: &str) -> Option<&DeviceUse> {
+        let usage = self.described.get().map_or(&self.usage, |p| &p.usage);
+        usage.device(device)
+    }
+
+    /// Whether devices of the pool may draw from shared counters.
+    pub(super) fn has_counters(&self) -> bool {
+        self.counted > 0
+    }
+
     /// Whether nodes that no slice is local to have to look at the pool.
     pub(super) fn is_global(&self) -> bool {
         let described = || self.described.get().is_some_and(|p| p.info.is_global());

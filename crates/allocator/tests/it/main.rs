@@ -1,6 +1,7 @@
 //! Tests of the allocator as its users see it.
 
 mod checker;
+mod conflicts;
 mod conformance;
 mod deltas;
 mod doubts;

@@ -20,9 +20,20 @@ use crate::pod::{Key, Uid, scheduler_name};
 pub struct BindError {
     /// The text for the pod's condition and event.
     pub message: String,
+    /// The pod is on a node all the same, by somebody else's doing: what is reserved for it stays.
+    pub bound_elsewhere: bool,
 }
 
 impl BindError {
+    /// An error that leaves the pod without a node.
+    #[must_use]
+    pub fn new(message: String) -> Self {
+        Self {
+            message,
+            bound_elsewhere: false,
+        }
+    }
+
     /// As upstream tells what a plugin met before the binding.
     #[must_use]
     pub fn before_binding(self, plugin: Plugin) -> Self {
@@ -32,6 +43,7 @@ impl BindError {
                 plugin.name(),
                 self.message
             ),
+            ..self
         }
     }
 }
@@ -62,7 +74,6 @@ impl Core {
         let Some(binding) = self.bindings.get(pod) else {
             return;
         };
-        self.waiting.insert(pod.clone());
         let (info, node) = (binding.queued.info.clone(), binding.node.clone());
         let timeout = self
             .profile(scheduler_name(&info.pod))
@@ -73,10 +84,16 @@ impl Core {
             .filter_map(|c| conditions::deadline(c, timeout))
             .min()
             .or_else(|| time.wall.checked_add(timeout).ok());
+        let has_conditions = claims.iter().any(|c| conditions::any(c));
         if let Some(binding) = self.bindings.get_mut(pod) {
-            binding.waits_until = deadline.filter(|_| !claims.is_empty());
+            binding.waits_until = deadline.filter(|_| has_conditions);
         }
         self.await_volumes(pod, time);
+        let timed = self
+            .bindings
+            .get(pod)
+            .is_some_and(|b| b.deadline().is_some());
+        self.waiting.insert(pod, self.names_of_claims(pod), timed);
         let waits = |b: &super::Binding| b.waits_until.is_some();
         if self.check_binding(pod, time) && self.bindings.get(pod).is_some_and(waits) {
             self.actions
@@ -84,15 +101,17 @@ impl Core {
         }
     }
 
+    /// The claims of a pod, by name.
+    fn names_of_claims(&self, pod: &Uid) -> Vec<Key> {
+        let binding = self.bindings.get(pod);
+        let special = binding.and_then(|b| b.special.as_ref()).map(|c| key_of(c));
+        let claims = binding.map_or(&[][..], |b| &b.claims);
+        claims.iter().cloned().chain(special).collect()
+    }
+
+    /// Those of them that exist.
     fn claims_of(&self, pod: &Uid) -> Vec<Arc<ResourceClaim>> {
-        let Some(binding) = self.bindings.get(pod) else {
-            return Vec::new();
-        };
-        let keys = binding
-            .claims
-            .iter()
-            .cloned()
-            .chain(binding.special.as_ref().map(|c| key_of(c)));
+        let keys = self.names_of_claims(pod).into_iter();
         keys.filter_map(|key| self.claims.get(&key).cloned())
             .collect()
     }
@@ -102,7 +121,7 @@ impl Core {
         let late = |b: &super::Binding| b.deadline().is_some_and(|at| at <= time.wall);
         let due: Vec<Uid> = self
             .waiting
-            .iter()
+            .timed()
             .filter(|pod| self.bindings.get(*pod).is_some_and(late))
             .cloned()
             .collect();
@@ -111,24 +130,15 @@ impl Core {
         }
     }
 
-    /// Looks at the pods that wait for conditions of a claim.
-    pub(super) fn check_conditions_of(&mut self, claim: &Key, time: Time) {
-        let needs = |b: &super::Binding| {
-            b.claims.contains(claim) || b.special.as_ref().is_some_and(|c| key_of(c) == *claim)
-        };
-        let concerned: Vec<Uid> = self
-            .waiting
-            .iter()
-            .filter(|pod| self.bindings.get(*pod).is_some_and(needs))
-            .cloned()
-            .collect();
-        for pod in concerned {
+    /// Looks at the pods that wait for a claim to be seen, or for its conditions.
+    pub(super) fn check_claim(&mut self, claim: &Key, time: Time) {
+        for pod in self.waiting.for_claim(claim) {
             self.check_binding(&pod, time);
         }
     }
 
-    /// Goes on with a pod whose devices are ready and whose volumes are bound, gives up one where that is not going to
-    /// be. Says whether it still waits.
+    /// Goes on with a pod whose claims were seen in the watch, whose devices are ready and whose volumes are bound, gives
+    /// up one where that is not going to be. Says whether it still waits.
     pub(super) fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
         let waiting = self.waiting.contains(pod);
         let Some(binding) = self.bindings.get(pod).filter(|_| waiting) else {
@@ -151,6 +161,9 @@ impl Core {
                     key_of(claim)
                 ));
             }
+            if let Some(conflict) = self.claims.has_to_give_way(claim, &self.pods) {
+                return Some(format!("claim {} was second: {conflict}", key_of(claim)));
+            }
             match conditions::readiness(claim) {
                 Readiness::Ready => None,
                 Readiness::Failed { reason, message } => Some(format!(
@@ -166,19 +179,20 @@ impl Core {
         if let Some(message) = error {
             let status = if late { "timeout" } else { "failure" };
             self.note_conditions(pod, &claims, status, time);
-            let error = BindError { message }.before_binding(Plugin::DynamicResources);
+            let error = BindError::new(message).before_binding(Plugin::DynamicResources);
             self.bound(pod, Err(error), time);
             return false;
         }
         let volumes = self.volume_progress(binding, time);
         if let Progress::Failed(message) = volumes {
-            let error = BindError { message }.before_binding(Plugin::VolumeBinding);
+            let error = BindError::new(message).before_binding(Plugin::VolumeBinding);
             self.bound(pod, Err(error), time);
             return false;
         }
         let ready = claims
             .iter()
             .all(|c| conditions::readiness(c) == Readiness::Ready);
+        let seen = claims.iter().all(|c| self.claims.is_seen(&key_of(c)));
         if ready && waits_for_devices {
             self.note_conditions(pod, &claims, "success", time);
         }
@@ -188,7 +202,7 @@ impl Core {
         if ready {
             binding.waits_until = None;
         }
-        if ready && matches!(volumes, Progress::Bound) {
+        if ready && seen && matches!(volumes, Progress::Bound) {
             binding.volumes.until = None;
             self.waiting.remove(pod);
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
@@ -251,7 +265,7 @@ impl Core {
                     let change = self.claims.settle(uid, pod, false);
                     self.after(&change, time);
                 }
-                self.unreserve(pod, &binding);
+                self.unreserve(pod, &binding, error.bound_elsewhere);
                 self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
                     &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
@@ -272,15 +286,20 @@ impl Core {
         }
     }
 
-    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
-        for key in &binding.claims {
-            if let Some(claim) = self
-                .claims
-                .get(key)
-                .filter(|c| resolve::is_reserved_for(c, pod))
-                .cloned()
-            {
-                self.leave(pod, claim);
+    /// Takes back what was written for a pod; not its reservations, when another scheduler relies on them.
+    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding, keep_reservations: bool) {
+        for key in binding.claims.iter().filter(|_| !keep_reservations) {
+            let Some(claim) = self.claims.get(key).cloned() else {
+                continue;
+            };
+            if !resolve::is_reserved_for(&claim, pod) {
+                continue;
+            }
+            let users = claim.status.as_ref().and_then(|s| s.reserved_for.as_ref());
+            let alone = users.is_some_and(|u| u.len() == 1);
+            match alone && self.claims.conflict(uid_of(&claim)).is_some() {
+                true => self.deallocate(claim),
+                false => self.leave(pod, claim),
             }
         }
         if let Some(special) = &binding.special {

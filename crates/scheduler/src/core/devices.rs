@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Core, Time};
 use crate::actions::Action;
-use crate::dra::claims::{Change, key_of};
+use crate::dra::claims::{Change, key_of, uid_of};
 use crate::dra::groups::PodGroup;
 use crate::hints::ClusterEvent;
 use crate::known::Object;
@@ -87,8 +87,8 @@ impl Core {
                 gone.extend(self.claims.unseen_older_than(&version));
                 gone.retain(|k| !present.contains(k));
                 gone.iter().for_each(|key| self.forget_claim(key, time));
-                for claim in items {
-                    let change = self.claims.see(Arc::new(claim));
+                let changes = self.claims.see_list(items.into_iter().map(Arc::new));
+                for change in changes {
                     self.after(&change, time);
                 }
             }
@@ -130,12 +130,19 @@ impl Core {
 
     /// Brings back the pods that a change of a claim concerns.
     pub(super) fn after(&mut self, change: &Change, time: Time) {
+        if let Some(key) = change.key.as_ref().filter(|_| change.contested) {
+            self.metrics.contested();
+            let uid = self.claims.get(key).map(|c| uid_of(c));
+            if let Some(conflict) = uid.and_then(|uid| self.claims.conflict(uid)) {
+                tracing::warn!(claim = %key, %conflict, "two schedulers gave out the same");
+            }
+        }
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
             for pod in self.queue.users_of_claim(key) {
                 let gate = self.gate(&pod);
                 self.queue.activate(&pod.uid, gate, time.now);
             }
-            self.check_conditions_of(key, time);
+            self.check_claim(key, time);
         }
         if change.freed {
             self.requeue(&ClusterEvent::DevicesFreed, time);

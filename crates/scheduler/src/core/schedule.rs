@@ -228,6 +228,10 @@ impl Core {
             .any(|c| conditions::any(c));
         let (volumes, awaited) = self.promise_volumes(&pod, &node, &volumes);
         wait |= !awaited.is_empty();
+        // Whether the devices are the pod's alone is known when the watch shows the claims.
+        let announce = wait;
+        wait |= special.is_some() || !in_flight.is_empty();
+        wait |= needed.iter().any(|k| !self.claims.is_seen(k));
         let demand = placement.devices.demand;
         let counts = match demand.0.is_empty() {
             true => pod.clone(),
@@ -259,6 +263,7 @@ impl Core {
             volumes,
             demand,
             wait,
+            announce,
         })));
     }
 }
@@ -291,6 +296,7 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
             claim: claim.clone(),
             consumer: consumer.clone(),
             allocation,
+            renew: false,
         };
         if fresh.is_some() {
             tasks.push(task(fresh));
@@ -298,6 +304,11 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
             joins.push(task(known.clone()));
         } else if !resolve::is_reserved_for(claim, &consumer.uid) {
             tasks.push(task(None));
+        } else if !consumer.is_group() && attempt.dra.claims.is_inherited(&uid) {
+            tasks.push(ClaimTask {
+                renew: true,
+                ..task(None)
+            });
         }
     }
     (tasks, joins)

@@ -12,6 +12,7 @@ use crate::actions::BindJob;
 
 mod explain;
 mod failures;
+mod rivals;
 mod volumes;
 
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.
@@ -476,9 +477,7 @@ fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
     assert!(refused.message().contains("Insufficient cpu"));
     world.handle(Input::Bound {
         pod: job.pod.uid.clone(),
-        outcome: Err(BindError {
-            message: "lost".to_owned(),
-        }),
+        outcome: Err(BindError::new("lost".to_owned())),
     });
     let actions = world.core.take_actions();
     let cleared = |a: &Action| matches!(a, Action::ClearDemand(pod) if pod.uid == job.pod.uid);

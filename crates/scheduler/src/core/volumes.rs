@@ -343,7 +343,7 @@ impl Core {
                 "binding volumes: pod does not exist any more: pod {:?} not found",
                 pod.key.name
             );
-            let error = BindError { message }.before_binding(Plugin::VolumeBinding);
+            let error = BindError::new(message).before_binding(Plugin::VolumeBinding);
             self.bound(&pod.uid, Err(error), time);
         }
     }

@@ -4,6 +4,8 @@
 //! is at least as new) and what an attempt decided but has not written yet (*in flight*). The invariant of this file:
 //! as long as any of them says that a claim holds a device, the [`Cluster`] that attempts allocate from has it in
 //! use. It holds after every single call, whatever their order, because every call ends in [`Claims::recount`].
+//!
+//! Claims that other schedulers write are in [`order`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,6 +19,10 @@ use crate::known::{Known, Object};
 use crate::pod::{Key, Uid};
 use crate::releases::Releases;
 use crate::version::is_newer;
+
+mod order;
+
+use order::{Rivals, devices_of};
 
 /// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
 const REMEMBERED: usize = 8192;
@@ -41,6 +47,8 @@ pub struct Change {
     pub freed: bool,
     /// A pod that waits for this claim may go on.
     pub progressed: bool,
+    /// The claim got what another one had before.
+    pub contested: bool,
 }
 
 /// All claims. See the module.
@@ -54,6 +62,11 @@ pub struct Claims {
     specials: FxHashMap<Uid, Key>,
     gone: FxHashSet<Uid>,
     gone_order: VecDeque<Uid>,
+    /// Claims that got what somebody else had before.
+    contested: FxHashMap<Uid, Rivals>,
+    /// Claims that were allocated when the first list came, and that were not written by us since.
+    inherited: FxHashSet<Uid>,
+    is_listed: bool,
     /// Groups of pods; `None` where they have no claims.
     groups: Option<Groups>,
 }
@@ -87,6 +100,9 @@ impl Claims {
             specials: FxHashMap::default(),
             gone: FxHashSet::default(),
             gone_order: VecDeque::new(),
+            contested: FxHashMap::default(),
+            inherited: FxHashSet::default(),
+            is_listed: false,
             groups: None,
         }
     }
@@ -171,7 +187,8 @@ impl Claims {
         }
         let entry = self.known.entry_mut(key);
         let before = entry.effective().cloned();
-        if !entry.see(claim) {
+        let seen_before = entry.seen().cloned();
+        if !entry.see(claim.clone()) {
             return Change::default();
         }
         let after = entry.effective().cloned();
@@ -186,6 +203,9 @@ impl Claims {
         if !same || self.in_flight.contains_key(&uid) {
             self.recount(&uid, after.as_deref());
         }
+        if devices_of(seen_before.as_deref()) != devices_of(Some(&claim)) {
+            change.contested = self.order(&claim);
+        }
         change
     }
 
@@ -196,8 +216,8 @@ impl Claims {
         };
         let mut change = Change {
             key: Some(key.clone()),
-            freed: false,
             progressed: true,
+            ..Change::default()
         };
         for claim in entry.versions() {
             change.freed |= allocation_of(claim).is_some();
@@ -205,6 +225,8 @@ impl Claims {
                 self.specials.remove(pod);
             }
             let uid = Uid::from(uid_of(claim));
+            self.contested.remove(&uid);
+            self.inherited.remove(&uid);
             self.remember_gone(uid.clone());
             self.recount(&uid, None);
         }
@@ -237,6 +259,7 @@ impl Claims {
         if self.gone.contains(&uid) {
             return Change::default();
         }
+        self.inherited.remove(&uid);
         let entry = self.known.entry_mut(key.clone());
         let before = entry.effective().cloned();
         if !entry.assume(claim.clone()) {
@@ -251,6 +274,7 @@ impl Claims {
             key: Some(key),
             freed,
             progressed: true,
+            contested: false,
         }
     }
 
@@ -286,6 +310,7 @@ impl Claims {
             key: Some(entry.key),
             freed: !written,
             progressed: true,
+            contested: false,
         }
     }
 
@@ -304,8 +329,8 @@ impl Claims {
         self.releases.end(uid, pod);
         Change {
             key: Some(key.clone()),
-            freed: false,
             progressed: true,
+            ..Change::default()
         }
     }
 

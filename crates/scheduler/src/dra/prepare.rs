@@ -8,6 +8,7 @@ use allot_model::classic::objects;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
+use rustc_hash::FxHashMap;
 
 use super::claims::{Claims, allocation_of, uid_of};
 use super::classes::Classes;
@@ -39,6 +40,8 @@ pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 pub struct DraContext<'a> {
     /// Claims and devices.
     pub claims: &'a Claims,
+    /// All pods that have not finished.
+    pub pods: &'a FxHashMap<Key, Arc<PodInfo>>,
     /// Device classes.
     pub classes: &'a Classes,
     /// Compiles and solves allocation problems.
@@ -72,7 +75,7 @@ pub struct PodClaim {
     pub allocation: Option<Arc<AllocationResult>>,
     /// Where that can be used.
     nodes: Option<Nodes>,
-    /// Allocated, but failed or late.
+    /// Allocated, but failed or late, or with what another claim had before.
     hopeless: bool,
 }
 
@@ -152,9 +155,11 @@ impl PodDevices {
                 .as_ref()
                 .and_then(|a| a.node_selector.as_ref())
                 .map(Nodes::new);
-            let hopeless = cx.binding_conditions
-                && allocation_of(&claim).is_some()
-                && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now);
+            let is_written = allocation_of(&claim).is_some();
+            let hopeless = is_written
+                && (cx.binding_conditions
+                    && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now)
+                    || cx.claims.has_to_give_way(&claim, cx.pods).is_some());
             claims.push(PodClaim {
                 key,
                 claim,

@@ -11,7 +11,9 @@ impl Writer {
         let pod = job.pod.uid.clone();
         let outcome = match self.write_claims(&job).await {
             Ok(()) if job.wait => {
-                self.announce(&job).await;
+                if job.announce {
+                    self.announce(&job).await;
+                }
                 return self.report(Input::ClaimsReady(pod));
             }
             Ok(()) => self.bind_pod(&job.pod, &job.node).await,
@@ -124,9 +126,7 @@ impl Writer {
             let request = http::Request::post(&url)
                 .header("content-type", "application/json")
                 .body(body.to_string().into_bytes())
-                .map_err(|e| BindError {
-                    message: e.to_string(),
-                })?;
+                .map_err(|e| BindError::new(e.to_string()))?;
             let error = match self.client.request::<IgnoredAny>(request).await {
                 Ok(_) => break,
                 Err(error) => error,
@@ -147,8 +147,10 @@ impl Writer {
                 break;
             }
             if answered(&error) || on.is_some() || bound.is_none() {
+                let message = format!("running Bind plugin \"DefaultBinder\": {}", text(&error));
                 return Err(BindError {
-                    message: format!("running Bind plugin \"DefaultBinder\": {}", text(&error)),
+                    bound_elsewhere: on.is_some(),
+                    ..BindError::new(message)
                 });
             }
             pause.wait().await;
@@ -207,9 +209,7 @@ impl Writer {
 }
 
 fn not_recorded(error: &kube::Error) -> BindError {
-    BindError {
-        message: format!("update pod status: {}", text(error)),
-    }
+    BindError::new(format!("update pod status: {}", text(error)))
 }
 
 pub(super) fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {

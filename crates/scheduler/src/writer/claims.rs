@@ -34,6 +34,12 @@ impl ClaimWriter {
     /// Writes the allocation of a claim, if it is not written yet, and the reservation.
     pub(super) async fn reserve(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
+        if task.renew {
+            let known = self.unreserve(&claim, &task.consumer.uid).await;
+            let known =
+                known.map_err(|e| failed(&format!("renew reservation in claim {}", task.key), &e));
+            claim = Arc::new(known?.ok_or_else(|| deleted(&task.key))?);
+        }
         let mut pause = Pause::new();
         let mut doing = "add finalizer to";
         loop {
@@ -87,18 +93,17 @@ impl ClaimWriter {
         let mut status = serde_json::Map::new();
         match (allocation_of(claim), &task.allocation) {
             (Some(there), Some(ours)) if there.devices != ours.devices => {
-                return Err(BindError {
-                    message: format!("claim {} got allocated elsewhere in the meantime", task.key),
-                });
+                return Err(BindError::new(format!(
+                    "claim {} got allocated elsewhere in the meantime",
+                    task.key
+                )));
             }
             (Some(_), _) => {}
             (None, None) => {
-                return Err(BindError {
-                    message: format!(
-                        "claim {} got deallocated elsewhere in the meantime",
-                        task.key
-                    ),
-                });
+                return Err(BindError::new(format!(
+                    "claim {} got deallocated elsewhere in the meantime",
+                    task.key
+                )));
             }
             (None, Some(ours)) => {
                 let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
@@ -175,6 +180,7 @@ impl ClaimWriter {
             uid: claim.uid().into(),
             claim: claim.clone(),
             consumer: Consumer::pod(pod),
+            renew: false,
             allocation: Some(task.allocation.clone()),
         };
         match self.reserve(&task).await {
@@ -207,11 +213,18 @@ impl ClaimWriter {
         claim: &ResourceClaim,
         pod: &Uid,
     ) -> Result<Option<ResourceClaim>, kube::Error> {
-        let patch = Patch::Strategic(json!({
-            "metadata": {"uid": claim.uid()},
-            "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
-        }));
-        self.take_back(claim, &patch).await
+        let mut version = claim.metadata.resource_version.clone();
+        loop {
+            // Based on a version, so that a request which arrives late finds that the claim was reserved anew.
+            let patch = Patch::Strategic(json!({
+                "metadata": {"uid": claim.uid(), "resourceVersion": version},
+                "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
+            }));
+            match self.take_back(claim, &patch).await? {
+                Some(now) if is_reserved_for(&now, pod) => version = now.metadata.resource_version,
+                done => return Ok(done),
+            }
+        }
     }
 
     async fn take_back(
@@ -292,13 +305,9 @@ enum Step {
 }
 
 fn deleted(key: &Key) -> BindError {
-    BindError {
-        message: format!("claim {key} got deleted in the meantime"),
-    }
+    BindError::new(format!("claim {key} got deleted in the meantime"))
 }
 
 fn failed(what: &str, error: &kube::Error) -> BindError {
-    BindError {
-        message: format!("{what}: {}", text(error)),
-    }
+    BindError::new(format!("{what}: {}", text(error)))
 }

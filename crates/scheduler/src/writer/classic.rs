@@ -270,9 +270,11 @@ impl ClassicWriter {
                 Some(Err(error)) => error,
             };
             if answered(&error) && !matches!(code(&error), 404 | 409 | 429) {
-                return Err(BindError {
-                    message: format!("reserve claim {}: {}", task.key, text(&error)),
-                });
+                return Err(BindError::new(format!(
+                    "reserve claim {}: {}",
+                    task.key,
+                    text(&error)
+                )));
             }
             if code(&error) == 409 {
                 metrics.conflict();
@@ -285,7 +287,7 @@ impl ClassicWriter {
                 Ok(None) => return Err(elsewhere(&task.key, "deleted")),
                 Err(error) => {
                     let message = format!("read claim {}: {}", task.key, text(&error));
-                    return Err(BindError { message });
+                    return Err(BindError::new(message));
                 }
             };
         }
@@ -352,9 +354,7 @@ impl ClassicWriter {
 }
 
 fn elsewhere(key: &Key, what: &str) -> BindError {
-    BindError {
-        message: format!("claim {key} got {what} elsewhere in the meantime"),
-    }
+    BindError::new(format!("claim {key} got {what} elsewhere in the meantime"))
 }
 
 impl Writer {

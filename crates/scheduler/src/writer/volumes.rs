@@ -63,12 +63,10 @@ impl Writer {
         let volume = Volume::new(&found);
         match &volume.claim {
             Some(claim) if claim.uid == *uid => Ok(volume.version),
-            _ => Err(BindError {
-                message: format!(
-                    "Operation cannot be fulfilled on persistentvolumes {:?}: the object has been modified; please apply your changes to the latest version and try again",
-                    task.volume
-                ),
-            }),
+            _ => Err(BindError::new(format!(
+                "Operation cannot be fulfilled on persistentvolumes {:?}: the object has been modified; please apply your changes to the latest version and try again",
+                task.volume
+            ))),
         }
     }
 
@@ -98,12 +96,10 @@ impl Writer {
         if claim.uid == *uid && claim.selected_node.as_deref() == Some(node) {
             return Ok(claim.version);
         }
-        Err(BindError {
-            message: format!(
-                "Operation cannot be fulfilled on persistentvolumeclaims {:?}: the object has been modified; please apply your changes to the latest version and try again",
-                key.name
-            ),
-        })
+        Err(BindError::new(format!(
+            "Operation cannot be fulfilled on persistentvolumeclaims {:?}: the object has been modified; please apply your changes to the latest version and try again",
+            key.name
+        )))
     }
 
     /// Writes; with the object as it is then, whoever wrote it.
@@ -122,12 +118,8 @@ impl Writer {
         };
         match until_known(write, read).await {
             Ok(Some(found)) => Ok(found),
-            Ok(None) => Err(BindError {
-                message: "not found".to_owned(),
-            }),
-            Err(error) => Err(BindError {
-                message: text(&error),
-            }),
+            Ok(None) => Err(BindError::new("not found".to_owned())),
+            Err(error) => Err(BindError::new(text(&error))),
         }
     }
 }

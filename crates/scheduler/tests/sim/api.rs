@@ -137,7 +137,8 @@ pub enum Refusal {
 /// Who is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
-    Scheduler,
+    /// One of the schedulers: each is for other pods, all for the same devices.
+    Scheduler(usize),
     Controllers,
 }
 
@@ -149,7 +150,7 @@ pub struct Watch {
 /// The state of the API.
 pub struct State {
     pub release: Release,
-    rules: Rules,
+    pub rules: Rules,
     pub objects: BTreeMap<Id, Value>,
     pub log: VecDeque<(u64, String, String)>,
     pub version: u64,
@@ -159,6 +160,8 @@ pub struct State {
     pub faults: u32,
     /// Chance that whoever writes dies before it gets the answer, in thousandths.
     pub deaths: u32,
+    /// Chance that a request which was under way when its sender died is carried out all the same, in percent.
+    pub late: u32,
     /// Who died and has to be started again.
     pub dead: Vec<Who>,
     /// UIDs of all pods that ever existed.
@@ -206,6 +209,7 @@ impl Api {
             rng: StdRng::seed_from_u64(seed),
             faults: 0,
             deaths: 0,
+            late: 0,
             dead: Vec::new(),
             born: BTreeSet::new(),
             trace: Vec::new(),

@@ -272,7 +272,7 @@ impl World {
 
     fn scheduler(&self) -> Running {
         let (peer, stop) = (
-            Peer::new(&self.api, Who::Scheduler),
+            Peer::new(&self.api, Who::Scheduler(0)),
             CancellationToken::new(),
         );
         let run = allot_scheduler::run(peer.client(), Config::default(), stop.clone());

@@ -109,9 +109,42 @@ fn broken_pod(s: &State, pod: &Value) -> Option<String> {
     None
 }
 
+/// A device that two claims hold; of these only the ones that `counts` takes into account.
+fn held_twice(s: &State, counts: impl Fn(&Value) -> bool) -> Option<String> {
+    let mut held: BTreeMap<&str, &str> = BTreeMap::new();
+    let claims = s.objects.iter().filter(|((c, _), _)| c == "resourceclaims");
+    for ((_, name), claim) in claims.filter(|(_, claim)| counts(claim)) {
+        for device in devices_of(claim) {
+            if let Some(other) = held.insert(device, name) {
+                return Some(format!("{device} is in {other} and in {name}"));
+            }
+        }
+    }
+    None
+}
+
+/// UIDs of the pods that run, or are about to.
+fn placed(s: &State) -> BTreeSet<&str> {
+    let pods = s.objects.iter().filter(|((c, _), _)| c == "pods");
+    pods.filter(|(_, pod)| pod["spec"]["nodeName"].is_string() && !is_finished(pod))
+        .filter_map(|(_, pod)| pod["metadata"]["uid"].as_str())
+        .collect()
+}
+
 /// The first invariant that does not hold.
 pub fn broken(s: &State) -> Option<String> {
-    let mut held: BTreeMap<&str, &str> = BTreeMap::new();
+    held_twice(s, |_| true).or_else(|| broken_object(s))
+}
+
+/// As [`broken`], where schedulers know nothing of each other, or of requests of their predecessors: two claims may hold
+/// a device for a moment, but not for two pods.
+pub fn broken_among_rivals(s: &State) -> Option<String> {
+    let placed = placed(s);
+    let serves = |claim: &Value| reserved_for(claim).any(|uid| placed.contains(uid));
+    held_twice(s, serves).or_else(|| broken_object(s))
+}
+
+fn broken_object(s: &State) -> Option<String> {
     for ((collection, name), object) in &s.objects {
         if collection == "pods"
             && let Some(broken) = broken_pod(s, object)
@@ -120,11 +153,6 @@ pub fn broken(s: &State) -> Option<String> {
         }
         if collection != "resourceclaims" {
             continue;
-        }
-        for device in devices_of(object) {
-            if let Some(other) = held.insert(device, name) {
-                return Some(format!("{device} is in {other} and in {name}"));
-            }
         }
         if let Some(uid) = reserved_for(object).find(|uid| !s.born.contains(*uid)) {
             return Some(format!(
@@ -184,6 +212,9 @@ fn has_cpu(pods: &[&Value], node: usize, pod: &Value) -> bool {
 /// What is wrong once nothing happens any more: somebody waits although there is room, somebody should have been
 /// evicted, or something is held by nobody.
 pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
+    if let Some(twice) = held_twice(s, |_| true) {
+        return Some(twice);
+    }
     let of = |kind: &'static str| s.objects.iter().filter(move |((c, _), _)| c == kind);
     let (claims, pods): (Vec<&Value>, Vec<&Value>) = (
         of("resourceclaims").map(|(_, o)| o).collect(),

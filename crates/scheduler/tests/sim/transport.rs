@@ -52,13 +52,30 @@ impl Peer {
         kube::Client::new(self.clone(), "default")
     }
 
-    /// The process dies: nothing that it sends arrives any more, nothing is answered.
+    /// The process dies: nothing is answered any more. What it has sent before may still arrive ([`State::late`]).
+    ///
+    /// [`State::late`]: super::api::State::late
     pub fn kill(&self) {
         self.alive.store(false, Ordering::Relaxed);
     }
 
     async fn still_alive(&self) {
         if !self.alive.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// A request reaches the API: of a process that died meanwhile only some do.
+    async fn arrive(&self) {
+        if self.alive.load(Ordering::Relaxed) {
+            return;
+        }
+        let arrives = {
+            let mut s = self.api.0.lock();
+            let late = s.late;
+            late > 0 && s.rng.random_range(0..100) < late
+        };
+        if !arrives {
             std::future::pending::<()>().await;
         }
     }
@@ -83,7 +100,7 @@ impl Peer {
             (fault, delay(), delay())
         };
         tokio::time::sleep(there).await;
-        self.still_alive().await;
+        self.arrive().await;
         if matches!(fault, Fault::Before) {
             return failure(StatusCode::INTERNAL_SERVER_ERROR, "injected before");
         }
@@ -309,7 +326,13 @@ impl tower::Service<Request<Body>> for Peer {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let peer = self.clone();
-        Box::pin(async move { Ok(peer.handle(request).await) })
+        // On its own: a request that was sent does not stop where its sender does.
+        let handled = tokio::spawn(self.clone().handle(request));
+        Box::pin(async move {
+            match handled.await {
+                Ok(response) => Ok(response),
+                Err(_) => std::future::pending().await,
+            }
+        })
     }
 }

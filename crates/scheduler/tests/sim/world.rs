@@ -19,6 +19,8 @@ use super::transport::Peer;
 pub const NODES: usize = 3;
 pub const DEVICES: usize = 3;
 const NAMESPACE: &str = "sim";
+/// The name under which pods ask for the second scheduler.
+const SECOND: &str = "second";
 pub const DRIVER: &str = "sim.example.com";
 /// What a node has, in thousandths; what a pod with devices needs, and one without.
 pub const CPU: u64 = 1000;
@@ -50,6 +52,8 @@ pub struct World {
     seed: u64,
     clock: Clock,
     pods: usize,
+    /// Whether there are two schedulers.
+    second: bool,
     /// The version up to which kubelets and the garbage collector have looked.
     looked: u64,
     running: Vec<Process>,
@@ -74,13 +78,16 @@ impl Process {
         let clock = clock.clone();
         let task = tokio::spawn(async move {
             match who {
-                Who::Scheduler => {
+                Who::Scheduler(number) => {
                     let mut config = allot_scheduler::Config {
                         features,
                         clock,
                         ..Default::default()
                     };
                     config.profiles[0].dynamic_resources.binding_timeout = BINDING_TIMEOUT;
+                    if number > 0 {
+                        config.profiles[0].name = SECOND.into();
+                    }
                     // Discovery may fail; whoever supervises it starts it again.
                     while !token.is_cancelled() {
                         let run =
@@ -143,6 +150,7 @@ impl World {
                 seed,
                 clock: Clock::tokio("2026-01-02T00:00:00Z".parse().expect("a time")),
                 pods: 0,
+                second: false,
                 looked: 0,
                 running: Vec::new(),
                 closed: Vec::new(),
@@ -154,7 +162,9 @@ impl World {
 
     async fn live(&mut self) {
         self.fixtures();
-        for who in [Who::Scheduler, Who::Controllers] {
+        self.second = self.rng.random_range(0..3) == 0;
+        let schedulers = (0..1 + usize::from(self.second)).map(Who::Scheduler);
+        for who in schedulers.chain([Who::Controllers]) {
             self.running
                 .push(Process::start(&self.api, who, &self.clock));
         }
@@ -162,6 +172,10 @@ impl World {
             let mut s = self.api.0.lock();
             s.faults = self.rng.random_range(0..20);
             s.deaths = self.rng.random_range(0..3) * 15;
+            s.late = self.rng.random_range(0..2) * 60;
+            if self.second || s.late > 0 {
+                s.rules.broken = invariants::broken_among_rivals;
+            }
         }
         for _ in 0..STEPS {
             self.something_happens();
@@ -243,7 +257,10 @@ impl World {
             }),
             15 | 16 => self.toggle_taint(),
             17 => self.toggle_rule(),
-            18 => self.restart(Who::Scheduler),
+            18 => {
+                let number = self.rng.random_range(0..2);
+                self.restart(Who::Scheduler(number));
+            }
             25 => self.restart_and_close(),
             19 => self.restart(Who::Controllers),
             20 => self.with_pod(Self::lose_claim),
@@ -282,7 +299,7 @@ impl World {
     /// The scheduler is started anew, and the node closed for a moment on which a claim is reserved for a pod that is
     /// not there yet: the new one finds a reservation that it has not made, and that it can not use.
     fn restart_and_close(&mut self) {
-        self.restart(Who::Scheduler);
+        self.restart(Who::Scheduler(0));
         let waits = |uid: &str| {
             let pods = self.api.all("pods");
             pods.iter()
@@ -398,6 +415,9 @@ impl World {
         });
         if !claims.is_null() {
             spec["resourceClaims"] = claims;
+        }
+        if self.second && self.rng.random_range(0..2) == 0 {
+            spec["schedulerName"] = SECOND.into();
         }
         let meta = json!({"name": name, "namespace": NAMESPACE});
         let pod = json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}});

@@ -85,9 +85,7 @@ fn an_exclusive_claim_is_promised_once() {
     assert_eq!(bindings.count(), 1);
     assert!(outcome.message().contains("resourceclaim in use"));
     // When the first binding fails, the other one gets it.
-    let error = BindError {
-        message: "no".to_owned(),
-    };
+    let error = BindError::new("no".to_owned());
     world.handle(CoreInput::Bound {
         pod: "uid-p".into(),
         outcome: Err(error),
@@ -195,9 +193,7 @@ fn nothing_counts_on_a_reservation_that_is_being_taken_back() {
     world.claim("a", allocated_on("n0", json!({"reservedFor": reserved})));
     world.handle(CoreInput::Bound {
         pod: "uid-p".into(),
-        outcome: Err(BindError {
-            message: "lost".to_owned(),
-        }),
+        outcome: Err(BindError::new("lost".to_owned())),
     });
     assert!(world.core.take_actions().iter().any(|action| matches!(
         action,

@@ -143,7 +143,7 @@ fn a_volume_is_free_again_when_the_binding_fails() {
     let message = "the object has been modified".to_owned();
     world.handle(Input::Bound {
         pod: "uid-p".into(),
-        outcome: Err(BindError { message }),
+        outcome: Err(BindError::new(message)),
     });
     world.pod_with("q", "y");
     // Whoever is tried first gets it.

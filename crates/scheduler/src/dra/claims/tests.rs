@@ -132,6 +132,64 @@ fn claims_known_only_from_our_write_end_with_a_newer_list() {
     assert_eq!(c.unseen_older_than("7"), [key("s")]);
 }
 
+/// Why a claim has to give way.
+fn conflict(claims: &Claims, uid: &str) -> Option<String> {
+    claims.conflict(uid).map(|c| c.to_string())
+}
+
+const HELD_BY_A: &str = "device d/p/x is held by claim ns/a as well";
+
+#[test]
+fn who_is_seen_second_gives_way() {
+    let mut c = empty();
+    c.see(claim("b", "2", 1, None));
+    c.reserve(&uid("2"), &key("b"), &allocation("x"), &uid("pod"));
+    // Somebody else was faster: of ours, nothing was seen yet.
+    assert!(!c.see(claim("a", "1", 3, Some("x"))).contested);
+    c.assume(claim("b", "2", 4, Some("x")));
+    c.settle(&uid("2"), &uid("pod"), true);
+    assert!(!c.is_seen(&key("b")));
+    assert_eq!((conflict(&c, "1"), conflict(&c, "2")), (None, None));
+    assert!(c.see(claim("b", "2", 4, Some("x"))).contested);
+    assert!(c.is_seen(&key("b")));
+    assert_eq!(conflict(&c, "1"), None);
+    assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
+    // A later change of the claim does not make it the first.
+    c.see(claim("b", "2", 5, Some("x")));
+    assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
+    // The other one is gone.
+    c.see(claim("a", "1", 6, None));
+    assert_eq!(conflict(&c, "2"), None);
+}
+
+#[test]
+fn who_is_seen_first_stays() {
+    let mut c = empty();
+    c.see(claim("a", "1", 1, None));
+    c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+    c.assume(claim("a", "1", 3, Some("x")));
+    c.settle(&uid("1"), &uid("pod"), true);
+    c.see(claim("a", "1", 3, Some("x")));
+    assert!(c.see(claim("b", "2", 4, Some("x"))).contested);
+    assert_eq!(conflict(&c, "1"), None);
+    assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
+}
+
+#[test]
+fn of_a_list_nobody_is_known_to_be_the_first() {
+    let mut c = empty();
+    let list = [claim("a", "1", 3, Some("x")), claim("b", "2", 4, Some("x"))];
+    c.see_list(list.into_iter());
+    assert!(conflict(&c, "1").is_some() && conflict(&c, "2").is_some());
+    // Who was known before the list is the first.
+    let mut c = empty();
+    c.see(claim("a", "1", 3, Some("x")));
+    let list = [claim("b", "2", 4, Some("x")), claim("a", "1", 3, Some("x"))];
+    c.see_list(list.into_iter());
+    assert_eq!(conflict(&c, "1"), None);
+    assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
+}
+
 /// What really is in the API server, and what is on its way to the scheduler.
 #[derive(Debug, Clone)]
 enum Step {

@@ -1,0 +1,104 @@
+//! Devices that another scheduler gave away.
+
+use super::*;
+
+/// A pod whose claim gets a device and is written; what the server answered is with it.
+fn written(world: &mut World) -> ResourceClaim {
+    world.claim("a", json!({}));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    let job = outcome.bound().expect("bound");
+    assert!(job.wait && !job.announce, "{job:?}");
+    let node = job.node.to_string();
+    let claim: Box<ResourceClaim> = world.object(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+        "spec": {},
+        "status": allocated(&node, &["p"]),
+    }));
+    let (pod, in_flight) = (Uid::from("uid-p"), Uid::from("uid-a"));
+    let answer = Arc::new((*claim).clone());
+    world.handle(Input::ClaimWritten {
+        pod: pod.clone(),
+        in_flight,
+        claim: answer,
+    });
+    world.handle(Input::ClaimsReady(pod));
+    *claim
+}
+
+fn binds(outcome: &Outcome) -> bool {
+    outcome
+        .0
+        .iter()
+        .any(|a| matches!(a, Action::BindPod { .. }))
+}
+
+#[test]
+fn a_pod_is_bound_when_the_watch_has_shown_its_claim() {
+    let mut world = World::new("");
+    let claim = written(&mut world);
+    assert!(!binds(&world.run()));
+    world.handle(Input::Claim(Observed::Applied(Box::new(claim))));
+    assert!(binds(&world.run()));
+}
+
+#[test]
+fn a_pod_is_not_bound_with_a_device_that_another_claim_had_before() {
+    let mut world = World::new("");
+    let claim = written(&mut world);
+    // Another scheduler's write, which came before ours.
+    world.claim("b", allocated("n0", &["q"]));
+    let job = world.run();
+    assert!(!binds(&job));
+    world.handle(Input::Claim(Observed::Applied(Box::new(claim))));
+    let outcome = world.run();
+    let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
+    assert_eq!(taken.as_deref(), Some("a"));
+    let text = "running PreBind plugin \"DynamicResources\": claim ns/a was second: device d/n0/d0 is held by claim ns/b as well";
+    assert_eq!(outcome.message(), text);
+    assert!(!binds(&outcome));
+}
+
+#[test]
+fn a_claim_that_was_second_serves_no_more_pods_unless_one_runs() {
+    let mut world = World::new("");
+    world.claim("b", allocated("n0", &["q"]));
+    world.claim("a", allocated("n0", &["p"]));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
+    assert_eq!(taken.as_deref(), Some("a"), "{}", outcome.message());
+    // It is too late for that where a pod runs.
+    let mut world = World::new("");
+    world.claim("b", allocated("n0", &["q"]));
+    world.claim("a", allocated("n0", &["p", "r"]));
+    world.any_pod("r", &["a"], json!({"nodeName": "n0"}));
+    world.pod("p", &["a"]);
+    assert_eq!(world.run().node(), Some("n0"));
+}
+
+#[test]
+fn a_reservation_of_a_predecessor_is_written_anew() {
+    let mut world = World::new("");
+    let claim = world.object(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+        "spec": {},
+        "status": allocated("n0", &["p"]),
+    }));
+    let version = "200".to_owned();
+    let items = vec![*claim];
+    world.handle(Input::Claim(Observed::Listed { items, version }));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    let tasks = &outcome.bound().expect("bound").claims;
+    assert!(tasks.len() == 1 && tasks[0].renew, "{tasks:?}");
+    // One that comes later is nobody's whom this one follows.
+    let mut world = World::new("");
+    world.handle(Input::Claim(Observed::Listed {
+        items: Vec::new(),
+        version: "1".to_owned(),
+    }));
+    world.claim("a", allocated("n0", &["p"]));
+    world.pod("p", &["a"]);
+    assert!(world.run().bound().expect("bound").claims.is_empty());
+}
