@@ -22,7 +22,7 @@ pub struct ClaimTask {
     pub consumer: Consumer,
     /// What to allocate, when the claim is not known to be allocated.
     pub allocation: Option<Arc<AllocationResult>>,
-    /// The reservation is there and has to be written anew, see [`Claims::is_inherited`].
+    /// The reservation is there, and the claim has to get a new version, see [`Claims::is_inherited`].
     ///
     /// [`Claims::is_inherited`]: crate::dra::claims::Claims::is_inherited
     pub renew: bool,

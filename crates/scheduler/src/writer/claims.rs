@@ -9,6 +9,9 @@ use crate::dra::resolve::is_reserved_for;
 /// Keeps a claim from going away while it is allocated.
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
+/// The annotation of a claim while it is [renewed](ClaimWriter::renew): the version that a scheduler found.
+const RENEWED: &str = "allot.dev/renewed-from";
+
 pub(super) struct ClaimWriter {
     client: Client,
     /// For recording when a claim was allocated; `None` where that is off.
@@ -35,10 +38,7 @@ impl ClaimWriter {
     pub(super) async fn reserve(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
         if task.renew {
-            let known = self.unreserve(&claim, &task.consumer.uid).await;
-            let known =
-                known.map_err(|e| failed(&format!("renew reservation in claim {}", task.key), &e));
-            claim = Arc::new(known?.ok_or_else(|| deleted(&task.key))?);
+            claim = self.renew(task).await?;
         }
         let mut pause = Pause::new();
         let mut doing = "add finalizer to";
@@ -75,6 +75,23 @@ impl ClaimWriter {
                 }
             };
         }
+    }
+
+    /// Makes a new version of a claim, so that nothing which is based on an older one is carried out any more. What is
+    /// changed for that is changed back.
+    async fn renew(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
+        let (api, name) = (self.api(&task.key.namespace), &*task.key.name);
+        let version = task.claim.metadata.resource_version.as_deref();
+        let mut renewed = None;
+        for value in [version, None] {
+            let metadata = json!({"uid": &*task.uid, "annotations": {RENEWED: value}});
+            let patch = Patch::Merge(json!({"metadata": metadata}));
+            let write = || patch_claim(api.clone(), name, None, &patch);
+            let known = until_known(write, || api.get_opt(name)).await;
+            renewed = known.map_err(|e| failed(&format!("renew claim {}", task.key), &e))?;
+        }
+        let renewed = renewed.filter(|c| c.uid() == &*task.uid);
+        renewed.map(Arc::new).ok_or_else(|| deleted(&task.key))
     }
 
     /// The next write that is needed, carried out.

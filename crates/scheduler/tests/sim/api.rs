@@ -366,12 +366,18 @@ impl State {
     fn tell(&mut self, what: &str, id: &Id, object: &Value) {
         let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
         let devices: Vec<&str> = devices_of(object).collect();
+        let users = object["status"]["reservedFor"].as_array();
+        let users = users
+            .into_iter()
+            .flatten()
+            .filter_map(|u| u["name"].as_str());
         let entry = format!(
-            "{} {what} {} {} {node} {}",
+            "{} {what} {} {} {node} {} {}",
             self.version,
             id.0,
             id.1,
-            devices.join(",")
+            devices.join(","),
+            users.collect::<Vec<_>>().join(","),
         );
         self.trace.push(entry);
         let line = format!("{}\n", json!({"type": what, "object": object}));

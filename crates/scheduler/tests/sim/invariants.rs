@@ -212,7 +212,8 @@ fn has_cpu(pods: &[&Value], node: usize, pod: &Value) -> bool {
 /// What is wrong once nothing happens any more: somebody waits although there is room, somebody should have been
 /// evicted, or something is held by nobody.
 pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
-    if let Some(twice) = held_twice(s, |_| true) {
+    // A claim that is being deleted keeps its pod from being tried, and what it holds, until that pod is gone.
+    if let Some(twice) = held_twice(s, |claim| claim["metadata"]["deletionTimestamp"].is_null()) {
         return Some(twice);
     }
     let of = |kind: &'static str| s.objects.iter().filter(move |((c, _), _)| c == kind);

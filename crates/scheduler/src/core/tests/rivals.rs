@@ -78,7 +78,7 @@ fn a_claim_that_was_second_serves_no_more_pods_unless_one_runs() {
 }
 
 #[test]
-fn a_reservation_of_a_predecessor_is_written_anew() {
+fn a_claim_of_a_predecessor_gets_a_new_version() {
     let mut world = World::new("");
     let claim = world.object(json!({
         "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},

@@ -11,8 +11,8 @@
 //!   is tried first gives way.
 //!
 //! A scheduler that died may also have been taking a claim back, by a request that arrives when its successor counts on
-//! that claim. Such requests are based on a version of the claim; so the successor writes each claim that it finds
-//! allocated once more before it binds a pod with it ([`Claims::is_inherited`]), and what is late finds a newer version.
+//! that claim. Such requests are based on a version of the claim; so the successor makes a new version of each claim that
+//! it finds allocated before it binds a pod with it ([`Claims::is_inherited`]), and what is late is refused.
 
 use std::sync::Arc;
 
