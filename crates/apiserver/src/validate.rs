@@ -150,7 +150,7 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
             network::endpoint_slice_update(object, old, &mut errors);
         }
         ("certificates.k8s.io", _, _) => certificate::update(object, old, part, &mut errors),
-        ("", "nodes", Part::Status) => node::validate_addresses(object, &mut errors),
+        ("", "nodes", Part::Status) => node::validate_status(object, &mut errors),
         ("admissionregistration.k8s.io", _, Part::Main) => {
             installed(plural, object, Some(old), &mut errors);
         }

@@ -12,34 +12,62 @@ pub(super) fn validate(node: &Value, errors: &mut ErrorList) {
         &Path::new("metadata").child("taints"),
         errors,
     );
-    validate_addresses(node, errors);
-    let path = Path::new("spec").child("podCIDRs");
-    for (index, cidr) in list(&node["spec"], "podCIDRs").iter().enumerate() {
+    amounts(node, errors);
+    let (cidrs, path) = (
+        list(&node["spec"], "podCIDRs"),
+        Path::new("spec").child("podCIDRs"),
+    );
+    for (index, cidr) in cidrs.iter().enumerate() {
         let cidr = cidr.as_str().unwrap_or_default();
         ip::range(cidr, &path.index(index), errors);
     }
-    let status = Path::new("status");
-    for key in ["capacity", "allocatable"] {
-        for (name, amount) in entries(&node["status"], key) {
-            let one = serde_json::json!({ name.as_str(): amount });
-            if name.contains('/') {
-                resources::quantities(&one, &status.child(key), errors);
-            }
+    let families = cidrs.iter().map(|cidr| {
+        let range = ip::sloppy_range(cidr.as_str().unwrap_or_default());
+        range.map(|(address, _)| address.is_ipv4())
+    });
+    let one_each = match families.collect::<Vec<_>>().as_slice() {
+        [] | [_] => true,
+        [Some(one), Some(two)] => one != two,
+        _ => false,
+    };
+    if !one_each {
+        let detail = "may specify no more than one CIDR for each IP family";
+        errors.push(Error::invalid(&path, &node["spec"]["podCIDRs"], detail));
+    }
+    for (index, cidr) in cidrs.iter().enumerate() {
+        if cidrs[..index].contains(cidr) {
+            errors.push(Error::duplicate(&path.index(index), cidr));
         }
     }
 }
 
+/// What a node has is not less than nothing, and whole where it is counted.
+fn amounts(node: &Value, errors: &mut ErrorList) {
+    for key in ["capacity", "allocatable"] {
+        for (name, amount) in entries(&node["status"], key) {
+            let path = Path::new("status").child(key).child(name);
+            resources::resource_amount(name, amount, &path, errors);
+        }
+    }
+}
+
+/// Checks a change of a node's status.
+pub(super) fn validate_status(node: &Value, errors: &mut ErrorList) {
+    amounts(node, errors);
+    addresses(node, errors);
+}
+
 /// No address is there twice.
-pub(super) fn validate_addresses(node: &Value, errors: &mut ErrorList) {
+fn addresses(node: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("addresses");
-    let addresses = list(&node["status"], "addresses");
-    for (index, address) in addresses.iter().enumerate() {
+    let all = list(&node["status"], "addresses");
+    for (index, address) in all.iter().enumerate() {
         let same = |other: &Value| {
             ["type", "address"]
                 .iter()
                 .all(|key| text(other, key) == text(address, key))
         };
-        if addresses[..index].iter().any(same) {
+        if all[..index].iter().any(same) {
             let shown = format!(
                 "{{\"Type\":{},\"Address\":{}}}",
                 address["type"], address["address"]
@@ -53,6 +81,7 @@ pub(super) fn validate_addresses(node: &Value, errors: &mut ErrorList) {
 pub(super) fn validate_update(node: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before, path) = (&node["spec"], &old["spec"], Path::new("spec"));
     validate(node, errors);
+    addresses(node, errors);
     if !list(before, "podCIDRs").is_empty() && spec["podCIDRs"] != before["podCIDRs"] {
         let detail = "node updates may not change podCIDR except from \"\" to valid";
         errors.push(Error::forbidden(&path.child("podCIDRs"), detail));

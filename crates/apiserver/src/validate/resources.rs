@@ -18,9 +18,20 @@ fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// A resource of which a node cannot promise more than it has.
+/// A resource that comes in whole pieces.
 fn is_integer(name: &str) -> bool {
-    !is_native(name)
+    const COUNTED: [&str; 9] = [
+        "pods",
+        "services",
+        "resourcequotas",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    COUNTED.contains(&name) || !is_native(name)
 }
 
 fn overcommits(name: &str) -> bool {
@@ -116,7 +127,8 @@ fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn resource_amount(name: &str, amount: &Value, path: &Path, errors: &mut ErrorList) {
+/// Checks an amount of a resource.
+pub(super) fn resource_amount(name: &str, amount: &Value, path: &Path, errors: &mut ErrorList) {
     let Some(parsed) = quantity(amount) else {
         return;
     };
