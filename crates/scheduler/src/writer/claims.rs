@@ -87,7 +87,7 @@ impl ClaimWriter {
             let metadata = json!({"uid": &*task.uid, "annotations": {RENEWED: value}});
             let patch = Patch::Merge(json!({"metadata": metadata}));
             let write = || patch_claim(api.clone(), name, None, &patch);
-            let known = until_known(write, || api.get_opt(name)).await;
+            let known = until_known(write, || observe::get(&api, name)).await;
             renewed = known.map_err(|e| failed(&format!("renew claim {}", task.key), &e))?;
         }
         let renewed = renewed.filter(|c| c.uid() == &*task.uid);
