@@ -21,7 +21,7 @@ use crate::cache::Cache;
 use crate::classic::Classic;
 use crate::config::{Config, Profile};
 use crate::dra::DraContext;
-use crate::dra::claims::Claims;
+use crate::dra::claims::{Claims, Version};
 use crate::dra::classes::Classes;
 use crate::dra::groups::PodGroup;
 use crate::dra::native::Mappings;
@@ -147,6 +147,8 @@ struct Binding {
     in_flight: Vec<Uid>,
     /// Claims that it needs.
     claims: Vec<Key>,
+    /// The versions of them, and of the special claim, that a watch has to show.
+    versions: Vec<Version>,
     /// Classic claims that it needs.
     classic: Vec<(Key, Uid)>,
     /// Whether something is recorded in the pod's status about resources of the node.
@@ -180,6 +182,7 @@ pub struct Core {
     solver: Solver,
     pods: FxHashMap<Key, Arc<PodInfo>>,
     slices: FxHashSet<String>,
+    slices_listed: bool,
     /// What devices stand for, where that counts.
     native: Option<Mappings>,
     rules: FxHashMap<String, DeviceTaintRule>,
@@ -206,6 +209,7 @@ impl Core {
             solver: Solver::new(features),
             pods: FxHashMap::default(),
             slices: FxHashSet::default(),
+            slices_listed: false,
             native: config
                 .features
                 .enabled(Feature::DRANodeAllocatableResources)

@@ -166,7 +166,7 @@ impl Metrics {
         let contested = Counter::default();
         registry.register(
             "scheduler_allot_contested_claims",
-            "Claims that got devices which another scheduler had given to another claim",
+            "Claims that got what had been given away before, mostly by another scheduler",
             contested.clone(),
         );
         // Set all the time, so looked up once.

@@ -118,6 +118,10 @@ impl Writer {
         match action {
             Action::Bind(job) => writer.spawn(async move |w| w.bind(*job).await),
             Action::BindPod { pod, node } => writer.spawn(async move |w| {
+                let _busy = w.recorder.hold_back();
+                let Ok(_permit) = w.permits.acquire().await else {
+                    return;
+                };
                 let outcome = w.bind_pod(&pod, &node).await;
                 w.report(Input::Bound { pod: pod.uid.clone(), outcome });
             }),

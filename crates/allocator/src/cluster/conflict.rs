@@ -31,7 +31,7 @@ impl fmt::Display for Conflict<'_> {
         write!(f, "device {}/{}/{}", held.driver, held.pool, held.device)?;
         match self {
             Self::Device { by, .. } => write!(f, " is held by claim {by} as well"),
-            Self::Overdrawn { .. } => f.write_str(" has less left than its claims hold"),
+            Self::Overdrawn { .. } => f.write_str(" is given out beyond its capacity or counters"),
         }
     }
 }

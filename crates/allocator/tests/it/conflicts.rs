@@ -67,7 +67,7 @@ fn shares_go_together_up_to_the_capacity() {
     );
     let slice = [make::slice("p", vec![device], json!({}))];
     check(&slice, &[("one", "a/x=1Gi"), ("two", "a/y=3Gi")], &[]);
-    let text = "device gpu.example.com/p/a has less left than its claims hold";
+    let text = "device gpu.example.com/p/a is given out beyond its capacity or counters";
     let both = [format!("one: {text}"), format!("two: {text}")];
     let both = both.each_ref().map(String::as_str);
     check(&slice, &[("one", "a/x=2Gi"), ("two", "a/y=3Gi")], &both);
@@ -102,7 +102,9 @@ fn partitions_take_from_what_they_share() {
     let claims = [("one", "a"), ("two", "b")];
     check(&partitions("new", 2, "2"), &claims, &[]);
     let text = |name: &str, device: &str| {
-        format!("{name}: device gpu.example.com/p/{device} has less left than its claims hold")
+        format!(
+            "{name}: device gpu.example.com/p/{device} is given out beyond its capacity or counters"
+        )
     };
     let both = [text("one", "a"), text("two", "b")];
     let both = both.each_ref().map(String::as_str);

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use super::volumes::Progress;
 use super::{Core, Time};
 use crate::actions::{Action, Nominate};
-use crate::dra::claims::{key_of, uid_of};
+use crate::dra::claims::{Version, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
 use crate::dra::resolve;
 use crate::metrics::Outcome;
@@ -59,10 +59,12 @@ impl Core {
         time: Time,
     ) {
         let change = self.claims.assume(claim.clone());
-        if **in_flight != *uid_of(&claim)
-            && let Some(binding) = self.bindings.get_mut(pod)
-        {
-            binding.special = Some(claim);
+        if let Some(binding) = self.bindings.get_mut(pod) {
+            binding.versions.retain(|v| *v.uid != *uid_of(&claim));
+            binding.versions.push(Version::from(&*claim));
+            if **in_flight != *uid_of(&claim) {
+                binding.special = Some(claim);
+            }
         }
         self.after(&change, time);
         let change = self.claims.settle(in_flight, pod, true);
@@ -116,7 +118,7 @@ impl Core {
             .collect()
     }
 
-    /// Looks at every pod that waits for conditions.
+    /// Gives up the pods that wait and are late.
     pub(super) fn check_conditions(&mut self, time: Time) {
         let late = |b: &super::Binding| b.deadline().is_some_and(|at| at <= time.wall);
         let due: Vec<Uid> = self
@@ -146,8 +148,7 @@ impl Core {
         };
         let late = binding.waits_until.is_some_and(|at| at <= time.wall);
         let waits_for_devices = binding.waits_until.is_some();
-        let keys: Vec<Key> = binding.claims.clone();
-        let claims = self.claims_of(pod);
+        let (keys, claims) = (self.names_of_claims(pod), self.claims_of(pod));
         let error = claims.iter().find_map(|claim| {
             let name = claim.metadata.name.as_deref().unwrap_or_default();
             if claim
@@ -173,7 +174,12 @@ impl Core {
                 Readiness::Waiting => None,
             }
         });
+        let gone = |version: &&Version| {
+            let known = self.claims.get(&version.key);
+            known.is_some_and(|c| uid_of(c) != &*version.uid)
+        };
         let missing = keys.iter().find(|key| self.claims.get(key).is_none());
+        let missing = missing.or_else(|| Some(&binding.versions.iter().find(gone)?.key));
         let error =
             error.or_else(|| missing.map(|key| format!("claim {key} got deleted in the meantime")));
         if let Some(message) = error {
@@ -192,7 +198,7 @@ impl Core {
         let ready = claims
             .iter()
             .all(|c| conditions::readiness(c) == Readiness::Ready);
-        let seen = claims.iter().all(|c| self.claims.is_seen(&key_of(c)));
+        let seen = binding.versions.iter().all(|v| self.claims.is_seen(v));
         if ready && waits_for_devices {
             self.note_conditions(pod, &claims, "success", time);
         }
@@ -265,7 +271,11 @@ impl Core {
                     let change = self.claims.settle(uid, pod, false);
                     self.after(&change, time);
                 }
-                self.unreserve(pod, &binding, error.bound_elsewhere);
+                let current = self.current(&binding.queued.info);
+                let runs = current.is_some_and(|p| p.node_name().is_some());
+                if !error.bound_elsewhere && !runs {
+                    self.unreserve(pod, &binding);
+                }
                 self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
                     &crate::hints::ClusterEvent::PodGone(&binding.queued.info),
@@ -286,9 +296,9 @@ impl Core {
         }
     }
 
-    /// Takes back what was written for a pod; not its reservations, when another scheduler relies on them.
-    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding, keep_reservations: bool) {
-        for key in binding.claims.iter().filter(|_| !keep_reservations) {
+    /// Takes back what was written for a pod that is on no node.
+    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
+        for key in &binding.claims {
             let Some(claim) = self.claims.get(key).cloned() else {
                 continue;
             };
@@ -297,7 +307,8 @@ impl Core {
             }
             let users = claim.status.as_ref().and_then(|s| s.reserved_for.as_ref());
             let alone = users.is_some_and(|u| u.len() == 1);
-            match alone && self.claims.conflict(uid_of(&claim)).is_some() {
+            let contested = self.claims.has_to_give_way(&claim, &self.pods).is_some();
+            match alone && contested {
                 true => self.deallocate(claim),
                 false => self.leave(pod, claim),
             }

@@ -131,10 +131,10 @@ impl Core {
     /// Brings back the pods that a change of a claim concerns.
     pub(super) fn after(&mut self, change: &Change, time: Time) {
         if let Some(key) = change.key.as_ref().filter(|_| change.contested) {
-            self.metrics.contested();
             let uid = self.claims.get(key).map(|c| uid_of(c));
             if let Some(conflict) = uid.and_then(|uid| self.claims.conflict(uid)) {
-                tracing::warn!(claim = %key, %conflict, "two schedulers gave out the same");
+                self.metrics.contested();
+                tracing::warn!(claim = %key, %conflict, "a claim got what was given away before");
             }
         }
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
@@ -168,6 +168,9 @@ impl Core {
                     .collect();
                 gone.iter().for_each(|name| self.remove_slice(name));
                 items.iter().for_each(|slice| self.set_slice(slice));
+                if !std::mem::replace(&mut self.slices_listed, true) {
+                    self.claims.order_all();
+                }
             }
         }
         // Also a deletion can help: what is left of a pool may be complete and valid now.

@@ -9,7 +9,7 @@ use crate::attempt::{Attempt, Placement, Unplaced};
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
-use crate::dra::claims::{allocation_of, uid_of};
+use crate::dra::claims::{Version, allocation_of, uid_of};
 use crate::dra::{PodClaim, conditions, resolve};
 use crate::message;
 use crate::metrics::Outcome;
@@ -228,10 +228,12 @@ impl Core {
             .any(|c| conditions::any(c));
         let (volumes, awaited) = self.promise_volumes(&pod, &node, &volumes);
         wait |= !awaited.is_empty();
-        // Whether the devices are the pod's alone is known when the watch shows the claims.
+        // Whether the devices are the claims' alone is known when the watch shows them.
         let announce = wait;
-        wait |= special.is_some() || !in_flight.is_empty();
-        wait |= needed.iter().any(|k| !self.claims.is_seen(k));
+        let known = needed.iter().filter_map(|k| self.claims.get(k));
+        let versions: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
+        wait |= special.is_some() || !claims.is_empty();
+        wait |= versions.iter().any(|v| !self.claims.is_seen(v));
         let demand = placement.devices.demand;
         let counts = match demand.0.is_empty() {
             true => pod.clone(),
@@ -246,6 +248,7 @@ impl Core {
                 node: node.clone(),
                 in_flight,
                 claims: needed,
+                versions,
                 classic: classic_claims,
                 demands: !demand.0.is_empty(),
                 special: None,
@@ -304,7 +307,7 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
             joins.push(task(known.clone()));
         } else if !resolve::is_reserved_for(claim, &consumer.uid) {
             tasks.push(task(None));
-        } else if !consumer.is_group() && attempt.dra.claims.is_inherited(&uid) {
+        } else if attempt.dra.claims.is_inherited(&uid) {
             tasks.push(ClaimTask {
                 renew: true,
                 ..task(None)

@@ -313,7 +313,7 @@ impl Core {
                 .get(*pod)
                 .is_some_and(|b| !b.volumes.is_empty())
         };
-        let concerned: Vec<Uid> = self.waiting.iter().filter(waits).cloned().collect();
+        let concerned: Vec<Uid> = self.waiting.timed().filter(waits).cloned().collect();
         for pod in concerned {
             self.check_binding(&pod, time);
         }

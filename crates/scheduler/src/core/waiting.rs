@@ -48,12 +48,7 @@ impl Waiting {
         self.pods.contains_key(pod)
     }
 
-    /// All pods that wait.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Uid> {
-        self.pods.keys()
-    }
-
-    /// Those of them that can be late.
+    /// The pods that wait and can be late.
     pub(super) fn timed(&self) -> impl Iterator<Item = &Uid> {
         self.timed.iter()
     }

@@ -22,6 +22,7 @@ use crate::version::is_newer;
 
 mod order;
 
+pub use order::Version;
 use order::{Rivals, devices_of};
 
 /// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.

@@ -78,7 +78,7 @@ impl ClaimWriter {
     }
 
     /// Makes a new version of a claim, so that nothing which is based on an older one is carried out any more. What is
-    /// changed for that is changed back.
+    /// changed for that is changed back, unless this process dies in between.
     async fn renew(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (api, name) = (self.api(&task.key.namespace), &*task.key.name);
         let version = task.claim.metadata.resource_version.as_deref();
@@ -110,6 +110,14 @@ impl ClaimWriter {
         let mut status = serde_json::Map::new();
         match (allocation_of(claim), &task.allocation) {
             (Some(there), Some(ours)) if there.devices != ours.devices => {
+                return Err(BindError::new(format!(
+                    "claim {} got allocated elsewhere in the meantime",
+                    task.key
+                )));
+            }
+            (Some(there), None)
+                if allocation_of(&task.claim).is_some_and(|a| a.devices != there.devices) =>
+            {
                 return Err(BindError::new(format!(
                     "claim {} got allocated elsewhere in the meantime",
                     task.key

@@ -65,8 +65,8 @@ impl Peer {
         }
     }
 
-    /// A request reaches the API: of a process that died meanwhile only some do, and no bindings. One that arrives after
-    /// the successor took the pod's claims back leaves a pod that no kubelet starts, which is a nuisance and no more.
+    /// A request reaches the API: of a process that died meanwhile only some do, and no bindings. Against one that arrives
+    /// while the successor takes the pod's claims back only leader election helps.
     async fn arrive(&self, path: &str) {
         if self.alive.load(Ordering::Relaxed) {
             return;
@@ -121,7 +121,8 @@ impl Peer {
         {
             let mut s = self.api.0.lock();
             let deaths = s.deaths;
-            if s.version > before && s.rng.random_range(0..1000) < deaths {
+            let alive = self.alive.load(Ordering::Relaxed);
+            if alive && s.version > before && s.rng.random_range(0..1000) < deaths {
                 self.kill();
                 s.dead.push(self.who);
             }

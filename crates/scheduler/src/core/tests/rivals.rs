@@ -60,6 +60,23 @@ fn a_pod_is_not_bound_with_a_device_that_another_claim_had_before() {
 }
 
 #[test]
+fn a_pod_that_is_on_a_node_keeps_its_claims_when_our_binding_fails() {
+    let mut world = World::new("");
+    let claim = written(&mut world);
+    // A binding that a predecessor sent arrives, and is seen before our own binding fails.
+    world.any_pod("p", &["a"], json!({"nodeName": "n0"}));
+    world.handle(Input::Claim(Observed::Applied(Box::new(claim))));
+    world.run();
+    world.handle(Input::Bound {
+        pod: "uid-p".into(),
+        outcome: Err(BindError::new("late".to_owned())),
+    });
+    let outcome = world.run();
+    let takes = |a: &Action| matches!(a, Action::Unreserve { .. } | Action::Deallocate(_));
+    assert!(!outcome.0.iter().any(takes), "{:?}", outcome.0);
+}
+
+#[test]
 fn a_claim_that_was_second_serves_no_more_pods_unless_one_runs() {
     let mut world = World::new("");
     world.claim("b", allocated("n0", &["q"]));

@@ -5,7 +5,8 @@
 //! watch shows all writes in their order. So each scheduler keeps to two rules, and no device serves two pods, however
 //! late a request or an event is:
 //!
-//! - a pod is bound only after the watch has shown what was written for its claims ([`Claims::is_seen`]);
+//! - a pod is bound only after the watch has shown the version of its claims that the decision rests on, or that was
+//!   written for it ([`Claims::is_seen`]);
 //! - a claim whose allocation the watch shows when somebody else has the device already is *contested*, and gives way
 //!   ([`Claims::conflict`]). Of several that a list shows for the first time none is known to be the first, and whichever
 //!   is tried first gives way.
@@ -24,7 +25,29 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Change, Claims, allocation_of, key_of, uid_of};
 use crate::dra::groups;
+use crate::known::Object;
 use crate::pod::{Key, PodInfo, Uid};
+use crate::version::is_newer;
+
+/// A version of a claim.
+#[derive(Debug, Clone)]
+pub struct Version {
+    /// Namespace and name.
+    pub key: Key,
+    /// Identity.
+    pub uid: Uid,
+    version: String,
+}
+
+impl From<&ResourceClaim> for Version {
+    fn from(claim: &ResourceClaim) -> Self {
+        Self {
+            key: key_of(claim),
+            uid: uid_of(claim).into(),
+            version: claim.version().to_owned(),
+        }
+    }
+}
 
 /// Who had before what a claim got.
 #[derive(Debug, Default)]
@@ -44,22 +67,21 @@ impl Claims {
     pub fn see_list(&mut self, claims: impl Iterator<Item = Arc<ResourceClaim>>) -> Vec<Change> {
         let (mut changes, mut gained) = (Vec::new(), Vec::new());
         for claim in claims {
-            let key = key_of(&claim);
-            let before = self.known.entry(&key).and_then(|e| e.seen()).cloned();
+            let version = Version::from(&*claim);
+            let is_news = allocation_of(&claim).is_some() && !self.is_seen(&version);
             let change = self.see(claim.clone());
-            if devices_of(before.as_deref()) != devices_of(Some(&claim)) {
-                gained.push(claim);
+            if is_news {
+                gained.push((changes.len(), claim));
             }
             changes.push(change);
         }
-        if changes.iter().any(|c| c.contested) {
-            for claim in &gained {
-                self.order(claim);
-            }
+        // What changed while nobody watched may have been taken away and given back.
+        for (at, claim) in &gained {
+            changes[*at].contested = self.order(claim);
         }
         if !std::mem::replace(&mut self.is_listed, true) {
-            let allocated = gained.iter().filter(|c| allocation_of(c).is_some());
-            self.inherited = allocated.map(|c| Uid::from(uid_of(c))).collect();
+            let uids = gained.iter().map(|(_, c)| Uid::from(uid_of(c)));
+            self.inherited = uids.collect();
         }
         changes
     }
@@ -95,13 +117,24 @@ impl Claims {
         contested
     }
 
-    /// Whether the watch has shown what a claim holds.
-    pub fn is_seen(&self, key: &Key) -> bool {
-        self.known.entry(key).is_none_or(|entry| {
-            let (seen, newest) = (entry.seen(), entry.effective());
-            seen.map(|c| uid_of(c)) == newest.map(|c| uid_of(c))
-                && devices_of(seen.map(|c| &**c)) == devices_of(newest.map(|c| &**c))
-        })
+    /// The first list of slices came: only now is it known what there is of counters and capacities, and nobody is known
+    /// to be the first to take from them.
+    pub fn order_all(&mut self) {
+        let seen = self.known.entries().filter_map(|(_, e)| e.seen());
+        let allocated: Vec<_> = seen
+            .filter(|c| allocation_of(c).is_some())
+            .cloned()
+            .collect();
+        for claim in &allocated {
+            self.order(claim);
+        }
+    }
+
+    /// Whether the watch has shown a version of a claim, or a later one. That what it has shown looks the same is not
+    /// enough: the claim may have lost its devices in between, and somebody else got them.
+    pub fn is_seen(&self, version: &Version) -> bool {
+        let seen = self.known.entry(&version.key).and_then(|e| e.seen());
+        seen.is_some_and(|c| uid_of(c) == &*version.uid && !is_newer(&version.version, c.version()))
     }
 
     /// Whether a claim may be taken back by somebody who does not exist any more: it was allocated when this scheduler

@@ -137,6 +137,10 @@ fn conflict(claims: &Claims, uid: &str) -> Option<String> {
     claims.conflict(uid).map(|c| c.to_string())
 }
 
+fn is_seen(claims: &Claims, claim: &ResourceClaim) -> bool {
+    claims.is_seen(&Version::from(claim))
+}
+
 const HELD_BY_A: &str = "device d/p/x is held by claim ns/a as well";
 
 #[test]
@@ -148,10 +152,11 @@ fn who_is_seen_second_gives_way() {
     assert!(!c.see(claim("a", "1", 3, Some("x"))).contested);
     c.assume(claim("b", "2", 4, Some("x")));
     c.settle(&uid("2"), &uid("pod"), true);
-    assert!(!c.is_seen(&key("b")));
+    let ours = claim("b", "2", 4, Some("x"));
+    assert!(!is_seen(&c, &ours));
     assert_eq!((conflict(&c, "1"), conflict(&c, "2")), (None, None));
     assert!(c.see(claim("b", "2", 4, Some("x"))).contested);
-    assert!(c.is_seen(&key("b")));
+    assert!(is_seen(&c, &ours));
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
     // A later change of the claim does not make it the first.
@@ -160,6 +165,19 @@ fn who_is_seen_second_gives_way() {
     // The other one is gone.
     c.see(claim("a", "1", 6, None));
     assert_eq!(conflict(&c, "2"), None);
+}
+
+#[test]
+fn what_looks_the_same_is_not_seen() {
+    let mut c = empty();
+    c.see(claim("a", "1", 10, Some("x")));
+    // Taken back and given to the same claim again, while somebody else may have had it.
+    c.assume(claim("a", "1", 11, None));
+    c.assume(claim("a", "1", 14, Some("x")));
+    assert!(!is_seen(&c, &claim("a", "1", 14, Some("x"))));
+    c.see(claim("a", "1", 14, Some("x")));
+    assert!(is_seen(&c, &claim("a", "1", 14, Some("x"))));
+    assert!(!is_seen(&c, &claim("a", "2", 14, Some("x"))));
 }
 
 #[test]
@@ -188,6 +206,28 @@ fn of_a_list_nobody_is_known_to_be_the_first() {
     c.see_list(list.into_iter());
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
+}
+
+#[test]
+fn what_changed_while_nobody_watched_may_not_be_the_first() {
+    // In the gap a lost the device, b got it, and a got it again.
+    let mut c = empty();
+    c.see(claim("a", "1", 10, Some("x")));
+    let list = [
+        claim("a", "1", 14, Some("x")),
+        claim("b", "2", 12, Some("x")),
+    ];
+    c.see_list(list.into_iter());
+    assert!(conflict(&c, "1").is_some() && conflict(&c, "2").is_some());
+    // The claim was made anew under its name.
+    let mut c = empty();
+    c.see(claim("a", "1", 10, Some("x")));
+    let list = [
+        claim("a", "3", 14, Some("x")),
+        claim("b", "2", 12, Some("x")),
+    ];
+    c.see_list(list.into_iter());
+    assert!(conflict(&c, "3").is_some() && conflict(&c, "2").is_some());
 }
 
 /// What really is in the API server, and what is on its way to the scheduler.
