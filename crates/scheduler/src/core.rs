@@ -145,10 +145,8 @@ struct Binding {
     node: Arc<str>,
     /// Identities under which allocations are in flight for it.
     in_flight: Vec<Uid>,
-    /// Claims that it needs.
-    claims: Vec<Key>,
-    /// The versions of them, and of the special claim, that a watch has to show.
-    versions: Vec<Version>,
+    /// The claims that it needs, with the special claim once that was created, in the versions that a watch has to show.
+    claims: Vec<Version>,
     /// Classic claims that it needs.
     classic: Vec<(Key, Uid)>,
     /// Whether something is recorded in the pod's status about resources of the node.

@@ -60,8 +60,11 @@ impl Core {
     ) {
         let change = self.claims.assume(claim.clone());
         if let Some(binding) = self.bindings.get_mut(pod) {
-            binding.versions.retain(|v| *v.uid != *uid_of(&claim));
-            binding.versions.push(Version::from(&*claim));
+            let written = Version::from(&*claim);
+            match binding.claims.iter_mut().find(|v| v.uid == written.uid) {
+                Some(version) => *version = written,
+                None => binding.claims.push(written),
+            }
             if **in_flight != *uid_of(&claim) {
                 binding.special = Some(claim);
             }
@@ -106,9 +109,8 @@ impl Core {
     /// The claims of a pod, by name.
     fn names_of_claims(&self, pod: &Uid) -> Vec<Key> {
         let binding = self.bindings.get(pod);
-        let special = binding.and_then(|b| b.special.as_ref()).map(|c| key_of(c));
         let claims = binding.map_or(&[][..], |b| &b.claims);
-        claims.iter().cloned().chain(special).collect()
+        claims.iter().map(|v| v.key.clone()).collect()
     }
 
     /// Those of them that exist.
@@ -148,7 +150,7 @@ impl Core {
         };
         let late = binding.waits_until.is_some_and(|at| at <= time.wall);
         let waits_for_devices = binding.waits_until.is_some();
-        let (keys, claims) = (self.names_of_claims(pod), self.claims_of(pod));
+        let claims = self.claims_of(pod);
         let error = claims.iter().find_map(|claim| {
             let name = claim.metadata.name.as_deref().unwrap_or_default();
             if claim
@@ -176,10 +178,9 @@ impl Core {
         });
         let gone = |version: &&Version| {
             let known = self.claims.get(&version.key);
-            known.is_some_and(|c| uid_of(c) != &*version.uid)
+            known.is_none_or(|c| uid_of(c) != &*version.uid)
         };
-        let missing = keys.iter().find(|key| self.claims.get(key).is_none());
-        let missing = missing.or_else(|| Some(&binding.versions.iter().find(gone)?.key));
+        let missing = binding.claims.iter().find(gone).map(|v| &v.key);
         let error =
             error.or_else(|| missing.map(|key| format!("claim {key} got deleted in the meantime")));
         if let Some(message) = error {
@@ -198,7 +199,7 @@ impl Core {
         let ready = claims
             .iter()
             .all(|c| conditions::readiness(c) == Readiness::Ready);
-        let seen = binding.versions.iter().all(|v| self.claims.is_seen(v));
+        let seen = binding.claims.iter().all(|v| self.claims.is_seen(v));
         if ready && waits_for_devices {
             self.note_conditions(pod, &claims, "success", time);
         }
@@ -298,8 +299,10 @@ impl Core {
 
     /// Takes back what was written for a pod that is on no node.
     fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
-        for key in &binding.claims {
-            let Some(claim) = self.claims.get(key).cloned() else {
+        let special = binding.special.as_deref().map(uid_of);
+        let own = |v: &&Version| Some(&*v.uid) != special;
+        for version in binding.claims.iter().filter(own) {
+            let Some(claim) = self.claims.get(&version.key).cloned() else {
                 continue;
             };
             if !resolve::is_reserved_for(&claim, pod) {

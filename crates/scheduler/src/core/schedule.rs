@@ -231,9 +231,9 @@ impl Core {
         // Whether the devices are the claims' alone is known when the watch shows them.
         let announce = wait;
         let known = needed.iter().filter_map(|k| self.claims.get(k));
-        let versions: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
+        let needed: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
         wait |= special.is_some() || !claims.is_empty();
-        wait |= versions.iter().any(|v| !self.claims.is_seen(v));
+        wait |= needed.iter().any(|v| !self.claims.is_seen(v));
         let demand = placement.devices.demand;
         let counts = match demand.0.is_empty() {
             true => pod.clone(),
@@ -248,7 +248,6 @@ impl Core {
                 node: node.clone(),
                 in_flight,
                 claims: needed,
-                versions,
                 classic: classic_claims,
                 demands: !demand.0.is_empty(),
                 special: None,
