@@ -108,16 +108,10 @@ impl ClaimWriter {
         let preconditions =
             json!({"uid": &*task.uid, "resourceVersion": claim.metadata.resource_version});
         let mut status = serde_json::Map::new();
+        let expected = task.allocation.as_deref();
+        let expected = expected.or_else(|| allocation_of(&task.claim));
         match (allocation_of(claim), &task.allocation) {
-            (Some(there), Some(ours)) if there.devices != ours.devices => {
-                return Err(BindError::new(format!(
-                    "claim {} got allocated elsewhere in the meantime",
-                    task.key
-                )));
-            }
-            (Some(there), None)
-                if allocation_of(&task.claim).is_some_and(|a| a.devices != there.devices) =>
-            {
+            (Some(there), _) if expected.is_some_and(|e| e.devices != there.devices) => {
                 return Err(BindError::new(format!(
                     "claim {} got allocated elsewhere in the meantime",
                     task.key
