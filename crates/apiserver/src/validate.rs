@@ -23,7 +23,7 @@ mod namespace;
 mod network;
 mod node;
 mod pod;
-mod pod_annotations;
+pub(crate) mod pod_annotations;
 mod pod_diff;
 mod pod_resize;
 mod pod_status;

@@ -6,6 +6,7 @@ use super::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::text;
 use crate::server::{Core, Warnings};
+use crate::validate::pod_annotations::APP_ARMOR_PREFIX;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -289,10 +290,7 @@ fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
         .as_object()
         .into_iter()
         .flatten()
-        .find(|(key, value)| {
-            key.starts_with("container.apparmor.security.beta.kubernetes.io/")
-                && *value == "unconfined"
-        });
+        .find(|(key, value)| key.starts_with(APP_ARMOR_PREFIX) && *value == "unconfined");
     if let Some((key, _)) = profile {
         found.push(format!("forbidden AppArmor profile ({key}=\"unconfined\")"));
     }

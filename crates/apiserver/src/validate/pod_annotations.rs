@@ -8,9 +8,12 @@ use super::{list, text};
 
 use allot_model::validate::pod::MIRROR_ANNOTATION as MIRROR;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
-const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+/// The profile of a pod.
+pub(crate) const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
+/// The profile of a container, whose name follows.
+pub(crate) const SECCOMP_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// As before, for AppArmor.
+pub(crate) const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 fn of(metadata: &Value) -> impl Iterator<Item = (&String, &str)> {
     let annotations = metadata["annotations"].as_object().into_iter().flatten();

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use allot_apimachinery::Quantity;
 use serde_json::Value;
 
+use crate::validate::pod_annotations::{APP_ARMOR_PREFIX, SECCOMP, SECCOMP_PREFIX};
+
 mod overlaps;
 
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
@@ -106,17 +108,14 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
         (annotations.get(&key).is_some() && !has_field)
             .then(|| old_profile(at, &key, "non-functional in v1.27+", "seccompProfile"))
     };
-    found.extend(seccomp(
-        spec,
-        "seccomp.security.alpha.kubernetes.io/pod".to_owned(),
-    ));
+    found.extend(seccomp(spec, SECCOMP.to_owned()));
     let has_app_armor = |holder: &Value| holder["securityContext"]["appArmorProfile"].is_object();
     let containers = containers(spec, at);
     for (container, place) in &containers {
         let name = text(container, "name");
-        let key = format!("container.seccomp.security.alpha.kubernetes.io/{name}");
+        let key = format!("{SECCOMP_PREFIX}{name}");
         found.extend(seccomp(container, key));
-        let key = format!("container.apparmor.security.beta.kubernetes.io/{name}");
+        let key = format!("{APP_ARMOR_PREFIX}{name}");
         if annotations.get(&key).is_some() && !has_app_armor(spec) && !has_app_armor(container) {
             let profile = old_profile(at, &key, "deprecated since v1.30", "appArmorProfile");
             found.push(profile);
