@@ -17,10 +17,15 @@ impl Amount {
 
     /// The amount of a quantity from the API. A text that is no quantity counts as zero: the API server refuses such objects.
     pub(crate) fn parse(quantity: &ApiQuantity) -> Self {
-        quantity
-            .0
-            .parse::<Quantity>()
-            .map_or(Self::ZERO, |q| Self::of(&q))
+        Self::written(quantity).0
+    }
+
+    /// As [`Amount::parse`], with the notation.
+    pub(crate) fn written(quantity: &ApiQuantity) -> (Self, Format) {
+        match quantity.0.parse::<Quantity>() {
+            Ok(quantity) => (Self::of(&quantity), quantity.format()),
+            Err(_) => (Self::ZERO, Format::DecimalSi),
+        }
     }
 
     pub(crate) fn of(quantity: &Quantity) -> Self {
@@ -54,15 +59,19 @@ impl Amount {
         self.0 < 0
     }
 
-    /// As text, in plain decimal notation or with a binary suffix where that is exact.
-    pub(crate) fn shown(self) -> String {
-        if self.0 % NANO == 0 {
-            return binary_text(self.ceil());
+    /// As text: the canonical form of a notation.
+    pub(crate) fn shown(self, format: Format) -> String {
+        if self.0 % NANO == 0
+            && let Ok(whole) = i64::try_from(self.0 / NANO)
+        {
+            return Quantity::new(whole, format).to_string();
         }
-        let (whole, rest) = (self.0 / NANO, (self.0 % NANO).unsigned_abs());
-        let sign = if self.0 < 0 { "-" } else { "" };
-        let text = format!("{sign}{}.{rest:09}", whole.unsigned_abs());
-        text.trim_end_matches('0').to_owned()
+        // Binary suffixes are for whole numbers.
+        let text = match format {
+            Format::DecimalExponent => format!("{}e-9", self.0),
+            Format::DecimalSi | Format::BinarySi => format!("{}n", self.0),
+        };
+        text.parse::<Quantity>().map_or(text, |q| q.to_string())
     }
 
     /// The amount as two words.

@@ -1,6 +1,7 @@
 //! Consumable capacity: what a request takes from a device and whether that is left.
 
 use allot_apimachinery::Quantity as Exact;
+use allot_apimachinery::quantity::Format;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use smol_str::{SmolStr, format_smolstr};
@@ -25,6 +26,12 @@ pub(crate) struct Quantity {
 impl Quantity {
     pub(crate) fn new(quantity: &ApiQuantity) -> Self {
         Self::read(quantity).0
+    }
+
+    /// How it is written.
+    pub(crate) fn format(&self) -> Format {
+        let parsed = self.text.parse::<Exact>();
+        parsed.map_or(Format::DecimalSi, |quantity| quantity.format())
     }
 
     /// The quantity, also as selectors see it.
@@ -65,10 +72,19 @@ impl Consumed<'_> {
         }
     }
 
+    /// As results show it: rounding makes binary notation of everything, as upstream's does.
     pub(crate) fn text(self) -> String {
         match self {
             Self::Given(quantity) => quantity.text.to_string(),
             Self::Whole(value) => amount::binary_text(value),
+        }
+    }
+
+    /// For people: what rounding made in the notation of the capacity.
+    pub(crate) fn shown(self, format: Format) -> String {
+        match self {
+            Self::Given(quantity) => quantity.text.to_string(),
+            Self::Whole(_) => self.amount().shown(format),
         }
     }
 }

@@ -16,10 +16,12 @@ use crate::taint::TaintRule;
 
 mod conflict;
 mod entry;
+mod inventory;
 mod paged;
 
 pub use conflict::Conflict;
 use entry::Entry;
+pub use inventory::{Inventoried, Trouble};
 use paged::{Few, Paged, Sharded};
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use allot_apimachinery::Quantity as Exact;
+use allot_apimachinery::quantity::Format;
 use allot_cel::device::Layouts;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
@@ -164,6 +165,8 @@ pub(crate) struct Consumption {
     pub(crate) set: SmolStr,
     pub(crate) counter: SmolStr,
     pub(crate) amount: Amount,
+    /// How the amount was written.
+    pub(crate) format: Format,
 }
 
 /// Something short to sort and find names by.
@@ -221,10 +224,14 @@ impl Device {
         let own = exactly(device.attributes.as_ref().map_or(0, |a| a.len()), own);
         let sets = device.consumes_counters.iter().flatten();
         let consumes = device.consumes_counters.iter().flatten().flat_map(|set| {
-            set.counters.iter().map(|(name, counter)| Consumption {
-                set: SmolStr::new(&set.counter_set),
-                counter: SmolStr::new(name),
-                amount: Amount::parse(&counter.value),
+            set.counters.iter().map(|(name, counter)| {
+                let (amount, format) = Amount::written(&counter.value);
+                Consumption {
+                    set: SmolStr::new(&set.counter_set),
+                    counter: SmolStr::new(name),
+                    amount,
+                    format,
+                }
             })
         });
         Self {

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use allot_apimachinery::quantity::Format;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smol_str::SmolStr;
 
@@ -117,6 +118,8 @@ pub(crate) struct Counter {
     pub(crate) set: SmolStr,
     pub(crate) name: SmolStr,
     pub(crate) total: Amount,
+    /// How amounts of it are written.
+    pub(crate) format: Format,
 }
 
 impl PoolInfo {
@@ -233,10 +236,11 @@ impl PoolInfo {
                     return (names, Some(problem));
                 }
                 self.counters
-                    .extend(set.counters.iter().map(|(name, total)| Counter {
+                    .extend(set.counters.iter().map(|(name, total, format)| Counter {
                         set: set.name.clone(),
                         name: name.clone(),
                         total: *total,
+                        format: *format,
                     }));
             }
         }
@@ -320,6 +324,11 @@ impl PoolInfo {
         &self.members[slot.member as usize].slice.devices[slot.device as usize]
     }
 
+    /// The place of a device in its slice.
+    pub(crate) fn index_in_slice(&self, slot: u32) -> usize {
+        self.slots[slot as usize].device as usize
+    }
+
     /// The slots of the devices with a name: more than one only across generations or in an invalid pool.
     pub(crate) fn slots_named(&self, name: &str) -> impl Iterator<Item = u32> {
         let hash = name_hash(name);
@@ -339,6 +348,26 @@ impl PoolInfo {
     /// Whether there are counters that devices can take from.
     pub(crate) fn has_counters(&self) -> bool {
         !self.counters.is_empty()
+    }
+
+    /// The first counter of which a device takes more than is left, in words.
+    pub(crate) fn lacking_counter(&self, slot: u32, available: &[Amount]) -> Option<String> {
+        let lacks = |(counter, amount): &&(u32, Amount)| available[*counter as usize] < *amount;
+        let (counter, amount) = self.consumption(slot).iter().find(lacks)?;
+        let (described, left) = (
+            &self.counters[*counter as usize],
+            available[*counter as usize],
+        );
+        let mut consumes = self.device(slot).consumes.iter();
+        let written = consumes
+            .find(|c| c.set == described.set && c.counter == described.name && c.amount == *amount);
+        Some(format!(
+            "counter {}/{}: {} left, it takes {}",
+            described.set,
+            described.name,
+            left.shown(described.format),
+            amount.shown(written.map_or(described.format, |c| c.format)),
+        ))
     }
 
     pub(crate) fn counters(&self) -> &[Counter] {

@@ -1,5 +1,6 @@
 //! A ResourceSlice in the form the model keeps.
 
+use allot_apimachinery::quantity::Format;
 use allot_cel::device::Layouts;
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::SmolStr;
@@ -37,7 +38,8 @@ pub(crate) struct Slice {
 #[derive(Debug, Hash)]
 pub(crate) struct CounterSet {
     pub(crate) name: SmolStr,
-    pub(crate) counters: Box<[(SmolStr, Amount)]>,
+    /// Name, amount and the notation that it was written in.
+    pub(crate) counters: Box<[(SmolStr, Amount, Format)]>,
 }
 
 impl Slice {
@@ -51,7 +53,10 @@ impl Slice {
                 counters: set
                     .counters
                     .iter()
-                    .map(|(name, c)| (SmolStr::new(name), Amount::parse(&c.value)))
+                    .map(|(name, c)| {
+                        let (amount, format) = Amount::written(&c.value);
+                        (SmolStr::new(name), amount, format)
+                    })
                     .collect(),
             })
             .collect();

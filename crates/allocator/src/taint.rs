@@ -21,7 +21,7 @@ impl Taint {
     }
 
     /// Only these effects matter for allocation; `None` and those of later releases do not.
-    fn blocks(&self) -> bool {
+    pub(crate) fn blocks(&self) -> bool {
         self.effect == "NoSchedule" || self.effect == "NoExecute"
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use allot_model::features::{Feature, Stage};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -38,6 +39,12 @@ struct Kind {
     resource: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Gate {
+    name: &'static str,
+    stage: &'static str,
+}
+
 /// The server's own numbers.
 pub struct Metrics {
     registry: Registry,
@@ -45,6 +52,7 @@ pub struct Metrics {
     durations: Family<Timed, Histogram>,
     watches: Gauge,
     objects: Family<Kind, Gauge>,
+    gates: Family<Gate, Gauge>,
     revision: Gauge,
     cpu: Counter<f64, AtomicU64>,
     memory: Gauge,
@@ -83,6 +91,12 @@ impl Default for Metrics {
             "Objects stored",
             objects.clone(),
         );
+        let gates = Family::default();
+        registry.register(
+            "kubernetes_feature_enabled",
+            "Feature gates: how mature they are, and whether they are on",
+            gates.clone(),
+        );
         registry.register(
             "allot_store_revision",
             "Newest revision of the store",
@@ -107,6 +121,7 @@ impl Default for Metrics {
             durations,
             watches,
             objects,
+            gates,
             revision,
         }
     }
@@ -167,6 +182,20 @@ impl Metrics {
             self.objects
                 .get_or_create(&kind)
                 .set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let features = &core.config.features;
+        for feature in Feature::ALL {
+            // As in upstream's metric: a stable feature has no stage.
+            let stage = match feature.spec(features.release()).map(|spec| spec.stage) {
+                Some(Stage::Alpha) => "ALPHA",
+                Some(Stage::Beta) => "BETA",
+                Some(Stage::Stable) => "",
+                Some(Stage::Deprecated) => "DEPRECATED",
+                Some(Stage::PreAlpha) | None => continue,
+            };
+            let name = feature.name();
+            let gate = self.gates.get_or_create(&Gate { name, stage });
+            gate.set(i64::from(features.enabled(*feature)));
         }
         self.revision
             .set(i64::try_from(core.backend.revision()).unwrap_or(i64::MAX));

@@ -49,6 +49,7 @@ mod waiting;
 use waiting::Waiting;
 
 pub use binding::BindError;
+pub use devices::allocator_features;
 pub(crate) use devices::groups_have_claims;
 pub use explain::{Chosen, NodeVerdict, Verdict};
 

@@ -48,6 +48,7 @@ pub mod status;
 pub mod storage;
 pub mod taint_rules;
 pub mod version;
+pub mod watched;
 pub mod writer;
 
 pub use config::Config;

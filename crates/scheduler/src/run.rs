@@ -20,11 +20,12 @@ use crate::classic::discovery::{self, Found};
 use crate::classic::{self, Served};
 use crate::config::Config;
 use crate::core::{Core, Input, Time, groups_have_claims};
-use crate::dra::groups::{self, PodGroup};
+use crate::dra::groups::PodGroup;
 use crate::metrics::Metrics;
 use crate::observe::Observe;
 use crate::pod::PodInfo;
 use crate::taint_rules::DeviceTaintRule;
+use crate::watched::{self, POD_GROUPS, Plain, TAINT_RULES, Visitor, Watched};
 use crate::writer::{self, Recorder, Writer};
 
 /// Why the scheduler could not start.
@@ -146,30 +147,8 @@ async fn discover(client: &Client, shutdown: &CancellationToken) -> Option<Found
     }
 }
 
-/// A kind that not every server has.
-struct Optional {
-    group: &'static str,
-    /// Newest first.
-    versions: &'static [&'static str],
-    kind: &'static str,
-    plural: &'static str,
-}
-
-const TAINT_RULES: Optional = Optional {
-    group: "resource.k8s.io",
-    versions: &["v1", "v1beta2", "v1alpha3"],
-    kind: "DeviceTaintRule",
-    plural: "devicetaintrules",
-};
-const POD_GROUPS: Optional = Optional {
-    group: groups::API_GROUP,
-    versions: &["v1", "v1beta1", "v1alpha3", "v1alpha2"],
-    kind: "PodGroup",
-    plural: groups::RESOURCE,
-};
-
 /// The newest version in which the server has a kind.
-async fn find(client: &Client, wanted: &Optional) -> Result<Option<ApiResource>, Error> {
+async fn find(client: &Client, wanted: &Watched) -> Result<Option<ApiResource>, Error> {
     let groups = client.list_api_groups().await.map_err(Error::Discovery)?;
     let group = groups.groups.iter().find(|g| g.name == wanted.group);
     for version in wanted.versions {
@@ -210,17 +189,15 @@ impl Watches {
     ) -> usize {
         // Pods that ran to their end hold nothing and are never scheduled.
         let unfinished = Some("status.phase!=Succeeded,status.phase!=Failed");
-        let mut count = 11;
-        self.all(Input::Node);
-        self.all(Input::Budget);
-        self.all(Input::Namespace);
-        self.all(Input::VolumeClaim);
-        self.all(Input::Volume);
-        self.all(Input::StorageClass);
-        self.all(Input::CsiNode);
-        self.all(Input::VolumeAttachment);
-        self.all(Input::CsiDriver);
-        self.all(Input::StorageCapacity);
+        let mut started = Started {
+            watches: self,
+            count: 1,
+        };
+        watched::everywhere(&mut started);
+        if found.v1 {
+            watched::of_devices(&mut started);
+        }
+        let mut count = started.count;
         match &found.classic {
             Some(classic) => {
                 self.pods_with_source(unfinished);
@@ -229,12 +206,6 @@ impl Watches {
             None => self.watch(Api::all(self.client.clone()), unfinished, |o| {
                 Some(Input::Pod(o.map(|pod| PodInfo::observed(pod).into())))
             }),
-        }
-        if found.v1 {
-            self.all(Input::Claim);
-            self.all(Input::Slice);
-            self.all(Input::Class);
-            count += 3;
         }
         if let Some(resource) = rules {
             self.read(&resource, DeviceTaintRule::read, Input::TaintRule);
@@ -317,13 +288,6 @@ impl Watches {
         });
     }
 
-    fn all<K>(&self, input: fn(Observed<K>) -> Input)
-    where
-        K: Observe + kube::Resource<DynamicType = ()>,
-    {
-        self.watch(Api::all(self.client.clone()), None, move |o| Some(input(o)));
-    }
-
     fn watch<K: Observe>(
         &self,
         api: Api<K>,
@@ -335,6 +299,20 @@ impl Watches {
         let of = Collection::new(api, fields);
         self.tasks
             .spawn(reflect::<K, _>(of, K::keep, self.shutdown.clone(), sink));
+    }
+}
+
+/// Starts a watch of each kind.
+struct Started<'a> {
+    watches: &'a Watches,
+    count: usize,
+}
+
+impl Visitor for Started<'_> {
+    fn visit<K: Plain>(&mut self, input: fn(Observed<K>) -> Input) {
+        let api = Api::all(self.watches.client.clone());
+        self.watches.watch(api, None, move |o| Some(input(o)));
+        self.count += 1;
     }
 }
 

@@ -31,16 +31,28 @@ fn what_is_no_quantity_is_zero() {
 }
 
 #[test]
-fn shown_for_people() {
+fn regression_shown_in_the_notation_of_the_quantity() {
     for (text, shown) in [
         ("80Gi", "80Gi"),
+        ("20G", "20G"),
+        ("20000M", "20G"),
+        ("20e9", "20e9"),
+        ("1536Mi", "1536Mi"),
+        ("1.5Gi", "1536Mi"),
         ("0", "0"),
-        ("1500m", "1.5"),
-        ("-1500m", "-1.5"),
-        ("1n", "0.000000001"),
+        ("1.5", "1500m"),
+        ("-1500m", "-1500m"),
+        ("1n", "1n"),
+        ("0.5Ki", "512"),
+        ("5e-1", "500e-3"),
     ] {
-        assert_eq!(amount(text).shown(), shown);
+        let (amount, format) = Amount::written(&ApiQuantity(text.into()));
+        assert_eq!(amount.shown(format), shown, "{text}");
     }
+    assert_eq!(
+        amount("20G").plus(amount("1")).shown(Format::BinarySi),
+        "20000000001"
+    );
 }
 
 #[test]

@@ -304,7 +304,8 @@ fn lacking(alternative: &Alternative, place: &Place<'_>) -> String {
         let consumed = capacity.consumed(alternative.requested(&capacity.name));
         let (name, value) = (&capacity.name, &capacity.value);
         if capacity.refuses(consumed.amount()) {
-            return format!("its policy for {name} does not allow {}", consumed.text());
+            let consumed = consumed.shown(value.format());
+            return format!("its policy for {name} does not allow {consumed}");
         }
         let used = place
             .pool
@@ -313,11 +314,14 @@ fn lacking(alternative: &Alternative, place: &Place<'_>) -> String {
             .map(|u| u.consumed(name))
             .unwrap_or_default();
         if used.plus(consumed.amount()) > value.amount {
-            let left = value.amount.minus(used).shown();
+            let format = value.format();
+            let (left, takes) = (
+                value.amount.minus(used).shown(format),
+                consumed.shown(format),
+            );
             return format!(
-                "{name} {left} left of {}, request takes {}",
-                value.text,
-                consumed.text()
+                "{name} {left} left of {}, request takes {takes}",
+                value.text
             );
         }
     }
@@ -335,24 +339,8 @@ fn counters<O: Observer>(attempt: &Attempt<'_, O>, place: &Place<'_>) -> String 
     if !attempt.features.partitionable_devices {
         return "it consumes counters, but the DRAPartitionableDevices feature is disabled".into();
     }
-    let info = &place.pool.info;
-    let available = place.pool.usage.available();
-    for (counter, amount) in info.consumption(place.slot) {
-        let (described, left) = (
-            &info.counters()[*counter as usize],
-            available[*counter as usize],
-        );
-        if left < *amount {
-            return format!(
-                "counter {}/{}: {} left, it takes {}",
-                described.set,
-                described.name,
-                left.shown(),
-                amount.shown()
-            );
-        }
-    }
-    "a shared counter of its pool is overdrawn".into()
+    let lacking = (place.pool.info).lacking_counter(place.slot, place.pool.usage.available());
+    lacking.unwrap_or_else(|| "a shared counter of its pool is overdrawn".into())
 }
 
 /// Adds a stage for each constraint: how many of the devices that passed can be used together.

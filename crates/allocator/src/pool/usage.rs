@@ -41,6 +41,12 @@ impl DeviceUse {
         self.dedicated.is_empty() && self.shares.is_empty()
     }
 
+    /// Whether a share takes something of a capacity, if only nothing of it.
+    pub(crate) fn takes(&self, capacity: &str) -> bool {
+        let names = self.shares.iter().flat_map(|s| s.capacity.iter());
+        names.into_iter().any(|(name, _)| name == capacity)
+    }
+
     /// The sum over all shares of one capacity.
     pub(crate) fn consumed(&self, capacity: &str) -> Amount {
         let amounts = self

@@ -128,6 +128,22 @@ impl PoolInfo {
         )
     }
 
+    /// What of the newest generation there is anywhere: its state, and all its devices whatever that is.
+    pub(crate) fn newest(&self) -> (ViewState, impl Iterator<Item = u32>) {
+        let all = self.build((0..self.members.len() as u32).collect());
+        let state = all.map_or(ViewState::Usable, |view| view.state);
+        let newest = self.generations.first().map(|g| g.number);
+        let slots = (0..self.slots.len() as u32)
+            .filter(move |slot| Some(self.slice(*slot).generation) == newest);
+        (state, slots)
+    }
+
+    /// How many slices there are of the newest generation, and how many there should be.
+    pub(crate) fn seen_and_expected(&self) -> (i64, i64) {
+        let expected = self.members.first().map_or(0, |m| m.slice.pool_slices);
+        (self.generations.first().map_or(0, |g| g.seen), expected)
+    }
+
     /// The view through these members, which are given in the order of listing.
     fn build(&self, mut relevant: Vec<u32>) -> Option<View> {
         let generation = relevant

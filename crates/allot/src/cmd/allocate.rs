@@ -162,7 +162,10 @@ pub fn read(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
         let mut plain = Vec::new();
         flate2::read::MultiGzDecoder::new(bytes.as_slice())
             .read_to_end(&mut plain)
-            .context("cannot decompress")?;
+            .with_context(|| match file {
+                Some(path) => format!("cannot decompress {}", path.display()),
+                None => "cannot decompress standard input".to_owned(),
+            })?;
         return Ok(plain);
     }
     Ok(bytes)

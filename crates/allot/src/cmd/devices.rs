@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write};
 
+use allot_scheduler::core::allocator_features;
+
 use super::component;
 use super::snapshot::{Kinds, Source};
 
@@ -15,7 +17,7 @@ use inventory::{Device, State, inventory};
 #[command(after_help = "\
 Only the newest generation of a pool counts, as for the scheduler. A partition whose
 counters others have used up is blocked; a device that a claim has and no slice names
-any more is gone.
+any more is gone; without the right to list all claims, what may be free is unknown.
 
   allot devices --node node-0
   allot devices --driver gpu.example.com --state free
@@ -54,10 +56,15 @@ enum Format {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |_| {
-        let (objects, _) = args.source.objects(Kinds::Devices).await?;
+        let picture = args.source.picture(Kinds::Devices, None).await?;
+        anyhow::ensure!(
+            picture.has_all("ResourceSlice"),
+            "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
+        );
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|w| w == found);
-        let mut devices = inventory(&objects)?;
+        let features = allocator_features(&picture.features());
+        let mut devices = inventory(&picture.objects, features, picture.has_all("ResourceClaim"))?;
         devices.retain(|d| {
             is(&args.driver, &d.driver)
                 && is(&args.node, &d.node)
@@ -72,7 +79,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                     writeln!(out)?;
                 }
             }
-            format => print(out, &devices, format == Format::Wide)?,
+            format => {
+                if let Some(age) = picture.age() {
+                    eprintln!("{age}");
+                }
+                print(out, &devices, format == Format::Wide)?;
+            }
         }
         Ok(())
     })

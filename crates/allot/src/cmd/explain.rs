@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use allot_model::features::Features;
 use anyhow::Context as _;
 
 use super::scheduler::read_config;
@@ -25,7 +24,10 @@ a changed claim.
 
   allot explain train-0 -n team
   allot explain train-0 -n team --from monday.json.gz -f two-more-nodes.yaml
-  allot explain -f pod.yaml -o json")]
+  allot explain -f pod.yaml -o json
+
+It takes the right to list what decides where pods go. Where pods or claims of other
+namespaces are not shown, \"does not fit\" is still true, and \"fits\" is a maybe.")]
 pub struct Args {
     /// Name of the pod; all pods of the files when absent
     #[arg(required_unless_present = "file")]
@@ -41,7 +43,7 @@ pub struct Args {
     /// KubeSchedulerConfiguration file of the scheduler
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Features of the cluster to switch: Name=true|false
+    /// Features of the cluster to switch: Name=true|false; default: what its release and its metrics say
     #[arg(long, value_name = "LIST")]
     feature_gates: Vec<String>,
     /// How to print the answer
@@ -60,16 +62,20 @@ enum Format {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let mut features = Features::default();
-    for gates in &args.feature_gates {
-        features.set(gates).context("--feature-gates")?;
-    }
-    let config = read_config(args.config.as_deref(), features)?;
     let documents = manifests::read(&args.file)?;
     component::block_on(async move |_| {
-        let (objects, namespace) = args.source.objects(Kinds::All).await?;
-        let namespace = args.namespace.unwrap_or(namespace);
-        let mut world = World::new(objects, namespace.clone());
+        let namespace = args.namespace.as_deref();
+        let picture = args.source.picture(Kinds::All, namespace).await?;
+        let mut features = picture.features();
+        for gates in &args.feature_gates {
+            features.set(gates).context("--feature-gates")?;
+        }
+        let config = read_config(args.config.as_deref(), features)?;
+        let namespace = args.namespace.unwrap_or(picture.namespace.clone());
+        if let (Some(age), Format::Text) = (picture.age(), args.output) {
+            eprintln!("{age}");
+        }
+        let mut world = World::new(picture, namespace.clone());
         let added = documents.into_iter().map(|document| document.object);
         let new_pods = world.add(added.collect())?;
         let pods = match args.pod {
@@ -84,10 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             !pods.is_empty(),
             "no pod is named, and none is in the files"
         );
-        // Whoever has rules has a scheduler that looks at them.
-        let gates = args.feature_gates.join(",");
-        let ignored = gates.replace(' ', "").contains("DRADeviceTaintRules=false");
-        let loaded = world.load(config, !ignored)?;
+        let loaded = world.load(config)?;
         let mut result = Ok(());
         for (namespace, name) in &pods {
             match Report::new(&loaded, namespace, name) {

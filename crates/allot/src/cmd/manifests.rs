@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use allot_reflector::{Readable, everything};
 use anyhow::Context as _;
 use serde_json::Value;
 
@@ -217,6 +218,19 @@ pub fn title(object: &Value) -> String {
         ("", name) => format!("{kind} {name}"),
         (namespace, name) => format!("{kind} {namespace}/{name}"),
     }
+}
+
+/// The objects of a kind.
+///
+/// # Errors
+/// One is not what its kind says; the message names it.
+pub fn typed<K: Readable>(objects: &[Value], kind: &str) -> anyhow::Result<Vec<K>> {
+    let of_kind = objects.iter().filter(|object| object["kind"] == kind);
+    let read = |object: &Value| {
+        K::read(&object.to_string(), everything)
+            .with_context(|| format!("{} can not be read", title(object)))
+    };
+    of_kind.map(read).collect()
 }
 
 #[cfg(test)]

@@ -4,20 +4,23 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::component;
 
+mod picture;
 mod read;
 
-pub use read::{Kinds, read};
+pub use picture::{Hidden, Picture, names};
+pub use read::Kinds;
 
 /// Flags of `allot snapshot`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The file is a List as kubectl writes it: nodes, pods, claims, templates, classes,
 slices, taint rules, volumes and what they are bound to, without Secrets, ConfigMaps
-and events. Pods keep their environment and commands: look before you pass it on.
+and events; with the time, and the feature gates if the API server shows its metrics.
+Pods keep their environment and commands: look before you pass it on.
 
   allot snapshot --out monday.json.gz
   allot explain train-0 --from monday.json.gz
@@ -35,13 +38,15 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |_| {
         let client = component::client(args.kubeconfig.as_deref(), "allot-snapshot").await?;
-        let objects = read(&client, Kinds::All).await?;
-        write(args.out.as_deref(), &objects)
+        let picture = Picture::take(&client, Kinds::All, None).await?;
+        write(args.out.as_deref(), &picture)
     })
 }
 
-fn write(file: Option<&Path>, objects: &[Value]) -> anyhow::Result<()> {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+fn write(file: Option<&Path>, picture: &Picture) -> anyhow::Result<()> {
+    let list = json!({
+        "apiVersion": "v1", "kind": "List", "items": picture.objects, "snapshot": picture.about,
+    });
     let mut bytes = serde_json::to_vec(&list)?;
     bytes.push(b'\n');
     let Some(file) = file else {
@@ -69,31 +74,6 @@ fn write(file: Option<&Path>, objects: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The objects of a file that this command wrote, or `kubectl get -o json`.
-///
-/// # Errors
-/// The file can not be read, or is something else; the message names it.
-pub fn load(file: &Path) -> anyhow::Result<Vec<Value>> {
-    let bytes = super::allocate::read(Some(file))?;
-    let list: Value =
-        serde_json::from_slice(&bytes).with_context(|| format!("{} is no JSON", file.display()))?;
-    match list {
-        Value::Object(mut list) => match list.remove("items") {
-            Some(Value::Array(mut items)) => {
-                // The items of a typed list do not say what they are.
-                let of = list.get("kind").and_then(Value::as_str).unwrap_or_default();
-                let of = of.strip_suffix("List").filter(|kind| !kind.is_empty());
-                for item in items.iter_mut().filter(|item| item["kind"].is_null()) {
-                    item["kind"] = of.into();
-                }
-                Ok(items)
-            }
-            _ => anyhow::bail!("{} is no list of objects", file.display()),
-        },
-        _ => anyhow::bail!("{} is no list of objects", file.display()),
-    }
-}
-
 /// Where commands that look at a cluster find it.
 #[derive(Debug, clap::Args)]
 pub struct Source {
@@ -106,17 +86,16 @@ pub struct Source {
 }
 
 impl Source {
-    /// The objects, and the namespace that is meant where none is given.
+    /// What is known of the cluster; `namespace` is the one that was asked for.
     ///
     /// # Errors
-    /// The file can not be read, or the server does not answer or refuses a kind that is needed.
-    pub async fn objects(&self, kinds: Kinds) -> anyhow::Result<(Vec<Value>, String)> {
+    /// The file can not be read, or the server does not answer or does not have a kind that is needed.
+    pub async fn picture(&self, kinds: Kinds, namespace: Option<&str>) -> anyhow::Result<Picture> {
         if let Some(file) = &self.from {
-            return Ok((load(file)?, "default".to_owned()));
+            return Picture::load(file);
         }
         let client = component::client(self.kubeconfig.as_deref(), "allot").await?;
-        let namespace = client.default_namespace().to_owned();
-        Ok((read(&client, kinds).await?, namespace))
+        Picture::take(&client, kinds, namespace).await
     }
 }
 
@@ -130,18 +109,15 @@ mod tests {
         let (file, link) = (directory.path().join("file"), directory.path().join("link"));
         std::fs::write(&file, "before").expect("written");
         std::os::unix::fs::symlink(&file, &link).expect("linked");
-        write(Some(&link), &[json!({"kind": "Node"})]).expect("written");
+        let picture = Picture {
+            objects: vec![json!({"kind": "Node"})],
+            ..Picture::default()
+        };
+        write(Some(&link), &picture).expect("written");
         assert!(link.is_symlink());
-        assert_eq!(load(&file).expect("a list"), [json!({"kind": "Node"})]);
-        write(Some(Path::new("/dev/null")), &[]).expect("written");
+        let loaded = Picture::load(&file).expect("a list");
+        assert_eq!(loaded.objects, [json!({"kind": "Node"})]);
+        write(Some(Path::new("/dev/null")), &picture).expect("written");
         assert!(!Path::new("/dev/null").is_file());
-    }
-
-    #[test]
-    fn items_of_typed_lists_are_of_their_kind() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("pods.json");
-        std::fs::write(&file, r#"{"kind": "PodList", "items": [{}]}"#).expect("written");
-        assert_eq!(load(&file).expect("a list"), [json!({"kind": "Pod"})]);
     }
 }

@@ -3,6 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::Value;
 
 use super::harness::{ALLOT, Up, directory};
@@ -111,7 +116,10 @@ spec:
     assert!(told.contains(taint), "{told}");
 
     let none = refused(&[&["explain", "nobody"][..], &from].concat());
-    assert_eq!(none, "error: there is no pod default/nobody\n");
+    assert!(
+        none.starts_with("as of ") && none.ends_with("error: there is no pod default/nobody\n"),
+        "{none}"
+    );
     let file = refused(&["devices", "--from", text(&node)]);
     assert!(
         file.starts_with("error: ") && file.contains("is no JSON"),
@@ -174,4 +182,176 @@ spec:
     assert!(told.contains(has), "{told}");
     let here = "  1 node: resourceclaim not available on the node (node-2)\n";
     assert!(told.contains(here), "{told}");
+}
+
+/// A kubeconfig for the token of the service account `default` in the namespace `default`.
+async fn as_account(up: &Up, directory: &Path) -> std::path::PathBuf {
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(up.client.clone());
+    let (request, params) = (TokenRequest::default(), PostParams::default());
+    let token = accounts.create_token_request("default", &params, &request);
+    let token = token.await.expect("a token").status.expect("issued").token;
+    let mut config = Kubeconfig::read_from(&up.kubeconfig).expect("a kubeconfig");
+    for user in &mut config.auth_infos {
+        user.auth_info = Some(AuthInfo {
+            token: token.clone().map(Into::into),
+            ..AuthInfo::default()
+        });
+    }
+    let file = directory.join("account.json");
+    std::fs::write(&file, serde_json::to_vec(&config).expect("JSON")).expect("written");
+    file
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_without_a_right_what_is_still_true_is_said() {
+    let up = Up::in_memory().await;
+    let pod = up.eight_gpu_pods().await;
+    let files = directory();
+    let account = as_account(&up, files.path()).await;
+    let cluster = ["--kubeconfig", text(&account)];
+    let nothing = refused(&[&["explain", "pod-0"][..], &cluster].concat());
+    let lists = "the API server shows nothing: the user has no right to list resourceclaims.";
+    assert!(nothing.contains(lists), "{nothing}");
+
+    // The rights of somebody who works in one namespace.
+    let subjects = "subjects: [{kind: ServiceAccount, name: default, namespace: default}]";
+    let role = |kind: &str, name: &str, to: &str| {
+        format!(
+            "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {kind}
+metadata: {{name: {name}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {to}}}
+{subjects}
+"
+        )
+    };
+    up.create(&role("RoleBinding", "own", "view")).await;
+    let on = allot(&[&["explain", "pod-0"][..], &cluster].concat());
+    assert!(on.contains("pod default/pod-0 is on node node-0\n    claim default/pod-0-example-"));
+    let ninth = files.path().join("ninth.yaml");
+    std::fs::write(&ninth, pod.replace("name: example-claim", "name: ninth")).expect("written");
+    let ninth = [&["explain", "-f", text(&ninth)][..], &cluster].concat();
+    let error = refused(&ninth);
+    let rights = "error: pod default/ninth is on no node, and why can not be said without the right to list \
+        resourceslices.resource.k8s.io, deviceclasses.resource.k8s.io, nodes\n";
+    assert!(error.ends_with(&rights.replace("        ", "")), "{error}");
+    let error = refused(&[&["devices"][..], &cluster].concat());
+    assert!(
+        error.contains("error: devices are in resourceslices.resource.k8s.io"),
+        "{error}"
+    );
+
+    // With devices and nodes: that it does not fit is true whatever others have.
+    let rules = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: devices}
+rules:
+- {apiGroups: ['', resource.k8s.io], resources: [nodes, resourceslices, deviceclasses], verbs: [list]}
+";
+    up.create(rules).await;
+    up.create(&role("ClusterRoleBinding", "devices", "devices"))
+        .await;
+    let told = allot(&ninth);
+    assert!(
+        told.contains("pod default/ninth fits on none of 1 node\n"),
+        "{told}"
+    );
+    let devices = allot(&[&["devices", "--state", "in-use"][..], &cluster].concat());
+    assert_eq!(devices.lines().count(), 9, "{devices}");
+
+    // The same from a file; what would fit is a maybe.
+    let snapshot = files.path().join("seen.json");
+    allot(&[&["snapshot", "--out", text(&snapshot)][..], &cluster].concat());
+    let from = ["--from", text(&snapshot)];
+    let plain = files.path().join("plain.yaml");
+    let manifest = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: x}]}}";
+    std::fs::write(&plain, manifest).expect("written");
+    let told = allot(&[&["explain", "-f", text(&plain)][..], &from].concat());
+    let maybe = "pod default/p may fit on 1 of 1 node: not all is known of resourceclaims.resource.k8s.io, ";
+    assert!(told.starts_with(maybe), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_snapshot_has_its_time_and_the_gates_of_its_cluster() {
+    let gates = "DRADeviceTaints=false,DRADeviceTaintRules=false";
+    let up = Up::in_memory_with(&["--feature-gates", gates]).await;
+    let cluster = ["--kubeconfig", text(&up.kubeconfig)];
+    let file: Value =
+        serde_json::from_str(&allot(&[&["snapshot"][..], &cluster].concat())).expect("JSON");
+    let about = &file["snapshot"];
+    assert_eq!(about["release"], "1.36", "{about}");
+    assert_eq!(about["featureGates"]["DRADeviceTaints"], false, "{about}");
+    assert_eq!(
+        about["featureGates"]["DRAConsumableCapacity"], true,
+        "{about}"
+    );
+    assert!(
+        about["time"].as_str().is_some_and(|t| t.ends_with('Z')),
+        "{about}"
+    );
+
+    // A taint that nobody looks at keeps nobody away, neither now nor from a file; unless a flag says so.
+    let files = directory();
+    let (pod, slice) = (
+        files.path().join("pod.yaml"),
+        files.path().join("slice.yaml"),
+    );
+    std::fs::write(
+        &slice,
+        "
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: tainted}
+spec:
+  driver: other.example.com
+  nodeName: node-0
+  pool: {name: other, generation: 1, resourceSliceCount: 1}
+  devices: [{name: a, taints: [{key: broken, effect: NoSchedule}]}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: other}
+spec: {selectors: [{cel: {expression: device.driver == 'other.example.com'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: other}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: other}}]}}
+",
+    )
+    .expect("written");
+    std::fs::write(
+        &pod,
+        "
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec: {containers: [{name: c, image: x}], resourceClaims: [{name: c, resourceClaimName: other}]}
+",
+    )
+    .expect("written");
+    let stored = files.path().join("stored.json");
+    std::fs::write(&stored, file.to_string()).expect("written");
+    let asked = ["explain", "-f", text(&pod), "-f", text(&slice)];
+    for source in [&cluster, &["--from", text(&stored)]] {
+        let told = allot(&[&asked[..], source].concat());
+        assert!(
+            told.starts_with("pod default/p fits on 1 of 1 node"),
+            "{told}"
+        );
+        let told = allot(
+            &[
+                &asked[..],
+                source,
+                &["--feature-gates", "DRADeviceTaints=true"],
+            ]
+            .concat(),
+        );
+        assert!(
+            told.contains("nearest: other/a: taint broken:NoSchedule is not tolerated"),
+            "{told}"
+        );
+    }
 }

@@ -18,7 +18,7 @@ use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
 
 /// What the allocator has to know of the gates.
-pub(super) fn allocator_features(features: &Features) -> AllocatorFeatures {
+pub fn allocator_features(features: &Features) -> AllocatorFeatures {
     let on = |f| features.enabled(f);
     AllocatorFeatures {
         admin_access: on(Feature::DRAAdminAccess),

@@ -1,19 +1,16 @@
 //! From slices and claims to devices and who has them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::str::FromStr as _;
 
-use allot_apimachinery::quantity::Quantity;
-use allot_reflector::{Readable, everything};
-use anyhow::Context as _;
+use allot_allocator::{Cluster, Features, Holder as Claim, Inventoried, Trouble};
+use allot_scheduler::taint_rules::DeviceTaintRule;
 use k8s_openapi::api::resource::v1 as api;
-use k8s_openapi::api::resource::v1beta2::DeviceTaintSelector;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cmd::manifests::title;
+use crate::cmd::manifests::typed;
 
 /// What can be done with a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
@@ -35,6 +32,8 @@ pub enum State {
     Invalid,
     /// A claim has it, and no slice names it any more
     Gone,
+    /// Claims that may have it can not be seen
+    Unknown,
 }
 
 impl fmt::Display for State {
@@ -48,6 +47,7 @@ impl fmt::Display for State {
             State::Incomplete => "incomplete",
             State::Invalid => "invalid",
             State::Gone => "gone",
+            State::Unknown => "unknown",
         })
     }
 }
@@ -68,11 +68,14 @@ pub struct Device {
     pub state: State,
     /// Claims that have it.
     pub claims: Vec<Holder>,
-    /// Taints that keep claims or pods away, `key=value:effect`.
+    /// Taints that keep claims or pods away, as kubectl shows them: `key=value:effect`, `key:effect`.
     pub taints: Vec<String>,
     /// The counter that is used up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
+    /// What is wrong with its pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub invalid: Option<String>,
     /// Capacities.
     pub capacity: BTreeMap<String, String>,
     /// How much of them is consumed, of a device that can be shared.
@@ -105,6 +108,7 @@ impl Device {
             parts.push(format!("{name} {consumed} of {whole}"));
         }
         parts.extend(self.blocked_by.clone());
+        parts.extend(self.invalid.clone());
         parts.extend(self.taints.iter().map(|taint| format!("taint {taint}")));
         parts.join("; ")
     }
@@ -123,117 +127,62 @@ impl Holder {
 /// Driver, pool and device.
 type Key = (String, String, String);
 
-/// What claims have of a device.
-#[derive(Default)]
-struct Use {
-    holders: Vec<Holder>,
-    consumed: BTreeMap<String, Quantity>,
-}
-
-impl Use {
-    /// Whether somebody has more than a look at it.
-    fn takes(&self) -> bool {
-        self.holders.iter().any(|h| !h.admin)
-    }
-
-    /// Whether nothing is left of a capacity.
-    fn takes_all(&self, device: &api::Device) -> bool {
-        let mut capacities = device.capacity.iter().flatten();
-        capacities.any(|(name, capacity)| {
-            let consumed = self.consumed.get(name);
-            consumed.is_some_and(|c| *c >= quantity(&capacity.value))
-        })
-    }
-}
-
-/// All devices, by driver and pool.
+/// All devices, by driver and pool. What is left of them is the allocator's knowledge; who has them, the claims'.
+/// `all_claims`: no claim is missing among the objects.
 ///
 /// # Errors
 /// An object that is not what its kind says; the message names it.
-pub fn inventory(objects: &[Value]) -> anyhow::Result<Vec<Device>> {
+pub fn inventory(
+    objects: &[Value],
+    features: Features,
+    all_claims: bool,
+) -> anyhow::Result<Vec<Device>> {
     let slices: Vec<api::ResourceSlice> = typed(objects, "ResourceSlice")?;
     let claims: Vec<api::ResourceClaim> = typed(objects, "ResourceClaim")?;
-    let rules = rules(objects)?;
-    let mut uses = uses(&claims);
-    let mut pools: BTreeMap<(&str, &str), Vec<&api::ResourceSliceSpec>> = BTreeMap::new();
-    let mut sorted: Vec<&api::ResourceSlice> = slices.iter().collect();
-    sorted.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-    for slice in sorted {
-        let spec = &slice.spec;
-        pools
-            .entry((&spec.driver, &spec.pool.name))
-            .or_default()
-            .push(spec);
-    }
-    let mut devices = Vec::new();
-    for ((driver, pool), mut slices) in pools {
-        let newest = slices.iter().map(|s| s.pool.generation).max();
-        slices.retain(|s| Some(s.pool.generation) == newest);
-        let wanted = slices.first().map_or(0, |s| s.pool.resource_slice_count);
-        let published = slices.len() as i64;
-        let names = slices
-            .iter()
-            .flat_map(|s| s.devices.iter().flatten())
-            .map(|d| &d.name);
-        let mut seen = BTreeSet::new();
-        let twice = names.into_iter().any(|name| !seen.insert(name));
-        let left = counters_left(driver, pool, &slices, &uses);
-        for (slice, device) in slices
-            .iter()
-            .flat_map(|s| s.devices.iter().flatten().map(move |d| (s, d)))
-        {
-            let used = uses.remove(&(driver.to_owned(), pool.to_owned(), device.name.clone()));
-            let used = used.unwrap_or_default();
-            let blocked_by = used_up(device, &left).filter(|_| !used.takes());
-            let mut taints: Vec<String> = device.taints.iter().flatten().map(taint).collect();
-            let selected = rules
-                .iter()
-                .filter(|(s, _)| selects(s, driver, pool, &device.name));
-            taints.extend(selected.map(|(_, t)| taint(t)));
-            taints.retain(|t| !t.ends_with(":None"));
-            let shareable = device.allow_multiple_allocations == Some(true);
-            let state = match () {
-                () if used.takes() && shareable && !used.takes_all(device) => State::Shared,
-                () if used.takes() => State::InUse,
-                () if twice || published > wanted => State::Invalid,
-                () if published < wanted => State::Incomplete,
-                () if blocked_by.is_some() => State::Blocked,
-                () if !taints.is_empty() => State::Tainted,
-                () => State::Free,
-            };
-            let capacity = device.capacity.iter().flatten();
-            let attributes = device.attributes.iter().flatten();
-            let consumed = used.consumed.iter().filter(|_| shareable);
-            devices.push(Device {
-                driver: driver.to_owned(),
-                pool: pool.to_owned(),
-                device: device.name.clone(),
-                node: node(slice, device),
-                state,
-                claims: used.holders,
-                taints,
-                blocked_by,
-                capacity: capacity
-                    .map(|(n, c)| (n.clone(), c.value.0.clone()))
-                    .collect(),
-                consumed: consumed.map(|(n, q)| (n.clone(), q.to_string())).collect(),
-                attributes: attributes.map(|(n, a)| (n.clone(), attribute(a))).collect(),
-            });
+    let rules: Vec<DynamicObject> = typed(objects, "DeviceTaintRule")?;
+    let mut cluster = Cluster::new(features);
+    let rules = rules.iter().filter_map(DeviceTaintRule::read);
+    cluster.set_taint_rules(rules.map(|rule| rule.rule).collect());
+    slices.iter().for_each(|slice| cluster.apply(slice));
+    for claim in &claims {
+        let status = claim.status.as_ref();
+        if let Some(allocation) = status.and_then(|s| s.allocation.as_ref()) {
+            let mut holder = Claim::from(claim);
+            // Objects from files may have none.
+            holder.uid = holder.to_string().into();
+            cluster.claim_allocated(&holder, allocation);
         }
     }
-    let mut gone: Vec<(Key, Use)> = uses.into_iter().collect();
+    let by_name = |slice: &api::ResourceSlice| slice.metadata.name.clone().unwrap_or_default();
+    let by_name: HashMap<String, &api::ResourceSliceSpec> =
+        slices.iter().map(|s| (by_name(s), &s.spec)).collect();
+    let mut holders = holders(&claims);
+    let mut devices = Vec::new();
+    for found in cluster.inventory() {
+        let Some(slice) = by_name.get(found.slice) else {
+            continue;
+        };
+        let Some(device) = slice.devices.iter().flatten().nth(found.index) else {
+            continue;
+        };
+        let key = (found.driver.into(), found.pool.into(), found.device.into());
+        let claims = holders.remove(&key).unwrap_or_default();
+        devices.push(described(found, slice, device, claims, all_claims));
+    }
+    let mut gone: Vec<(Key, Vec<Holder>)> = holders.into_iter().collect();
     gone.sort_by(|a, b| a.0.cmp(&b.0));
     devices.extend(
         gone.into_iter()
-            .map(|((driver, pool, device), used)| Device {
+            .map(|((driver, pool, device), claims)| Device {
                 driver,
                 pool,
                 device,
                 node: String::new(),
                 state: State::Gone,
-                claims: used.holders,
+                claims,
                 taints: Vec::new(),
                 blocked_by: None,
+                invalid: None,
                 capacity: BTreeMap::new(),
                 consumed: BTreeMap::new(),
                 attributes: BTreeMap::new(),
@@ -242,53 +191,55 @@ pub fn inventory(objects: &[Value]) -> anyhow::Result<Vec<Device>> {
     Ok(devices)
 }
 
-fn typed<K: Readable>(objects: &[Value], kind: &str) -> anyhow::Result<Vec<K>> {
-    let of_kind = objects.iter().filter(|object| object["kind"] == kind);
-    let read = |object: &Value| {
-        K::read(&object.to_string(), everything)
-            .with_context(|| format!("{} can not be read", title(object)))
+fn described(
+    found: Inventoried<'_>,
+    slice: &api::ResourceSliceSpec,
+    device: &api::Device,
+    claims: Vec<Holder>,
+    all_claims: bool,
+) -> Device {
+    let state = match &found.trouble {
+        _ if found.has_more_shares => State::Shared,
+        _ if found.in_use => State::InUse,
+        Some(Trouble::Invalid(_)) => State::Invalid,
+        Some(Trouble::Incomplete) => State::Incomplete,
+        None if found.lacks.is_some() => State::Blocked,
+        None if !found.taints.is_empty() => State::Tainted,
+        None if !all_claims => State::Unknown,
+        None => State::Free,
     };
-    of_kind.map(read).collect()
-}
-
-/// Selectors and taints of the rules; their versions do not differ.
-fn rules(
-    objects: &[Value],
-) -> anyhow::Result<Vec<(Option<DeviceTaintSelector>, api::DeviceTaint)>> {
-    let rules = objects.iter().filter(|o| o["kind"] == "DeviceTaintRule");
-    let read = |rule: &Value| {
-        let spec = &rule["spec"];
-        let selector = serde_json::from_value(spec["deviceSelector"].clone());
-        let taint = serde_json::from_value(spec["taint"].clone());
-        selector
-            .and_then(|selector| Ok((selector, taint?)))
-            .with_context(|| format!("{} can not be read", title(rule)))
+    let invalid = match found.trouble {
+        Some(Trouble::Invalid(reason)) => Some(reason),
+        _ => None,
     };
-    rules.map(read).collect()
+    let capacity = device.capacity.iter().flatten();
+    let attributes = device.attributes.iter().flatten();
+    let consumed = found.consumed.into_iter();
+    Device {
+        driver: found.driver.to_owned(),
+        pool: found.pool.to_owned(),
+        device: found.device.to_owned(),
+        node: node(slice, device),
+        state,
+        claims,
+        taints: found.taints,
+        blocked_by: found.lacks,
+        invalid,
+        capacity: capacity
+            .map(|(n, c)| (n.clone(), c.value.0.clone()))
+            .collect(),
+        consumed: consumed.map(|(n, q)| (n.to_owned(), q)).collect(),
+        attributes: attributes.map(|(n, a)| (n.clone(), attribute(a))).collect(),
+    }
 }
 
-/// A rule without a selector is about no device.
-fn selects(selector: &Option<DeviceTaintSelector>, driver: &str, pool: &str, device: &str) -> bool {
-    let is = |wanted: &Option<String>, found| wanted.as_deref().is_none_or(|w| w == found);
-    selector
-        .as_ref()
-        .is_some_and(|s| is(&s.driver, driver) && is(&s.pool, pool) && is(&s.device, device))
-}
-
-fn taint(taint: &api::DeviceTaint) -> String {
-    let value = taint.value.as_deref().unwrap_or_default();
-    format!("{}={value}:{}", taint.key, taint.effect)
-}
-
-/// What claims have, by device.
-fn uses(claims: &[api::ResourceClaim]) -> HashMap<Key, Use> {
-    let mut uses: HashMap<Key, Use> = HashMap::new();
+/// The claims that have a device, for each device; also those that only look at it.
+fn holders(claims: &[api::ResourceClaim]) -> HashMap<Key, Vec<Holder>> {
+    let mut holders: HashMap<Key, Vec<Holder>> = HashMap::new();
     for claim in claims {
         let Some(status) = &claim.status else {
             continue;
         };
-        let metadata = &claim.metadata;
-        let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let consumers = status.reserved_for.iter().flatten();
         let reserved_for: Vec<String> = consumers
             .map(|c| match c.resource.as_str() {
@@ -297,86 +248,19 @@ fn uses(claims: &[api::ResourceClaim]) -> HashMap<Key, Use> {
             })
             .collect();
         let devices = status.allocation.as_ref().and_then(|a| a.devices.as_ref());
-        for result in devices
-            .and_then(|d| d.results.as_ref())
-            .into_iter()
-            .flatten()
-        {
-            let key = (
-                result.driver.clone(),
-                result.pool.clone(),
-                result.device.clone(),
-            );
-            let used = uses.entry(key).or_default();
-            used.holders.push(Holder {
-                claim: format!("{}/{}", text(&metadata.namespace), text(&metadata.name)),
+        let results = devices.and_then(|d| d.results.as_ref());
+        for result in results.into_iter().flatten() {
+            let (driver, pool) = (result.driver.clone(), result.pool.clone());
+            let of_device = holders.entry((driver, pool, result.device.clone()));
+            of_device.or_default().push(Holder {
+                claim: Claim::from(claim).to_string(),
                 reserved_for: reserved_for.clone(),
                 request: result.request.clone(),
                 admin: result.admin_access == Some(true),
             });
-            for (name, amount) in result.consumed_capacity.iter().flatten() {
-                let sum = used.consumed.entry(name.clone()).or_default();
-                *sum = sum.checked_add(&quantity(amount)).unwrap_or_default();
-            }
         }
     }
-    uses
-}
-
-fn quantity(quantity: &ApiQuantity) -> Quantity {
-    Quantity::from_str(&quantity.0).unwrap_or_default()
-}
-
-/// Set and name of a counter.
-type Counter = (String, String);
-
-/// What is left of the counters of a pool.
-fn counters_left(
-    driver: &str,
-    pool: &str,
-    slices: &[&api::ResourceSliceSpec],
-    uses: &HashMap<Key, Use>,
-) -> BTreeMap<Counter, Quantity> {
-    let mut left: BTreeMap<Counter, Quantity> = BTreeMap::new();
-    for set in slices
-        .iter()
-        .flat_map(|s| s.shared_counters.iter().flatten())
-    {
-        for (name, counter) in &set.counters {
-            left.insert((set.name.clone(), name.clone()), quantity(&counter.value));
-        }
-    }
-    for device in slices.iter().flat_map(|s| s.devices.iter().flatten()) {
-        let key = (driver.to_owned(), pool.to_owned(), device.name.clone());
-        if !uses.get(&key).is_some_and(Use::takes) {
-            continue;
-        }
-        for (counter, amount) in consumption(device) {
-            if let Some(left) = left.get_mut(&counter) {
-                *left = left.checked_sub(&amount).unwrap_or_default();
-            }
-        }
-    }
-    left
-}
-
-fn consumption(device: &api::Device) -> impl Iterator<Item = (Counter, Quantity)> {
-    let sets = device.consumes_counters.iter().flatten();
-    sets.flat_map(|set| {
-        let counter = |name: &String| (set.counter_set.clone(), name.clone());
-        set.counters
-            .iter()
-            .map(move |(name, c)| (counter(name), quantity(&c.value)))
-    })
-}
-
-/// The first counter of which a device would take more than is left.
-fn used_up(device: &api::Device, left: &BTreeMap<Counter, Quantity>) -> Option<String> {
-    consumption(device).find_map(|(counter, amount)| {
-        let rest = left.get(&counter).cloned().unwrap_or_default();
-        let (set, name) = counter;
-        (rest < amount).then(|| format!("counter {set}/{name}: {rest} left, it takes {amount}"))
-    })
+    holders
 }
 
 fn node(slice: &api::ResourceSliceSpec, device: &api::Device) -> String {

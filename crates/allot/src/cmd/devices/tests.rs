@@ -1,3 +1,4 @@
+use allot_allocator::Features;
 use serde_json::{Value, json};
 
 use super::*;
@@ -39,7 +40,7 @@ fn claim(name: &str, pods: &[&str], devices: Value) -> Value {
 }
 
 fn check(objects: &[Value], expected: &str) {
-    let devices = inventory(objects).expect("an inventory");
+    let devices = inventory(objects, Features::default(), true).expect("an inventory");
     let line = |d: &Device| {
         let line = format!("{} {} {}", d.device, d.state, d.why());
         line.trim_end().to_owned() + "\n"
@@ -117,14 +118,21 @@ fn a_pool_that_contradicts_itself_serves_nobody() {
             Value::Null,
         )
     };
-    check(&[one("s", "a"), one("t", "b")], "a invalid\nb invalid\n");
+    check(
+        &[one("s", "a"), one("t", "b")],
+        "a invalid it has 2 slices and says that there are 1\n\
+         b invalid it has 2 slices and says that there are 1\n",
+    );
     let twice = slice(
         "s",
         pool(1, 1),
         json!([{"name": "a"}, {"name": "a"}]),
         Value::Null,
     );
-    check(&[twice], "a invalid\na invalid\n");
+    check(
+        &[twice],
+        "a invalid duplicate device name a\na invalid duplicate device name a\n",
+    );
 }
 
 #[test]
@@ -132,8 +140,7 @@ fn shares_add_up() {
     let device = json!([{
         "name": "nic", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "10G"}},
     }]);
-    let share =
-        |amount: &str| json!([{"device": "nic", "consumedCapacity": {"bandwidth": amount}}]);
+    let share = |amount: &str| json!([{"device": "nic", "shareID": "s", "consumedCapacity": {"bandwidth": amount}}]);
     check(
         &[
             slice("s", pool(1, 1), device.clone(), Value::Null),
@@ -169,7 +176,7 @@ fn rules_taint_what_they_select() {
     let a = json!({"driver": "d", "device": "a"});
     check(
         &[devices.clone(), rule(a, "NoExecute")],
-        "a tainted taint k=:NoExecute\nb free\n",
+        "a tainted taint k:NoExecute\nb free\n",
     );
     check(
         &[devices.clone(), rule(Value::Null, "NoExecute")],
@@ -182,6 +189,70 @@ fn rules_taint_what_they_select() {
 fn what_can_not_be_read_is_named() {
     let broken =
         json!({"kind": "ResourceClaim", "metadata": {"name": "x", "namespace": "ns"}, "spec": 7});
-    let error = inventory(&[broken]).expect_err("no claim");
+    let error = inventory(&[broken], Features::default(), true).expect_err("no claim");
     assert_eq!(error.to_string(), "ResourceClaim ns/x can not be read");
+}
+
+#[test]
+fn regression_amounts_are_in_the_notation_of_the_device() {
+    // Rounding by a policy writes amounts in binary notation, whatever the device has.
+    let device = json!([{
+        "name": "nic", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "40G"}},
+    }]);
+    let share = json!([
+        {"device": "nic", "shareID": "s", "consumedCapacity": {"bandwidth": "19531250Ki"}},
+    ]);
+    check(
+        &[
+            slice("s", pool(1, 1), device, Value::Null),
+            claim("x", &["p"], share),
+        ],
+        "nic shared ns/x (p); bandwidth 20G of 40G\n",
+    );
+    let takes =
+        |amount: &str| json!([{"counterSet": "gpu", "counters": {"memory": {"value": amount}}}]);
+    let parts = json!([
+        {"name": "a", "consumesCounters": takes("20G")}, {"name": "b", "consumesCounters": takes("25G")},
+    ]);
+    let counters = json!([{"name": "gpu", "counters": {"memory": {"value": "40G"}}}]);
+    check(
+        &[
+            slice("counters", pool(1, 2), Value::Null, counters),
+            slice("parts", pool(1, 2), parts, Value::Null),
+            claim("x", &["pod"], json!(["a"])),
+        ],
+        "a in-use ns/x (pod)\nb blocked counter gpu/memory: 20G left, it takes 25G\n",
+    );
+}
+
+#[test]
+fn regression_counters_are_also_used_up_by_shares() {
+    let takes = json!([{"counterSet": "gpu", "counters": {"slots": {"value": "1"}}}]);
+    let parts = json!([
+        {"name": "a", "allowMultipleAllocations": true, "consumesCounters": takes},
+        {"name": "b", "consumesCounters": takes},
+    ]);
+    let counters = json!([{"name": "gpu", "counters": {"slots": {"value": "1"}}}]);
+    check(
+        &[
+            slice("counters", pool(1, 2), Value::Null, counters),
+            slice("parts", pool(1, 2), parts, Value::Null),
+            claim("x", &["pod"], json!([{"device": "a", "shareID": "1"}])),
+            claim("y", &["pod-2"], json!([{"device": "a", "shareID": "2"}])),
+        ],
+        "a shared ns/x (pod); ns/y (pod-2)\nb blocked counter gpu/slots: 0 left, it takes 1\n",
+    );
+}
+
+#[test]
+fn what_may_be_free_is_unknown_where_claims_are_not_shown() {
+    let taint = json!({"key": "k", "effect": "NoSchedule"});
+    let devices = json!([{"name": "a"}, {"name": "b", "taints": [taint]}, {"name": "c"}]);
+    let objects = [
+        slice("s", pool(1, 1), devices, Value::Null),
+        claim("x", &["pod"], json!(["c"])),
+    ];
+    let devices = inventory(&objects, Features::default(), false).expect("an inventory");
+    let states: Vec<String> = devices.iter().map(|d| d.state.to_string()).collect();
+    assert_eq!(states, ["unknown", "tainted", "in-use"]);
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::world::Loaded;
 use crate::cmd::count;
+use crate::cmd::snapshot::names;
 
 /// How many names of a long list are told.
 const SHOWN: usize = 5;
@@ -35,6 +36,9 @@ pub struct Report {
     claims: Vec<ClaimDevices>,
     /// Some node can take it.
     fits: bool,
+    /// Resources that are not shown in the whole cluster: what fits may not fit because of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hidden: Vec<String>,
     /// Why no node is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<Rejected>,
@@ -91,13 +95,17 @@ impl Report {
     /// There is no such pod, or it is for another scheduler.
     pub fn new(loaded: &Loaded, namespace: &str, name: &str) -> anyhow::Result<Self> {
         let pod = loaded.pods.get(&(namespace.to_owned(), name.to_owned()));
-        let pod = pod.with_context(|| format!("there is no pod {namespace}/{name}"))?;
+        let pod = pod.with_context(|| match loaded.unseen("Pod", namespace) {
+            Some(pods) => format!("pod {namespace}/{name} is not shown: no right to list {pods}"),
+            None => format!("there is no pod {namespace}/{name}"),
+        })?;
         let mut report = Self {
             pod: format!("{namespace}/{name}"),
             node: pod.node_name().map(str::to_owned),
             finished: false,
             claims: Vec::new(),
             fits: false,
+            hidden: Vec::new(),
             rejected: None,
             nodes: Vec::new(),
             would_go_to: None,
@@ -106,8 +114,18 @@ impl Report {
         report.claims = held(loaded, pod);
         if report.finished || report.node.is_some() {
             report.fits = true;
+            if loaded.unseen("ResourceClaim", namespace).is_some() {
+                report.claims.retain(|claim| !claim.devices.is_empty());
+            }
             return Ok(report);
         }
+        let lacking = loaded.lacking(pod);
+        anyhow::ensure!(
+            lacking.is_empty(),
+            "pod {namespace}/{name} is on no node, and why can not be said without the right to list {}",
+            names(&lacking)
+        );
+        report.hidden = loaded.partly();
         // It is only asked where the others go.
         report.claims.retain(|claim| !claim.devices.is_empty());
         let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
@@ -127,7 +145,8 @@ impl Report {
         for answer in &mut report.nodes {
             name_taint(answer, pod, loaded);
         }
-        report.would_go_to = chosen.map(Place::from);
+        // Others may have what it would get.
+        report.would_go_to = chosen.map(Place::from).filter(|_| report.hidden.is_empty());
         Ok(report)
     }
 
@@ -153,7 +172,14 @@ impl Report {
         let nodes = count(self.nodes.len(), "node");
         match fitting {
             0 => writeln!(out, "pod {pod} fits on none of {nodes}")?,
-            _ => writeln!(out, "pod {pod} fits on {fitting} of {nodes}")?,
+            _ if self.hidden.is_empty() => writeln!(out, "pod {pod} fits on {fitting} of {nodes}")?,
+            _ => {
+                let hidden = self.hidden.join(", ");
+                writeln!(
+                    out,
+                    "pod {pod} may fit on {fitting} of {nodes}: not all is known of {hidden}"
+                )?;
+            }
         }
         if let Some(place) = &self.would_go_to {
             place.print(out)?;

@@ -4,20 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_model::features::Feature;
 use allot_model::{Kind, Version, convert, defaults, migrate};
-use allot_reflector::{Observed, Readable, everything};
+use allot_reflector::Observed;
 use allot_scheduler::Config;
 use allot_scheduler::core::{Core, Input, Time};
+use allot_scheduler::dra::groups::PodGroup;
 use allot_scheduler::metrics::Metrics;
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::taint_rules::DeviceTaintRule;
+use allot_scheduler::watched::{self, POD_GROUPS, Plain, TAINT_RULES, Visitor};
 use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::cmd::manifests::title;
+use crate::cmd::manifests::{title, typed};
+use crate::cmd::snapshot::{Hidden, Kinds, Picture};
 
 /// What identifies an object: kind, namespace, name.
 type Identity = (String, String, String);
@@ -25,6 +29,7 @@ type Identity = (String, String, String);
 /// The objects of a cluster, and what was added to them.
 pub struct World {
     objects: Vec<Value>,
+    hidden: Vec<Hidden>,
     places: HashMap<Identity, usize>,
     namespace: String,
     now: Timestamp,
@@ -38,20 +43,25 @@ pub struct Loaded {
     pub taints: HashMap<String, Vec<Taint>>,
     /// All pods.
     pub pods: HashMap<(String, String), Arc<PodInfo>>,
+    /// What it can not have seen.
+    pub hidden: Vec<Hidden>,
     /// When that was.
     pub time: Time,
 }
 
 impl World {
     /// A world of these objects. `namespace` is meant where an added object has none.
-    pub fn new(objects: Vec<Value>, namespace: String) -> Self {
+    pub fn new(picture: Picture, namespace: String) -> Self {
+        let Picture { objects, about, .. } = picture;
         let places = objects.iter().enumerate();
         let places = places.map(|(at, object)| (identity(object), at)).collect();
         Self {
             objects,
+            hidden: about.hidden,
             places,
             namespace,
-            now: Timestamp::now(),
+            // What waits for a time waits for it in a file for ever.
+            now: about.time.unwrap_or_else(Timestamp::now),
         }
     }
 
@@ -85,7 +95,7 @@ impl World {
                 migrate::pod::flatten_claims(&mut object);
                 allot_schema::defaults::apply("", "v1", "Pod", &mut object);
             }
-            if is_pod || object["kind"].as_str().is_some_and(has_namespace) {
+            if object["kind"].as_str().is_some_and(has_namespace) {
                 let namespace = &mut object["metadata"]["namespace"];
                 if namespace.is_null() {
                     *namespace = json!(self.namespace);
@@ -207,55 +217,45 @@ impl World {
         self.put(pod);
     }
 
-    /// Shows everything to a scheduler; DeviceTaintRules as well if it looks at them.
+    /// Shows everything to a scheduler.
     ///
     /// # Errors
     /// An object that is not what its kind says; the message names it.
-    pub fn load(mut self, config: Config, rules: bool) -> anyhow::Result<Loaded> {
+    pub fn load(self, mut config: Config) -> anyhow::Result<Loaded> {
         let time = Time {
             now: Duration::ZERO,
             wall: self.now,
         };
-        let mut core = Core::new(config, Metrics::new());
-        let mut take = |kind: &str| -> Vec<Value> {
-            let of_kind = |object: &&mut Value| object["kind"] == kind;
-            self.objects
-                .iter_mut()
-                .filter(of_kind)
-                .map(Value::take)
-                .collect()
-        };
-        macro_rules! show {
-            ($($kind:literal => $input:path),+ $(,)?) => {
-                $(core.handle($input(listed(typed(take($kind))?)), time);)+
-            };
+        let objects: Vec<Value> = self.objects;
+        if !config.features.enabled(Feature::DRADeviceTaints) {
+            config.features = config.features.with(Feature::DRADeviceTaintRules, false);
         }
-        show!(
-            "Namespace" => Input::Namespace,
-            "DeviceClass" => Input::Class,
-            "ResourceSlice" => Input::Slice,
-            "ResourceClaim" => Input::Claim,
-            "StorageClass" => Input::StorageClass,
-            "PersistentVolume" => Input::Volume,
-            "PersistentVolumeClaim" => Input::VolumeClaim,
-            "CSINode" => Input::CsiNode,
-            "CSIDriver" => Input::CsiDriver,
-            "CSIStorageCapacity" => Input::StorageCapacity,
-            "VolumeAttachment" => Input::VolumeAttachment,
-        );
-        let nodes: Vec<Node> = typed(take("Node"))?;
+        let rules = config.features.enabled(Feature::DRADeviceTaintRules);
+        let mut show = Show {
+            core: Core::new(config, Metrics::new()),
+            objects: &objects,
+            time,
+            result: Ok(()),
+        };
+        watched::everywhere(&mut show);
+        watched::of_devices(&mut show);
+        show.result?;
+        let mut core = show.core;
+        let nodes: Vec<Node> = typed(&objects, "Node")?;
         let taints = nodes.iter().filter_map(|node| {
             let taints = node.spec.as_ref()?.taints.clone()?;
             Some((node.metadata.name.clone()?, taints))
         });
         let taints = taints.collect();
-        core.handle(Input::Node(listed(nodes)), time);
         if rules {
-            let rules: Vec<DynamicObject> = typed(take("DeviceTaintRule"))?;
+            let rules: Vec<DynamicObject> = typed(&objects, TAINT_RULES.kind)?;
             let rules = rules.iter().filter_map(DeviceTaintRule::read).collect();
             core.handle(Input::TaintRule(listed(rules)), time);
         }
-        let pods: Vec<Pod> = typed(take("Pod"))?;
+        let groups: Vec<DynamicObject> = typed(&objects, POD_GROUPS.kind)?;
+        let groups = groups.iter().filter_map(PodGroup::read).collect();
+        core.handle(Input::PodGroup(listed(groups)), time);
+        let pods: Vec<Pod> = typed(&objects, "Pod")?;
         // The scheduler forgets of pods on nodes what they mean to themselves.
         let key = |pod: &PodInfo| (pod.key.namespace.to_string(), pod.key.name.to_string());
         let whole = pods
@@ -269,8 +269,46 @@ impl World {
             core,
             taints,
             pods: whole,
+            hidden: self.hidden,
             time,
         })
+    }
+}
+
+/// Kinds of which every further object can only make less fit.
+const MORE_MEANS_LESS: [&str; 3] = ["Pod", "ResourceClaim", "DeviceTaintRule"];
+
+impl Loaded {
+    /// The resource whose objects in a namespace are not shown.
+    pub fn unseen(&self, kind: &str, namespace: &str) -> Option<&str> {
+        let of_kind = |h: &&Hidden| h.kind == kind && h.seen_in.as_deref() != Some(namespace);
+        let found = self.hidden.iter().find(of_kind);
+        found.map(|hidden| &*hidden.resource)
+    }
+
+    /// What is not shown without which any answer about a pod that waits would be wrong.
+    pub fn lacking(&self, pod: &PodInfo) -> Vec<Hidden> {
+        let namespace = &*pod.key.namespace;
+        let has_claims = pod.spec().resource_claims.iter().flatten().next().is_some();
+        let mut volumes = pod.spec().volumes.iter().flatten();
+        let has_volumes =
+            volumes.any(|v| v.persistent_volume_claim.is_some() || v.ephemeral.is_some());
+        let lacks = |hidden: &&Hidden| match &*hidden.kind {
+            // Classes may also stand for extended resources.
+            "Node" | "DeviceClass" | "ResourceSlice" => true,
+            "ResourceClaim" => has_claims && hidden.seen_in.as_deref() != Some(namespace),
+            "StorageClass" | "PersistentVolume" => has_volumes,
+            "PersistentVolumeClaim" => has_volumes && hidden.seen_in.as_deref() != Some(namespace),
+            _ => false,
+        };
+        self.hidden.iter().filter(lacks).cloned().collect()
+    }
+
+    /// The resources of which more would be known to others, so that what fits here may not fit.
+    pub fn partly(&self) -> Vec<String> {
+        let less = |h: &&Hidden| MORE_MEANS_LESS.contains(&&*h.kind);
+        let hidden = self.hidden.iter().filter(less);
+        hidden.map(|h| h.resource.clone()).collect()
     }
 }
 
@@ -281,12 +319,24 @@ fn listed<K>(items: Vec<K>) -> Observed<K> {
     }
 }
 
-fn typed<K: Readable>(objects: Vec<Value>) -> anyhow::Result<Vec<K>> {
-    let read = |object: Value| {
-        let title = title(&object);
-        K::read(&object.to_string(), everything).with_context(|| format!("{title} can not be read"))
-    };
-    objects.into_iter().map(read).collect()
+/// Shows the objects of each kind to a scheduler.
+struct Show<'a> {
+    core: Core,
+    objects: &'a [Value],
+    time: Time,
+    result: anyhow::Result<()>,
+}
+
+impl Visitor for Show<'_> {
+    fn visit<K: Plain>(&mut self, input: fn(Observed<K>) -> Input) {
+        if self.result.is_err() {
+            return;
+        }
+        match typed(self.objects, K::KIND) {
+            Ok(objects) => self.core.handle(input(listed(objects)), self.time),
+            Err(error) => self.result = Err(error),
+        }
+    }
 }
 
 fn identity(object: &Value) -> Identity {
@@ -321,10 +371,10 @@ fn pod_of_template(object: Value) -> Value {
 
 /// Whether objects of a kind that is read here are in namespaces.
 fn has_namespace(kind: &str) -> bool {
-    matches!(
-        kind,
-        "ResourceClaim" | "ResourceClaimTemplate" | "PersistentVolumeClaim" | "CSIStorageCapacity"
-    )
+    Kinds::All
+        .list()
+        .iter()
+        .any(|known| known.kind == kind && known.namespaced)
 }
 
 /// An object of DRA as `v1` has it, with defaults.

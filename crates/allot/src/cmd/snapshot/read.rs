@@ -1,10 +1,18 @@
 //! Reading a cluster, kind by kind.
 
+use allot_scheduler::watched::{self, Watched};
 use anyhow::Context as _;
 use http::Request;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::Hidden;
 
 /// How many objects to ask for at once: as many as keeps an answer small for the server.
 const PAGE: usize = 500;
@@ -18,141 +26,101 @@ pub enum Kinds {
     All,
 }
 
-/// A kind, and how badly it is needed.
-struct Wanted {
-    /// Versions in which the kind may be served, best first.
-    versions: &'static [&'static str],
-    plural: &'static str,
-    kind: &'static str,
-    need: Need,
-}
-
-#[derive(PartialEq)]
-enum Need {
-    /// Nothing can be said about devices without it.
-    Devices,
-    /// Nothing can be said about pods without it.
-    Pods,
-    /// Not every cluster has it, and not everybody may see it.
-    Optional,
-}
-
-const fn wanted(
-    versions: &'static [&'static str],
-    plural: &'static str,
-    kind: &'static str,
-    need: Need,
-) -> Wanted {
-    Wanted {
-        versions,
-        plural,
-        kind,
-        need,
+impl Kinds {
+    /// Those that the scheduler watches; and what a pod is made from that does not exist yet.
+    pub fn list(self) -> Vec<Watched> {
+        let about_devices = [
+            Watched::of::<ResourceSlice>(),
+            Watched::of::<ResourceClaim>(),
+            watched::TAINT_RULES,
+        ];
+        let mut kinds = watched::kinds();
+        kinds.extend([
+            Watched::of::<ResourceClaimTemplate>(),
+            Watched::of::<PriorityClass>(),
+        ]);
+        kinds.retain(|kind| self == Self::All || about_devices.contains(kind));
+        kinds
     }
 }
 
-const CORE: &[&str] = &["v1"];
-const DRA: &[&str] = &["resource.k8s.io/v1"];
-const STORAGE: &[&str] = &["storage.k8s.io/v1"];
-const RULES: &[&str] = &[
-    "resource.k8s.io/v1",
-    "resource.k8s.io/v1beta2",
-    "resource.k8s.io/v1alpha3",
-];
+/// Whether every server has the kind that is looked at here: other kinds are as if there were no objects of them.
+fn is_everywhere(kind: &Watched) -> bool {
+    let needed = [
+        Watched::of::<ResourceSlice>(),
+        Watched::of::<ResourceClaim>(),
+        Watched::of::<DeviceClass>(),
+        Watched::of::<ResourceClaimTemplate>(),
+        Watched::of::<Pod>(),
+    ];
+    needed.contains(kind)
+}
 
-const KINDS: [Wanted; 16] = [
-    wanted(DRA, "resourceslices", "ResourceSlice", Need::Devices),
-    wanted(DRA, "resourceclaims", "ResourceClaim", Need::Devices),
-    wanted(RULES, "devicetaintrules", "DeviceTaintRule", Need::Optional),
-    wanted(DRA, "deviceclasses", "DeviceClass", Need::Pods),
-    wanted(
-        DRA,
-        "resourceclaimtemplates",
-        "ResourceClaimTemplate",
-        Need::Pods,
-    ),
-    wanted(CORE, "nodes", "Node", Need::Pods),
-    wanted(CORE, "pods", "Pod", Need::Pods),
-    wanted(CORE, "namespaces", "Namespace", Need::Optional),
-    wanted(
-        CORE,
-        "persistentvolumes",
-        "PersistentVolume",
-        Need::Optional,
-    ),
-    wanted(
-        CORE,
-        "persistentvolumeclaims",
-        "PersistentVolumeClaim",
-        Need::Optional,
-    ),
-    wanted(STORAGE, "storageclasses", "StorageClass", Need::Optional),
-    wanted(STORAGE, "csinodes", "CSINode", Need::Optional),
-    wanted(STORAGE, "csidrivers", "CSIDriver", Need::Optional),
-    wanted(
-        STORAGE,
-        "csistoragecapacities",
-        "CSIStorageCapacity",
-        Need::Optional,
-    ),
-    wanted(
-        STORAGE,
-        "volumeattachments",
-        "VolumeAttachment",
-        Need::Optional,
-    ),
-    wanted(
-        &["scheduling.k8s.io/v1"],
-        "priorityclasses",
-        "PriorityClass",
-        Need::Optional,
-    ),
-];
-
-/// Reads all objects of the kinds, each with its `apiVersion` and `kind`.
+/// Reads all objects of the kinds, each with its `apiVersion` and `kind`; and says what the server does not show. Where
+/// it does not show a kind in the whole cluster, `namespace` is tried alone.
 ///
 /// # Errors
-/// The server does not answer, does not have a kind that is needed, or refuses to show it.
-pub async fn read(client: &Client, kinds: Kinds) -> anyhow::Result<Vec<Value>> {
-    client.apiserver_version().await.map_err(told)?;
-    let mut objects = Vec::new();
-    for kind in &KINDS {
-        if kinds == Kinds::Devices && kind.need == Need::Pods {
-            continue;
-        }
-        let optional = kind.need == Need::Optional;
+/// The server does not answer, does not have a kind that is needed, or shows nothing at all.
+pub async fn read(
+    client: &Client,
+    kinds: Kinds,
+    namespace: &str,
+) -> anyhow::Result<(Vec<Value>, Vec<Hidden>)> {
+    let (mut objects, mut hidden) = (Vec::new(), Vec::new());
+    let kinds = kinds.list();
+    for kind in &kinds {
         let mut found = false;
-        for api in kind.versions {
-            match list(client, api, kind).await {
-                Ok(items) => {
-                    objects.extend(items);
-                    found = true;
-                    break;
-                }
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(kube::Error::Api(status)) if status.code == 403 && optional => {
-                    tracing::warn!("left out: {}", status.message);
-                    found = true;
-                    break;
+        for version in kind.versions {
+            let api = match kind.group {
+                "" => (*version).to_owned(),
+                group => format!("{group}/{version}"),
+            };
+            match list(client, &api, kind, None).await {
+                Ok(items) => objects.extend(items),
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                Err(kube::Error::Api(status)) if status.code == 403 => {
+                    let own = match kind.namespaced {
+                        true => list(client, &api, kind, Some(namespace)).await.ok(),
+                        false => None,
+                    };
+                    let missing = Hidden {
+                        resource: match kind.group {
+                            "" => kind.plural.to_owned(),
+                            group => format!("{}.{group}", kind.plural),
+                        },
+                        kind: kind.kind.to_owned(),
+                        seen_in: own.is_some().then(|| namespace.to_owned()),
+                    };
+                    tracing::debug!(status.message, "refused");
+                    hidden.push(missing);
+                    objects.extend(own.into_iter().flatten());
                 }
                 Err(error) => {
                     return Err(told(error))
                         .with_context(|| format!("cannot list {}", kind.plural));
                 }
             }
+            found = true;
+            break;
         }
         anyhow::ensure!(
-            found || optional,
+            found || !is_everywhere(kind),
             "the API server does not serve {} in {}: devices can be looked at on Kubernetes 1.34 and newer",
             kind.plural,
             kind.versions[0],
         );
     }
-    Ok(objects)
+    let nothing = hidden.iter().filter(|h| h.seen_in.is_none()).count();
+    anyhow::ensure!(
+        nothing < kinds.len(),
+        "the API server shows nothing: the user has no right to list {}",
+        super::names(&hidden)
+    );
+    Ok((objects, hidden))
 }
 
 /// What went wrong, in the words of the server if it has any.
-fn told(error: kube::Error) -> anyhow::Error {
+pub fn told(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
         other => anyhow::Error::new(other).context("the API server does not answer"),
@@ -173,13 +141,20 @@ struct PageMetadata {
     next: String,
 }
 
-async fn list(client: &Client, api: &str, kind: &Wanted) -> Result<Vec<Value>, kube::Error> {
+async fn list(
+    client: &Client,
+    api: &str,
+    kind: &Watched,
+    namespace: Option<&str>,
+) -> Result<Vec<Value>, kube::Error> {
     let root = if api.contains('/') { "apis" } else { "api" };
+    let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
     let mut objects = Vec::new();
     let mut next = String::new();
     loop {
+        let plural = kind.plural;
         // Marks of a server are made of letters that need no escaping in a query.
-        let url = format!("/{root}/{api}/{}?limit={PAGE}&continue={next}", kind.plural);
+        let url = format!("/{root}/{api}/{within}{plural}?limit={PAGE}&continue={next}");
         let request = Request::get(url).body(Vec::new());
         let request = request.map_err(kube::Error::HttpError)?;
         let page: Page = client.request(request).await?;

@@ -1,0 +1,112 @@
+//! All devices and what is left of them, for people who ask; attempts look at what a node sees.
+
+use super::Cluster;
+use crate::capacity::Capacity;
+use crate::pool::{DeviceUse, Pool, ViewState};
+
+/// A device of the newest generation of its pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inventoried<'a> {
+    /// Name of the driver.
+    pub driver: &'a str,
+    /// Name of the pool.
+    pub pool: &'a str,
+    /// Name of the device.
+    pub device: &'a str,
+    /// Name of the slice that has it.
+    pub slice: &'a str,
+    /// Its place in the slice.
+    pub index: usize,
+    /// Why nothing of its pool can be allocated.
+    pub trouble: Option<Trouble>,
+    /// A claim has it, or a share of it. Administrative access does not count.
+    pub in_use: bool,
+    /// Claims have shares of it, and nothing that it has is used up.
+    pub has_more_shares: bool,
+    /// What shares take of each capacity, in the notation of the capacity.
+    pub consumed: Vec<(&'a str, String)>,
+    /// Taints that matter for allocation, `key=value:effect`; also those of rules.
+    pub taints: Vec<String>,
+    /// The counter of which it takes more than is left, while it is not in use.
+    pub lacks: Option<String>,
+}
+
+/// Why nothing of a pool can be allocated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// Some of its slices are not published yet.
+    Incomplete,
+    /// Its slices contradict each other, with what is wrong.
+    Invalid(String),
+}
+
+impl Cluster {
+    /// All devices by driver, pool and slice. Takes time in proportion to the cluster.
+    pub fn inventory(&self) -> Vec<Inventoried<'_>> {
+        let mut pools: Vec<&Pool> = (0..self.pools.len())
+            .map(|id| self.pools.get(id).pool(&self.rules))
+            .collect();
+        pools.sort_by(|a, b| (&a.info.driver, &a.info.name).cmp(&(&b.info.driver, &b.info.name)));
+        let mut devices = Vec::new();
+        for pool in pools {
+            let (state, slots) = pool.info.newest();
+            let trouble = trouble(pool, state);
+            devices.extend(slots.map(|slot| self.inventoried(pool, slot, trouble.clone())));
+        }
+        devices
+    }
+
+    fn inventoried<'a>(
+        &self,
+        pool: &'a Pool,
+        slot: u32,
+        trouble: Option<Trouble>,
+    ) -> Inventoried<'a> {
+        let (info, usage) = (&pool.info, &pool.usage);
+        let (slice, device) = (info.slice(slot), info.device(slot));
+        let in_use = usage.device(&device.name);
+        let shares = in_use.filter(|_| device.shareable);
+        let consumed = |used: &'a DeviceUse| {
+            let capacities = device.capacity.iter().filter(|c| used.takes(&c.name));
+            capacities.map(|c| (&*c.name, used.consumed(&c.name).shown(c.value.format())))
+        };
+        let taints = device.taints.iter().chain(info.extra_taints(slot));
+        let taints = taints.filter(|t| self.features.device_taints && t.blocks());
+        Inventoried {
+            driver: &info.driver,
+            pool: &info.name,
+            device: &device.name,
+            slice: &slice.name,
+            index: info.index_in_slice(slot),
+            trouble,
+            in_use: in_use.is_some(),
+            has_more_shares: shares
+                .is_some_and(|used| used.dedicated.is_empty() && !used_up(used, &device.capacity)),
+            consumed: shares.into_iter().flat_map(consumed).collect(),
+            taints: taints.map(ToString::to_string).collect(),
+            lacks: match in_use {
+                Some(_) => None,
+                None => info.lacking_counter(slot, usage.available()),
+            },
+        }
+    }
+}
+
+/// Whether nothing is left of a capacity.
+fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
+    let taken = |c: &Capacity| used.takes(&c.name) && used.consumed(&c.name) >= c.value.amount;
+    capacities.iter().any(taken)
+}
+
+fn trouble(pool: &Pool, state: ViewState) -> Option<Trouble> {
+    match state {
+        ViewState::Usable => None,
+        ViewState::Invalid(reason) => Some(Trouble::Invalid(reason)),
+        ViewState::Incomplete => Some(match pool.info.seen_and_expected() {
+            (seen, expected) if seen > expected => Trouble::Invalid(format!(
+                "it has {seen} slices and says that there are {expected}"
+            )),
+            _ => Trouble::Incomplete,
+        }),
+    }
+}

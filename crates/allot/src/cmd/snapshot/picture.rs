@@ -1,0 +1,279 @@
+//! What is known of a cluster: its objects, when they were like that, its features, and what was not shown.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use allot_model::features::{Feature, Features, Release};
+use allot_model::table::human_duration;
+use anyhow::Context as _;
+use jiff::Timestamp;
+use kube::Client;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::read::{Kinds, read, told};
+
+/// The name of the metric with which components of Kubernetes tell their feature gates.
+const GATES: &str = "kubernetes_feature_enabled{";
+
+/// A cluster at one moment.
+#[derive(Debug, Default)]
+pub struct Picture {
+    /// Objects, each with its `apiVersion` and `kind`.
+    pub objects: Vec<Value>,
+    /// What else is known.
+    pub about: About,
+    /// The namespace that is meant where none is given.
+    pub namespace: String,
+    /// It was read from a file.
+    pub stored: bool,
+}
+
+/// What a snapshot says of itself, beside its objects. Older files and those of kubectl say nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct About {
+    /// When it was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Timestamp>,
+    /// The release of the API server, `1.36`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<String>,
+    /// The feature gates that the API server told.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Kinds that were not shown, or not in the whole cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<Hidden>,
+}
+
+/// A kind that the API server does not show in the whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hidden {
+    /// The resource that may not be listed, `pods` or `resourceslices.resource.k8s.io`.
+    pub resource: String,
+    /// Its kind.
+    pub kind: String,
+    /// The one namespace in which it is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen_in: Option<String>,
+}
+
+/// The resources in a sentence.
+pub fn names(hidden: &[Hidden]) -> String {
+    let names: Vec<&str> = hidden.iter().map(|h| &*h.resource).collect();
+    names.join(", ")
+}
+
+impl Picture {
+    /// What the cluster shows now. Where a kind is not shown in the whole cluster, `namespace` is tried alone.
+    ///
+    /// # Errors
+    /// The server does not answer, does not have a kind that is needed, or shows nothing at all.
+    pub async fn take(
+        client: &Client,
+        kinds: Kinds,
+        namespace: Option<&str>,
+    ) -> anyhow::Result<Self> {
+        let version = client.apiserver_version().await.map_err(told)?;
+        let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
+        let time = Timestamp::now();
+        let (objects, hidden) = read(client, kinds, &namespace).await?;
+        let minor = version
+            .minor
+            .trim_end_matches(|c: char| !c.is_ascii_digit());
+        let picture = Self {
+            objects,
+            about: About {
+                // Fractions of a second are of no use to anybody who reads it.
+                time: Timestamp::from_second(time.as_second()).ok(),
+                release: Some(format!("{}.{minor}", version.major)),
+                feature_gates: gates(client).await,
+                hidden,
+            },
+            namespace,
+            stored: false,
+        };
+        picture.warn();
+        Ok(picture)
+    }
+
+    /// Says which rights are missing.
+    fn warn(&self) {
+        let (partly, wholly): (Vec<Hidden>, Vec<Hidden>) =
+            (self.about.hidden.iter().cloned()).partition(|hidden| hidden.seen_in.is_some());
+        if !wholly.is_empty() {
+            let wholly = names(&wholly);
+            eprintln!("warning: no right to list {wholly}: left out");
+        }
+        if let Some(namespace) = partly.first().and_then(|hidden| hidden.seen_in.as_ref()) {
+            let partly = names(&partly);
+            eprintln!(
+                "warning: no right to list {partly} in all namespaces: only those of {namespace}"
+            );
+        }
+    }
+
+    /// The content of a file that `allot snapshot` or `kubectl get -o json` wrote.
+    ///
+    /// # Errors
+    /// The file can not be read, or is something else; the message names it.
+    pub fn load(file: &Path) -> anyhow::Result<Self> {
+        let bytes = crate::cmd::allocate::read(Some(file))?;
+        let name = file.display();
+        let mut list: Value = serde_json::from_slice(&bytes).map_err(|error| {
+            let cut = match error.is_eof() {
+                true => ": it ends in the middle",
+                false => "",
+            };
+            anyhow::Error::new(error).context(format!("{name} is no JSON{cut}"))
+        })?;
+        // The items of a typed list do not say what they are.
+        let of = list.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let of = of.strip_suffix("List").filter(|kind| !kind.is_empty());
+        let of = Value::from(of);
+        let items = list.get_mut("items").map(Value::take);
+        let Some(Value::Array(mut objects)) = items else {
+            anyhow::bail!("{name} is no list of objects");
+        };
+        for item in &mut objects {
+            anyhow::ensure!(item.is_object(), "{name} is no list of objects");
+            if item["kind"].is_null() {
+                item["kind"] = of.clone();
+            }
+        }
+        let about = match list.get_mut("snapshot").map(Value::take) {
+            None => About::default(),
+            Some(about) => serde_json::from_value(about)
+                .with_context(|| format!("{name}: snapshot can not be read"))?,
+        };
+        let picture = Self {
+            objects,
+            about,
+            namespace: "default".to_owned(),
+            stored: true,
+        };
+        picture.warn();
+        Ok(picture)
+    }
+
+    /// The features of the cluster: those of its release, with the gates that it told.
+    pub fn features(&self) -> Features {
+        let release = self.about.release.as_deref();
+        // A release that is newer than all that are known is most like the newest of them.
+        let release = release.and_then(|r| r.parse::<Release>().ok());
+        let mut features = Features::of(release.unwrap_or_default());
+        for (name, on) in &self.about.feature_gates {
+            if let Some(feature) = Feature::from_name(name) {
+                features = features.with(feature, *on);
+            }
+        }
+        features
+    }
+
+    /// Whether all objects of a kind are there.
+    pub fn has_all(&self, kind: &str) -> bool {
+        self.about.hidden.iter().all(|hidden| hidden.kind != kind)
+    }
+
+    /// `as of 2026-01-01T00:00:00Z, 3d ago`, of a file that says so.
+    pub fn age(&self) -> Option<String> {
+        let time = self.about.time.filter(|_| self.stored)?;
+        let seconds = Timestamp::now().as_second() - time.as_second();
+        Some(format!("as of {time}, {} ago", human_duration(seconds)))
+    }
+}
+
+/// The gates that the API server tells to those who may see its metrics; nothing for others.
+async fn gates(client: &Client) -> BTreeMap<String, bool> {
+    let Ok(request) = http::Request::get("/metrics").body(Vec::new()) else {
+        return BTreeMap::new();
+    };
+    let metrics = client.request_text(request).await.unwrap_or_default();
+    metrics.lines().filter_map(gate).collect()
+}
+
+/// A line such as `kubernetes_feature_enabled{name="DRAAdminAccess",stage="BETA"} 1`, if it is about a gate that is
+/// known here.
+fn gate(line: &str) -> Option<(String, bool)> {
+    let (labels, value) = line.strip_prefix(GATES)?.rsplit_once("} ")?;
+    let name = labels.split("name=\"").nth(1)?.split('"').next()?;
+    Feature::from_name(name)?;
+    Some((name.to_owned(), value.trim() == "1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(content: &str) -> anyhow::Result<Picture> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("file.json");
+        std::fs::write(&file, content).expect("written");
+        Picture::load(&file)
+    }
+
+    #[test]
+    fn items_of_typed_lists_are_of_their_kind() {
+        let picture = load(r#"{"kind": "PodList", "items": [{}]}"#).expect("a list");
+        assert_eq!(picture.objects, [serde_json::json!({"kind": "Pod"})]);
+    }
+
+    #[test]
+    fn files_without_time_and_gates_are_read_as_before() {
+        let picture = load(r#"{"kind": "List", "items": []}"#).expect("a list");
+        assert_eq!(picture.about, About::default());
+        assert_eq!(picture.features(), Features::default());
+        assert_eq!(picture.age(), None);
+        assert!(picture.has_all("Pod"));
+    }
+
+    #[test]
+    fn a_file_says_when_and_with_which_gates_it_was_taken() {
+        let picture = load(
+            r#"{"kind": "List", "items": [], "snapshot": {
+                "time": "2026-01-01T00:00:00Z", "release": "1.34",
+                "featureGates": {"DRADeviceTaints": true, "OfALaterRelease": true},
+                "hidden": [{"resource": "pods", "kind": "Pod", "seenIn": "team"}]}}"#,
+        )
+        .expect("a list");
+        let features = picture.features();
+        assert!(features.enabled(Feature::DRADeviceTaints));
+        assert!(!features.enabled(Feature::DRAConsumableCapacity));
+        let age = picture.age().expect("a time");
+        assert!(age.starts_with("as of 2026-01-01T00:00:00Z, "), "{age}");
+        assert!(!picture.has_all("Pod") && picture.has_all("Node"));
+    }
+
+    #[test]
+    fn regression_a_file_that_is_cut_off_or_no_list_is_named() {
+        for (content, expected) in [
+            (
+                r#"{"kind": "List", "items": [{"ki"#,
+                "is no JSON: it ends in the middle",
+            ),
+            ("", "is no JSON: it ends in the middle"),
+            ("kind: List", "is no JSON"),
+            ("[]", "is no list of objects"),
+            (r#"{"items": [7]}"#, "is no list of objects"),
+        ] {
+            let error = load(content).expect_err("no picture").to_string();
+            assert!(error.ends_with(expected), "{content}: {error}");
+        }
+    }
+
+    #[test]
+    fn gates_are_read_from_metrics() {
+        let on = "kubernetes_feature_enabled{name=\"DRAAdminAccess\",stage=\"BETA\"} 1";
+        assert_eq!(gate(on), Some(("DRAAdminAccess".to_owned(), true)));
+        let off = "kubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"\"} 0";
+        assert_eq!(gate(off), Some(("DRADeviceTaints".to_owned(), false)));
+        for other in [
+            "# HELP x",
+            "kubernetes_feature_enabled{name=\"Other\",stage=\"\"} 1",
+        ] {
+            assert_eq!(gate(other), None, "{other}");
+        }
+    }
+}
