@@ -198,6 +198,12 @@ impl Follow {
     pub fn next(&self) -> Vec<String> {
         words(&self.lines.next("another line of the watch"))
     }
+
+    /// Reads on to a line with a text.
+    pub fn until(&self, text: &str) {
+        let what = format!("line with {text:?}");
+        while !self.lines.next(&what).contains(text) {}
+    }
 }
 
 impl Drop for Follow {

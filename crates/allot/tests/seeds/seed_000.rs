@@ -5,7 +5,6 @@
 //! have a modelled eth0 in 172.18.0.0/16.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use super::harness::{Cluster, masked};
 
@@ -33,20 +32,9 @@ fn demo(cluster: &Cluster) {
     cluster.ok("rollout status deployment/demo --timeout=60s");
 }
 
-/// Waits for the text in what a command prints.
+/// Waits for the text in what a command of the form `get …` prints, now or later.
 fn told(cluster: &Cluster, command: &str, text: &str) {
-    let started = Instant::now();
-    loop {
-        let printed = cluster.ok(command);
-        if printed.contains(text) {
-            return;
-        }
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "no {text:?} in {printed}"
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    cluster.follow(&format!("{command} --watch")).until(text);
 }
 
 #[test]
@@ -67,18 +55,17 @@ fn seed_000_item_56_the_class_is_there() {
 fn seed_000_item_57_58_a_network_becomes_what_multus_reads_and_stays_so() {
     let Some(cluster) = cluster("") else { return };
     let wanted = r#""name":"macvlan-conf","plugins":[{"ipam":{"type":"spiderpool"},"master":"eth0","mode":"bridge","type":"macvlan"},{"type":"coordinator"}]"#;
-    let get = "get net-attach-def -n kube-system -o jsonpath={.items[*].spec.config}";
+    let get = r#"get net-attach-def -n kube-system -o jsonpath={.spec.config}{"\n"}"#;
     told(&cluster, get, wanted);
     // Whoever deletes or changes it gets it back.
     cluster.ok("delete net-attach-def macvlan-conf -n kube-system");
     told(&cluster, get, wanted);
     cluster.ok(r#"patch net-attach-def macvlan-conf -n kube-system --type=merge -p {"spec":{"config":"{}"}}"#);
     told(&cluster, get, wanted);
-    told(
-        &cluster,
-        "get sp -o wide",
-        "172.18.0.0/16   0                    10",
-    );
+    cluster.ok("wait --for=jsonpath={.status.totalIPCount}=10 sp/ippool-test --timeout=60s");
+    cluster.ok("wait --for=jsonpath={.status.allocatedIPCount}=0 sp/ippool-test --timeout=60s");
+    let row = &cluster.rows("get sp")[1];
+    assert_eq!(row[..5], ["ippool-test", "4", "172.18.0.0/16", "0", "10"]);
     let refused = cluster.create(
         "
 apiVersion: spiderpool.spidernet.io/v2beta1
