@@ -58,9 +58,10 @@ pub(crate) fn definition(config: &MultusConfig) -> Result<Value, String> {
 fn configuration(spec: &MultusConfigSpec, name: &str, version: &str) -> Result<String, String> {
     if spec.cni_type == "custom" {
         let text = spec.custom_cni.clone().unwrap_or_default();
-        return match text.is_empty() || serde_json::from_str::<Value>(&text).is_ok() {
-            true => Ok(text),
-            false => Err("spec.customCNI is no JSON".to_owned()),
+        return match serde_json::from_str::<Map<String, Value>>(&text) {
+            _ if text.is_empty() => Ok(text),
+            Ok(_) => Ok(text),
+            Err(error) => Err(format!("spec.customCNI is no JSON object: {error}")),
         };
     }
     let mut plugins = plugins(spec)?;
@@ -92,6 +93,9 @@ fn plugins(spec: &MultusConfigSpec) -> Result<Vec<Value>, String> {
             let link = spec.link().ok_or_else(|| missing(kind))?;
             let master = link.master.first();
             let master = master.ok_or_else(|| missing(&format!("{kind}.master")))?;
+            if kind == "vlan" && link.vlan_id.is_none() {
+                return Err(missing("vlan.vlanID"));
+            }
             Ok(of_link(spec, kind, link, master))
         }
         "sriov" | "ib-sriov" => {
@@ -117,7 +121,8 @@ fn plugins(spec: &MultusConfigSpec) -> Result<Vec<Value>, String> {
 }
 
 fn of_link(spec: &MultusConfigSpec, kind: &str, link: &Link, first: &str) -> Vec<Value> {
-    let vlan = link.vlan_id.filter(|id| *id != 0);
+    // The plugin vlan makes the VLAN itself; the others are put on top of one.
+    let vlan = link.vlan_id.filter(|id| *id != 0 && kind != "vlan");
     let bond = link.bond.as_ref().filter(|_| link.master.len() > 1);
     let base = bond.and_then(|b| b["name"].as_str()).unwrap_or(first);
     let master = vlan.map_or(base.to_owned(), |id| format!("{base}.{id}"));
@@ -140,6 +145,9 @@ fn of_link(spec: &MultusConfigSpec, kind: &str, link: &Link, first: &str) -> Vec
         _ => None,
     } {
         plugin["mode"] = json!(mode);
+    }
+    if kind == "vlan" {
+        plugin["vlanId"] = json!(link.vlan_id);
     }
     if let Some(mtu) = link.mtu.filter(|mtu| *mtu > 0) {
         plugin["mtu"] = json!(mtu);
@@ -216,13 +224,33 @@ mod tests {
             json!({"cniType": "sriov", "disableIPAM": true, "sriov": {"resourceName": "x/y", "vlanID": 7}}),
             r#"{"cniVersion":"0.3.1","name":"n","plugins":[{"type":"sriov","vlan":7},{"type":"coordinator"}]}"#,
         );
+        // regression: the plugin had no vlanId, and a VLAN below itself
+        check(
+            json!({"cniType": "vlan", "enableCoordinator": false, "vlan": {"master": ["eth0"], "vlanID": 5, "mtu": 1400}}),
+            r#"{"cniVersion":"0.3.1","name":"n","plugins":[{"type":"vlan","master":"eth0","vlanId":5,"mtu":1400,"ipam":{"type":"spiderpool"}}]}"#,
+        );
+        check(
+            json!({"cniType": "vlan", "enableCoordinator": false, "disableIPAM": true, "vlan": {
+                "master": ["eth0", "eth1"], "vlanID": 5, "bond": {"name": "b", "mode": 1}}}),
+            r#"{"cniVersion":"0.3.1","name":"n","plugins":[
+                {"type":"ifacer","interfaces":["eth0","eth1"],"bond":{"name":"b","mode":1}},
+                {"type":"vlan","master":"b","vlanId":5}]}"#,
+        );
+        check(
+            json!({"cniType": "vlan", "vlan": {"master": ["eth0"]}}),
+            "spec.vlan.vlanID is missing for cniType vlan",
+        );
         check(
             json!({"cniType": "custom", "customCNI": "{\"a\":1}"}),
             r#"{"a":1}"#,
         );
         check(
             json!({"cniType": "custom", "customCNI": "{"}),
-            "spec.customCNI is no JSON",
+            "spec.customCNI is no JSON object: EOF while parsing an object at line 1 column 1",
+        );
+        check(
+            json!({"cniType": "custom", "customCNI": "7"}),
+            "spec.customCNI is no JSON object: invalid type: integer `7`, expected a map at line 1 column 1",
         );
         check(
             json!({"cniType": "macvlan"}),

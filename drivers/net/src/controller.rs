@@ -1,28 +1,31 @@
 //! The part that runs once per cluster: which node has the networks of a pod, and what Multus reads of them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use allot_apimachinery::quantity::Quantity;
 use allot_driver::Failure;
 use allot_driver::classic::{
     Allocation, Claim, Class, Controller, Driver, Error, LeaderElection, Pod, Wanted, describe,
 };
-use allot_reflector::{everything, list};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod as ApiPod};
-use kube::api::{ApiResource, DynamicObject, ListParams, PartialObjectMeta};
+use kube::api::DynamicObject;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::interfaces::ANNOTATION;
-use crate::objects::{self, ClaimParameterSpec, IpPool, MultusConfig, NetworkName};
+use crate::objects::{self, ClaimParameterSpec};
 use crate::{
     CDI_VERSION, DEFAULT_CDI_VERSION, DRIVER_NAME, Handle, definitions, selection, suitable,
 };
 
+mod asked;
+mod known;
 mod networks;
 mod pools;
+
+use asked::Asked;
+use known::Known;
 
 /// Versions of CDI files that runtimes know. Before 0.5.0 the name of a device could not begin with a digit, and UIDs
 /// do.
@@ -52,9 +55,12 @@ impl Default for Config {
 /// When the API server does not answer, or has none of the classic kinds.
 pub async fn run(client: Client, config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     definitions::install(&client).await?;
+    let known = Arc::new(Known::default());
+    let events = Recorder::new(client.clone(), DRIVER_NAME.to_owned().into());
     let driver = Networks {
         client: client.clone(),
-        events: Recorder::new(client.clone(), DRIVER_NAME.to_owned().into()),
+        known: Arc::clone(&known),
+        events: events.clone(),
     };
     let mut controller =
         Controller::new(DRIVER_NAME, driver, client.clone()).workers(config.workers);
@@ -63,19 +69,22 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     }
     // They end with the controller, also when it fails.
     let stop = shutdown.child_token();
-    let attach = networks::define(client.clone(), stop.clone());
-    let count = pools::count(client, stop.clone());
+    let attach = networks::define(client.clone(), Arc::clone(&known), events, stop.clone());
+    let count = pools::count(client.clone(), &known, stop.clone());
+    let watch = known.watch(client.clone(), stop.clone());
+    let keep = definitions::keep(client, stop.clone());
     let answer = async {
         let ended = controller.run(shutdown).await;
         stop.cancel();
         ended
     };
-    let (ended, (), ()) = tokio::join!(answer, attach, count);
+    let (ended, ..) = tokio::join!(answer, attach, count, watch, keep);
     ended
 }
 
 struct Networks {
     client: Client,
+    known: Arc<Known>,
     events: Recorder,
 }
 
@@ -108,94 +117,7 @@ impl Parameters {
 }
 
 impl Networks {
-    async fn pools(&self) -> Result<Vec<IpPool>, Failure> {
-        let api: Api<IpPool> = Api::all_with(self.client.clone(), &objects::ip_pools());
-        Ok(api.list(&ListParams::default()).await?.items)
-    }
-
-    /// The configuration of a network.
-    async fn network(&self, name: &NetworkName) -> Result<MultusConfig, Failure> {
-        let kind = objects::multus_configs();
-        let api: Api<MultusConfig> =
-            Api::namespaced_with(self.client.clone(), &name.namespace, &kind);
-        let found = api.get_opt(&name.name).await?;
-        Ok(found.ok_or_else(|| format!("there is no SpiderMultusConfig {name}"))?)
-    }
-
-    /// The nodes with these names that exist.
-    async fn nodes(&self, names: &[String]) -> Result<Vec<Node>, Failure> {
-        let all = Api::<Node>::all(self.client.clone());
-        let all = list(&all, &ListParams::default(), everything).await?;
-        Ok(all
-            .into_iter()
-            .filter(|node| names.contains(&node.name_any()))
-            .collect())
-    }
-
-    async fn namespace_labels(&self, name: &str) -> Result<suitable::LabelMap, Failure> {
-        let all = Api::<PartialObjectMeta<Namespace>>::all(self.client.clone());
-        let found = all.get_opt(name).await?;
-        Ok(found.and_then(|n| n.metadata.labels).unwrap_or_default())
-    }
-
-    /// How much of a resource pods have, by node.
-    async fn taken(&self, resource: &str) -> Result<BTreeMap<String, Quantity>, Failure> {
-        let unfinished =
-            ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let kind = ApiResource::erase::<ApiPod>(&());
-        let pods = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let mut taken: BTreeMap<String, Quantity> = BTreeMap::new();
-        for pod in pods.list(&unfinished).await? {
-            let spec = &pod.data["spec"];
-            let Some(node) = spec["nodeName"].as_str() else {
-                continue;
-            };
-            for container in spec["containers"].as_array().into_iter().flatten() {
-                let amount = container["resources"]["requests"][resource].as_str();
-                let amount = amount.and_then(|text| text.parse().ok());
-                let sum = taken.entry(node.to_owned()).or_default();
-                *sum = sum
-                    .checked_add(&amount.unwrap_or_default())
-                    .unwrap_or_default();
-            }
-        }
-        Ok(taken)
-    }
-
-    /// The nodes that have too little of what device plugins give, with the reason.
-    async fn short_of(
-        &self,
-        wanted: &BTreeMap<String, Value>,
-        nodes: &[Node],
-    ) -> Result<BTreeMap<String, String>, Failure> {
-        let mut short = BTreeMap::new();
-        for (resource, amount) in wanted {
-            let amount = Quantity::from_json(amount)
-                .map_err(|error| format!("netResources.{resource}: {error}"))?;
-            let taken = self.taken(resource).await?;
-            for node in nodes {
-                let name = node.name_any();
-                let status = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
-                let has = status.and_then(|a| a.get(resource)?.0.parse::<Quantity>().ok());
-                let has = has.unwrap_or_default();
-                let taken = taken.get(&name).cloned().unwrap_or_default();
-                let left = has.checked_sub(&taken).unwrap_or_default();
-                if left < amount {
-                    short.insert(name, format!("{left} of {resource} left, {amount} wanted"));
-                }
-            }
-        }
-        Ok(short)
-    }
-
-    /// The nodes that will not do for a claim, with the reasons.
-    async fn unsuitable(
-        &self,
-        pod: &Pod,
-        claim: &Wanted<Self>,
-        nodes: &[Node],
-        pools: &[IpPool],
-    ) -> Result<Vec<(String, String)>, Failure> {
+    async fn asked(&self, pod: &Pod, claim: &Wanted<Self>) -> Result<Asked, Failure> {
         let spec = &claim.claim_parameters.spec;
         let namespace = claim.claim.namespace();
         let annotations = pod.annotations();
@@ -203,7 +125,7 @@ impl Networks {
             pools: spec.ippools.clone(),
             rdma: spec.enable_rdma,
             namespace: namespace.to_owned(),
-            namespace_labels: self.namespace_labels(namespace).await?,
+            namespace_labels: self.known.namespace_labels(namespace),
             labels: pod.labels().clone(),
             ..suitable::Wanted::default()
         };
@@ -211,28 +133,20 @@ impl Networks {
             wanted.pools = selection::pools(annotations)?;
         }
         for name in selection::networks(spec, annotations, namespace)? {
-            let config = self.network(&name).await?;
+            let config = known::network(&self.known, &self.client, &name).await?;
             wanted.networks.push((name, config.spec));
         }
-        let mut resources = spec.net_resources.clone();
-        // What each network takes for itself; a claim that says how much knows better.
-        for resource in wanted.networks.iter().filter_map(|(_, n)| n.resource()) {
-            if !spec.net_resources.contains_key(resource) {
-                let before = resources.get(resource).and_then(Value::as_i64).unwrap_or(0);
-                resources.insert(resource.to_owned(), Value::from(before + 1));
-            }
+        let mut resources = BTreeMap::new();
+        for (resource, amount) in &spec.net_resources {
+            let amount = Quantity::from_json(amount)
+                .map_err(|error| format!("netResources.{resource}: {error}"))?;
+            resources.insert(resource.clone(), amount);
         }
-        let short = self.short_of(&resources, nodes).await?;
-        let mut unsuitable = Vec::new();
-        for node in nodes {
-            let name = node.name_any();
-            let judged = suitable::check(&wanted, pools, &described(node));
-            if let Err(reason) = short.get(&name).cloned().map_or(judged, Err) {
-                tracing::info!(claim = %claim.claim, node = name, reason, "unsuitable");
-                unsuitable.push((name, reason));
-            }
-        }
-        Ok(unsuitable)
+        Ok(Asked {
+            of_the_pod: spec.networks(namespace).is_empty(),
+            wanted,
+            resources,
+        })
     }
 
     /// Tells the pod why it waits. The scheduler only knows which nodes will not do.
@@ -266,16 +180,6 @@ fn told(unsuitable: &[(String, String)]) -> String {
         lines.push(format!("and {} more reasons", by_reason.len() - SHOWN));
     }
     lines.join("; ")
-}
-
-/// A node as the rule looks at it.
-fn described(node: &Node) -> suitable::Node {
-    let interfaces = node.annotations().get(ANNOTATION);
-    suitable::Node {
-        name: node.name_any(),
-        labels: node.labels().clone(),
-        interfaces: interfaces.and_then(|text| serde_json::from_str(text).ok()),
-    }
 }
 
 impl Driver for Networks {
@@ -351,19 +255,30 @@ impl Driver for Networks {
         claims: &[Wanted<Self>],
         names: &[String],
     ) -> Result<Vec<Vec<String>>, Failure> {
-        let (nodes, pools) = tokio::try_join!(self.nodes(names), self.pools())?;
-        let mut results = Vec::new();
+        self.known.ready().await;
+        let mut asked = Vec::new();
         for claim in claims {
-            let about = format!("claim {}: ", claim.claim);
-            let unsuitable = match self.unsuitable(pod, claim, &nodes, &pools).await {
-                Ok(unsuitable) => unsuitable,
+            match self.asked(pod, claim).await {
+                Ok(one) => asked.push(one),
                 Err(error) => {
-                    self.tell(pod, about + &error.to_string()).await;
+                    self.tell(pod, format!("claim {}: {error}", claim.claim))
+                        .await;
                     return Err(error);
                 }
-            };
-            if !nodes.is_empty() && unsuitable.len() == nodes.len() {
-                self.tell(pod, about + &told(&unsuitable)).await;
+            }
+        }
+        let mut results = Vec::new();
+        let nodes = self.known.nodes(names).len();
+        for (claim, unsuitable) in claims
+            .iter()
+            .zip(asked::unsuitable(&self.known, &asked, names))
+        {
+            for (node, reason) in &unsuitable {
+                tracing::info!(claim = %claim.claim, node, reason, "unsuitable");
+            }
+            if nodes > 0 && unsuitable.len() == nodes {
+                let note = format!("claim {}: {}", claim.claim, told(&unsuitable));
+                self.tell(pod, note).await;
             }
             results.push(unsuitable.into_iter().map(|(node, _)| node).collect());
         }

@@ -34,6 +34,30 @@ impl Interface {
     }
 }
 
+/// Reads the annotation of a Node.
+///
+/// # Errors
+/// It is not there, or is no list of interfaces; the text says which.
+pub fn read_annotation(text: Option<&String>) -> Result<Vec<Interface>, String> {
+    let text = text.ok_or("it has not reported its interfaces")?;
+    let wrong = |what: String| format!("its annotation {ANNOTATION} can not be read: {what}");
+    let interfaces: Vec<Interface> =
+        serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
+    for interface in &interfaces {
+        let bad = interface
+            .addresses
+            .iter()
+            .find(|a| a.parse::<IpNet>().is_err());
+        if let Some(bad) = bad {
+            let name = &interface.name;
+            return Err(wrong(format!(
+                "{name} has {bad:?}, which is no address such as 172.18.0.2/16"
+            )));
+        }
+    }
+    Ok(interfaces)
+}
+
 impl FromStr for Interface {
     type Err = String;
 
@@ -119,6 +143,31 @@ mod tests {
         for wrong in ["", "=172.18.0.2/16", "eth0=172.18.0.2", "eth0=fast"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn regression_an_annotation_that_can_not_be_read_is_another_thing_than_none() {
+        let read = |text: &str| read_annotation(Some(&text.to_owned()));
+        assert_eq!(
+            read(r#"[{"name": "eth0", "up": true}]"#).expect("interfaces")[0].name,
+            "eth0"
+        );
+        let wrong = "its annotation dra.spidernet.io/interfaces can not be read: ";
+        for (text, expected) in [
+            ("eth0", "expected value at line 1 column 1"),
+            (
+                r#"[{"name": "eth0"}]"#,
+                "missing field `up` at line 1 column 17",
+            ),
+            (
+                r#"[{"name": "eth0", "up": true, "addresses": ["10.0.0.1"]}]"#,
+                "eth0 has \"10.0.0.1\", which is no address such as 172.18.0.2/16",
+            ),
+        ] {
+            assert_eq!(read(text).expect_err(text), format!("{wrong}{expected}"));
+        }
+        let none = read_annotation(None).expect_err("no annotation");
+        assert_eq!(none, "it has not reported its interfaces");
     }
 
     #[test]

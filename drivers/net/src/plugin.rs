@@ -94,6 +94,8 @@ async fn report(client: Client, config: Config) -> std::convert::Infallible {
                         told = Some(found);
                         LOOK_AGAIN
                     }
+                    // A plugin may be up before its Node.
+                    Err(kube::Error::Api(status)) if status.code == 404 => TRY_AGAIN,
                     Err(error) => {
                         tracing::warn!(node = config.node_name, %error, "cannot report interfaces");
                         TRY_AGAIN

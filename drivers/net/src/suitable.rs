@@ -3,7 +3,7 @@
 //! A node will do when every interface that the networks build on is there and up, when an enabled pool with free
 //! addresses serves pod and node, and when the subnet of such a pool is one that the interface is in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use allot_apimachinery::labels;
 use ipnet::IpNet;
@@ -34,27 +34,35 @@ pub struct Wanted {
 }
 
 /// A node as far as it matters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Node {
     /// Its name.
     pub name: String,
     /// Its labels.
     pub labels: LabelMap,
-    /// What it reported; `None` while it did not.
-    pub interfaces: Option<Vec<Interface>>,
+    /// What it reported; the error says that it did not, or what is wrong with it.
+    pub interfaces: Result<Vec<Interface>, String>,
 }
 
-/// Says why a node will not do.
+/// An address that a network needs, and the pools that have one for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    /// The network.
+    pub network: NetworkName,
+    /// Names of the pools, and how many addresses each has left.
+    pub pools: Vec<(String, u128)>,
+}
+
+/// Says why a node will not do; otherwise, which addresses are needed.
 ///
 /// # Errors
 /// The first reason, in words.
-pub fn check(wanted: &Wanted, pools: &[IpPool], node: &Node) -> Result<(), String> {
+pub fn check(wanted: &Wanted, pools: &[IpPool], node: &Node) -> Result<Vec<Demand>, String> {
+    let mut demands = Vec::new();
     if wanted.networks.is_empty() {
-        return Ok(());
+        return Ok(demands);
     }
-    let Some(interfaces) = &node.interfaces else {
-        return Err("it has not reported its interfaces".to_owned());
-    };
+    let interfaces = node.interfaces.as_ref().map_err(Clone::clone)?;
     for (name, config) in &wanted.networks {
         let mut masters = Vec::new();
         for master in config.masters() {
@@ -70,9 +78,58 @@ pub fn check(wanted: &Wanted, pools: &[IpPool], node: &Node) -> Result<(), Strin
             }
             masters.push(found);
         }
-        check_pools(wanted, name, config, &masters, pools, node)?;
+        demands.extend(check_pools(wanted, name, config, &masters, pools, node)?);
+    }
+    Ok(demands)
+}
+
+/// Whether there are addresses for all of them at the same time.
+///
+/// # Errors
+/// The network that gets none, and its pools, in words.
+pub fn together(demands: &[Demand]) -> Result<(), String> {
+    let mut given: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, demand) in demands.iter().enumerate() {
+        if !give(demands, index, &mut given, &mut BTreeSet::new()) {
+            let pools: Vec<&str> = demand.pools.iter().map(|(name, _)| &**name).collect();
+            return Err(format!(
+                "network {}: the pod's networks need more addresses than {} {} left",
+                demand.network,
+                pools.join(" and "),
+                if pools.len() == 1 { "has" } else { "have" },
+            ));
+        }
     }
     Ok(())
+}
+
+/// Gives an address to a demand, if need be by giving another one to somebody who has one already.
+fn give<'a>(
+    demands: &'a [Demand],
+    index: usize,
+    given: &mut BTreeMap<&'a str, Vec<usize>>,
+    tried: &mut BTreeSet<&'a str>,
+) -> bool {
+    for (pool, free) in &demands[index].pools {
+        if !tried.insert(pool) {
+            continue;
+        }
+        let holders = given.entry(pool).or_default().clone();
+        if (holders.len() as u128) < *free {
+            given.entry(pool).or_default().push(index);
+            return true;
+        }
+        let moved = holders
+            .into_iter()
+            .find(|h| give(demands, *h, given, tried));
+        if let Some(moved) = moved {
+            let holders = given.entry(pool).or_default();
+            holders.retain(|h| *h != moved);
+            holders.push(index);
+            return true;
+        }
+    }
+    false
 }
 
 fn check_pools(
@@ -82,32 +139,35 @@ fn check_pools(
     masters: &[&Interface],
     pools: &[IpPool],
     node: &Node,
-) -> Result<(), String> {
+) -> Result<Vec<Demand>, String> {
+    let mut demands = Vec::new();
     if config.disable_ipam == Some(true) {
-        return Ok(());
+        return Ok(demands);
     }
     let candidates = candidates(wanted, network, config, pools)?;
-    if candidates.is_empty() {
-        return Ok(());
-    }
     // An interface gets an address of every family for which there is a pool.
     let is_v6 = |pool: &&IpPool| pool.spec.subnet.contains(':');
     let (v6, v4): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_v6);
-    for family in [v4, v6] {
-        let mut judged = Ok(());
+    for family in [v4, v6].into_iter().filter(|pools| !pools.is_empty()) {
+        let (mut suitable, mut refused) = (Vec::new(), String::new());
         for pool in family {
             let name = pool.metadata.name.as_deref().unwrap_or_default();
-            let served = serves(wanted, network, pool, node);
-            judged = served
-                .and_then(|()| reaches(config, masters, pool))
-                .map_err(|why| format!("network {network}: pool {name} {why}"));
-            if judged.is_ok() {
-                break;
+            let free = serves(wanted, network, pool, node)
+                .and_then(|free| reaches(config, masters, pool).map(|()| free));
+            match free {
+                Ok(free) => suitable.push((name.to_owned(), free)),
+                Err(why) => refused = format!("network {network}: pool {name} {why}"),
             }
         }
-        judged?;
+        if suitable.is_empty() {
+            return Err(refused);
+        }
+        demands.push(Demand {
+            network: network.clone(),
+            pools: suitable,
+        });
     }
-    Ok(())
+    Ok(demands)
 }
 
 /// The pools from which addresses can come: those that the claim or the pod names, else those that the network names,
@@ -145,13 +205,13 @@ fn is_for(names: &[String], network: &NetworkName) -> bool {
         .any(|name| NetworkName::read(name, crate::SYSTEM_NAMESPACE) == *network)
 }
 
-/// Whether a pool gives addresses to this pod on this node.
+/// How many addresses a pool has left for this pod on this node: at least one.
 fn serves(
     wanted: &Wanted,
     network: &NetworkName,
     pool: &IpPool,
     node: &Node,
-) -> Result<(), String> {
+) -> Result<u128, String> {
     let spec = &pool.spec;
     if spec.disable || pool.metadata.deletion_timestamp.is_some() {
         return Err("is disabled".to_owned());
@@ -181,10 +241,10 @@ fn serves(
     let taken = u128::try_from(taken.unwrap_or(0)).unwrap_or(0);
     let all = count(spec.ips.iter().map(String::as_str));
     let excluded = count(spec.exclude_ips.iter().map(String::as_str));
-    if all.saturating_sub(excluded) <= taken {
-        return Err("has no free address".to_owned());
+    match all.saturating_sub(excluded).saturating_sub(taken) {
+        0 => Err("has no free address".to_owned()),
+        free => Ok(free),
     }
-    Ok(())
 }
 
 fn selects(selector: Option<&LabelSelector>, of: &LabelMap) -> Result<bool, String> {

@@ -39,7 +39,14 @@ pub(super) async fn wait(
             })
             .await
             .context("waiting for the driver's kinds")?;
-            registered(client, nodes, allot_driver_net::DRIVER_NAME).await
+            registered(client, nodes, allot_driver_net::DRIVER_NAME).await?;
+            until::<Node>(client, nodes, |node| {
+                let annotations = node.metadata.annotations.as_ref()?;
+                annotations.get(allot_driver_net::interfaces::ANNOTATION)?;
+                node.metadata.name.clone()
+            })
+            .await
+            .context("waiting for the interfaces of the nodes")
         }
     }
 }

@@ -2,13 +2,18 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 
+use futures::StreamExt as _;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, ServiceAccount};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -51,26 +56,23 @@ impl Drop for Component {
     }
 }
 
-/// An API server with RBAC, and its administrator.
-async fn server(directory: &Path) -> (Component, PathBuf, Client) {
+/// An API server with RBAC and more flags, and its administrator.
+async fn server(directory: &Path, flags: &[&str]) -> (Component, PathBuf, Client) {
     let kubeconfig = directory.join("admin");
     let data = directory.join("data");
     let [data, admin] = [&data, &kubeconfig].map(|path| path.to_str().expect("UTF-8"));
-    let server = Component::start(
-        directory,
+    let own = [
         "apiserver",
-        &[
-            "apiserver",
-            "--in-memory",
-            "--data-dir",
-            data,
-            "--listen",
-            "127.0.0.1:0",
-            "--kubeconfig-out",
-            admin,
-            "--authorization-mode=Node,RBAC",
-        ],
-    );
+        "--in-memory",
+        "--data-dir",
+        data,
+        "--listen",
+        "127.0.0.1:0",
+        "--kubeconfig-out",
+        admin,
+        "--authorization-mode=Node,RBAC",
+    ];
+    let server = Component::start(directory, "apiserver", &[&own, flags].concat());
     let written = async {
         while !kubeconfig.exists() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -106,7 +108,7 @@ async fn kubeconfig_of(client: &Client, admin: &Path, account: &str) -> PathBuf 
 async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_grant() {
     let scratch = directory();
     let here = scratch.path();
-    let (_server, admin, client) = server(here).await;
+    let (_server, admin, client) = server(here, &[]).await;
     for manifest in [
         include_str!("../../../../deploy/scheduler.yaml"),
         include_str!("../../../../deploy/controllers.yaml"),
@@ -241,3 +243,182 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         .expect("devices without a driver are tainted")
         .expect("watch");
 }
+
+/// As above, for the network driver of 1.27 to 1.30; and what it does about networks while it runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_grant_for_networks()
+{
+    let scratch = directory();
+    let here = scratch.path();
+    let flags = [
+        "--emulated-version=1.29",
+        "--feature-gates=DynamicResourceAllocation=true",
+        "--runtime-config=resource.k8s.io/v1alpha2=true",
+    ];
+    let (_server, admin, client) = server(here, &flags).await;
+    create(&client, include_str!("../../../../deploy/net-driver.yaml")).await;
+    let controller = kubeconfig_of(&client, &admin, "allot-net-controller").await;
+    let plugin = kubeconfig_of(&client, &admin, "allot-net-plugin").await;
+    let root = here.join("node");
+    let admin = format!("--kubeconfig={}", admin.display());
+    let (root_dir, kubelet_dir) = (
+        format!("--root-dir={}", root.display()),
+        format!("--kubelet-dir={}", root.display()),
+    );
+    let node = [
+        "node",
+        "--node-name=node-0",
+        "--runtime=simulated",
+        "--listen=127.0.0.1:0",
+    ];
+    let node = Component::start(here, "node", &[&node[..], &[&root_dir, &admin]].concat());
+    let manager = "--controllers=node-lifecycle,garbage-collector,resourceclaim";
+    let manager = Component::start(here, "manager", &["controllers", manager, &admin]);
+    let scheduler = Component::start(here, "scheduler", &["scheduler", &admin]);
+    let nodes: Api<Node> = Api::all(client.clone());
+    let up = await_condition(nodes, "node-0", |node: Option<&Node>| node.is_some());
+    within(up).await.expect("watch");
+    let as_controller = format!("--kubeconfig={}", controller.display());
+    let flags = [
+        "driver",
+        "net",
+        "controller",
+        "--leader-elect",
+        &as_controller,
+    ];
+    let controller = Component::start(here, "net-controller", &flags);
+    let as_plugin = format!("--kubeconfig={}", plugin.display());
+    let flags = [
+        "driver",
+        "net",
+        "kubelet-plugin",
+        "--node-name=node-0",
+        "--interface=eth0=172.18.0.2/16",
+    ];
+    let flags = [&flags[..], &[&kubelet_dir, &as_plugin]].concat();
+    let plugin = Component::start(here, "net-plugin", &flags);
+
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    const DEFINITIONS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
+    for name in ["spidermultusconfigs", "spiderippools"] {
+        let name = format!("{name}.spiderpool.spidernet.io");
+        let there = await_condition(crds.clone(), &name, conditions::is_crd_established());
+        within(there).await.expect("watch");
+    }
+    create(
+        &client,
+        include_str!("../../../../examples/classic/net/network.yaml"),
+    )
+    .await;
+    create(&client, NETWORKED).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let running = await_condition(pods, "networked", conditions::is_pod_running());
+    if tokio::time::timeout(PATIENCE, running).await.is_err() {
+        let log = |component: &Component| std::fs::read_to_string(&component.log).expect("a log");
+        let logs = [&controller, &plugin, &scheduler, &manager, &node]
+            .map(log)
+            .concat();
+        panic!("the pod does not run\n{logs}");
+    }
+
+    // Another name for what Multus reads: the one under the old name goes.
+    let resource = |group: &str, version: &str, kind: &str, plural: &str| {
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+        Api::<DynamicObject>::namespaced_with(client.clone(), "kube-system", &resource)
+    };
+    let definitions = || {
+        let plural = "network-attachment-definitions";
+        resource(
+            "k8s.cni.cncf.io",
+            "v1",
+            "NetworkAttachmentDefinition",
+            plural,
+        )
+    };
+    let networks = resource(
+        "spiderpool.spidernet.io",
+        "v2beta1",
+        "SpiderMultusConfig",
+        "spidermultusconfigs",
+    );
+    let is = |there: bool| move |o: Option<&DynamicObject>| o.is_some() == there;
+    within(await_condition(definitions(), "macvlan-conf", is(true)))
+        .await
+        .expect("watch");
+    let rename = json!({"metadata": {"annotations": {"multus.spidernet.io/cr-name": "other"}}});
+    let params = PatchParams::default();
+    networks
+        .patch("macvlan-conf", &params, &Patch::Merge(&rename))
+        .await
+        .expect("patched");
+    within(await_condition(definitions(), "other", is(true)))
+        .await
+        .expect("watch");
+    within(await_condition(definitions(), "macvlan-conf", is(false)))
+        .await
+        .expect("watch");
+
+    // Whoever deletes the kind that Multus reads gets it back, with what was of it.
+    crds.delete(DEFINITIONS, &DeleteParams::default())
+        .await
+        .expect("deleted");
+    let gone = |crd: Option<&CustomResourceDefinition>| {
+        crd.is_none_or(|crd| crd.metadata.deletion_timestamp.is_none())
+    };
+    within(await_condition(crds.clone(), DEFINITIONS, gone))
+        .await
+        .expect("watch");
+    let back = await_condition(crds, DEFINITIONS, conditions::is_crd_established());
+    within(back).await.expect("watch");
+    within(await_condition(definitions(), "other", is(true)))
+        .await
+        .expect("watch");
+
+    // A network that is nothing says so itself.
+    create(&client, NOTHING).await;
+    let events: Api<Event> = Api::namespaced(client.clone(), "kube-system");
+    let of = watcher::Config::default().fields("involvedObject.name=nothing");
+    let mut events = pin!(watcher(events, of).applied_objects());
+    let event = within(events.next())
+        .await
+        .expect("an event")
+        .expect("watch");
+    let message = event.message.unwrap_or_default();
+    assert!(
+        message.starts_with("spec.customCNI is no JSON object: "),
+        "{message}"
+    );
+    for component in [&controller, &plugin] {
+        component.was_allowed_everything();
+    }
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, what).await;
+    done.expect("it happens in time")
+}
+
+const NETWORKED: &str = "
+apiVersion: resource.k8s.io/v1alpha2
+kind: ResourceClaim
+metadata: {name: net, namespace: default}
+spec: {resourceClassName: netresources.spidernet.io}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: networked
+  namespace: default
+  annotations: {v1.multus-cni.io/default-network: kube-system/macvlan-conf}
+spec:
+  containers: [{name: c, image: x, command: [x], resources: {claims: [{name: net}]}}]
+  resourceClaims: [{name: net, source: {resourceClaimName: net}}]
+";
+
+const NOTHING: &str = "
+apiVersion: spiderpool.spidernet.io/v2beta1
+kind: SpiderMultusConfig
+metadata: {name: nothing, namespace: kube-system}
+spec: {cniType: custom, customCNI: '{'}
+";

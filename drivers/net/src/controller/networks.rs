@@ -1,16 +1,20 @@
 //! Keeps a NetworkAttachmentDefinition for every SpiderMultusConfig.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use allot_reflector::{Collection, Observed, everything, reflect};
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
+use allot_reflector::{Observed, everything, reflect};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
-use crate::objects::{MultusConfig, NetworkName, attachment_definitions, multus_configs};
+use super::known::{Known, collection, name, typed};
+use crate::objects::{GROUP, MultusConfig, NetworkName, attachment_definitions, multus_configs};
 use crate::{DRIVER_NAME, attachment};
 
 /// Pause before what failed is tried again.
@@ -22,33 +26,56 @@ enum Seen {
     Definitions(Observed<DynamicObject>),
 }
 
-/// Works until `shutdown`. A definition that is changed or deleted by somebody else comes back; one whose network is
-/// deleted is collected with its owner.
-pub(super) async fn define(client: Client, shutdown: CancellationToken) {
+/// Works until `shutdown`; the networks that it sees go to `known` as well. A definition that is changed or deleted by
+/// somebody else comes back; one whose network has another name for it now is deleted, and one whose network is deleted
+/// is collected with its owner. A network that cannot be turned into one gets an event.
+pub(super) async fn define(
+    client: Client,
+    known: Arc<Known>,
+    events: Recorder,
+    shutdown: CancellationToken,
+) {
     let (sender, mut seen) = unbounded_channel();
-    tokio::spawn(watch(
+    let (to, stop) = (sender.clone(), shutdown.clone());
+    let configs = watch(
         client.clone(),
         multus_configs(),
-        shutdown.clone(),
-        sender.clone(),
-        Seen::Configs,
-    ));
-    tokio::spawn(watch(
-        client.clone(),
-        attachment_definitions(),
-        shutdown.clone(),
-        sender,
-        Seen::Definitions,
-    ));
+        stop,
+        to,
+        move |observed| {
+            known.networks.see(&observed, typed);
+            Seen::Configs(observed)
+        },
+    );
+    tokio::spawn(configs);
+    let definitions = attachment_definitions();
+    let stop = shutdown.clone();
+    let definitions = watch(client.clone(), definitions, stop, sender, Seen::Definitions);
+    tokio::spawn(definitions);
     let mut state = State::default();
     loop {
-        let open = state.open();
+        let plan = state.plan();
         let mut failed = false;
-        for (name, definition) in open {
+        for (name, definition) in plan.write {
             if let Err(error) = apply(&client, &name, &definition).await {
-                tracing::warn!(network = %name, %error, "cannot write NetworkAttachmentDefinition");
+                if is_kind_gone(&error) {
+                    tracing::debug!(network = %name, %error, "waits for the kind");
+                } else {
+                    tracing::warn!(network = %name, %error, "cannot write NetworkAttachmentDefinition");
+                }
                 failed = true;
             }
+        }
+        // The new one is there before the old one goes, which pods may still name.
+        let delete_now = if failed { Vec::new() } else { plan.delete };
+        for (name, preconditions) in delete_now {
+            if let Err(error) = delete(&client, &name, preconditions).await {
+                tracing::warn!(definition = %name, %error, "cannot delete NetworkAttachmentDefinition");
+                failed = true;
+            }
+        }
+        for (network, note) in plan.tell {
+            tell(&events, &network, note).await;
         }
         let again = async {
             match failed {
@@ -76,22 +103,40 @@ async fn watch(
     kind: ApiResource,
     shutdown: CancellationToken,
     sender: UnboundedSender<Seen>,
-    wrap: fn(Observed<DynamicObject>) -> Seen,
+    wrap: impl Fn(Observed<DynamicObject>) -> Seen + Send + Sync,
 ) {
-    let all = Collection::new(Api::<DynamicObject>::all_with(client, &kind), None);
-    reflect::<DynamicObject, _>(all, everything, shutdown, |observed| {
-        sender.send(wrap(observed)).is_ok()
-    })
+    reflect::<DynamicObject, _>(
+        collection(client, &kind),
+        everything,
+        shutdown,
+        |observed| sender.send(wrap(observed)).is_ok(),
+    )
     .await;
+}
+
+/// A network, and what is to be written for it or why nothing can be.
+struct Network {
+    reference: ObjectReference,
+    definition: Result<Value, String>,
 }
 
 /// What is wanted and what is there.
 #[derive(Default)]
 struct State {
-    wanted: BTreeMap<NetworkName, Value>,
+    networks: BTreeMap<NetworkName, Network>,
     there: BTreeMap<NetworkName, DynamicObject>,
+    /// What was said about networks.
+    told: BTreeMap<NetworkName, String>,
     /// Kinds that were listed.
     listed: BTreeSet<&'static str>,
+}
+
+/// What has to be done.
+#[derive(Default)]
+struct Plan {
+    write: Vec<(NetworkName, Value)>,
+    delete: Vec<(NetworkName, Preconditions)>,
+    tell: Vec<(ObjectReference, String)>,
 }
 
 impl State {
@@ -99,97 +144,173 @@ impl State {
         match seen {
             Seen::Configs(Observed::Listed { items, .. }) => {
                 self.listed.insert("configs");
-                self.wanted.clear();
+                self.networks.clear();
                 items.iter().for_each(|object| self.want(object));
             }
             Seen::Configs(Observed::Applied(object)) => self.want(&object),
             Seen::Configs(Observed::Deleted(object)) => {
-                self.wanted.remove(&name(&object));
+                self.networks.remove(&name(&*object));
             }
             Seen::Definitions(Observed::Listed { items, .. }) => {
                 self.listed.insert("definitions");
                 self.there = items.into_iter().map(|o| (name(&o), o)).collect();
             }
             Seen::Definitions(Observed::Applied(object)) => {
-                self.there.insert(name(&object), *object);
+                self.there.insert(name(&*object), *object);
             }
             Seen::Definitions(Observed::Deleted(object)) => {
-                self.there.remove(&name(&object));
+                self.there.remove(&name(&*object));
             }
         }
     }
 
     fn want(&mut self, object: &DynamicObject) {
         let of = name(object);
-        let read = serde_json::to_value(object).and_then(serde_json::from_value::<MultusConfig>);
-        let definition = read
-            .map_err(|error| error.to_string())
-            .and_then(|config| attachment::definition(&config));
-        match definition {
-            Ok(_) if object.metadata.deletion_timestamp.is_some() => {
-                self.wanted.remove(&of);
-            }
-            Ok(definition) => {
-                let other = self.wanted.iter().find(|(name, known)| {
-                    let same =
-                        |field: &str| known["metadata"][field] == definition["metadata"][field];
-                    **name != of && same("name") && same("namespace")
-                });
-                if let Some((other, _)) = other {
-                    tracing::warn!(network = %of, %other, "two networks have the same NetworkAttachmentDefinition");
-                }
-                self.wanted.insert(of, definition);
-            }
-            Err(error) => {
-                tracing::warn!(network = %of, error, "cannot be turned into a NetworkAttachmentDefinition");
-                self.wanted.remove(&of);
-            }
+        if object.metadata.deletion_timestamp.is_some() {
+            self.networks.remove(&of);
+            return;
         }
+        let read = serde_json::to_value(object).and_then(serde_json::from_value::<MultusConfig>);
+        let definition = read.map_err(|error| error.to_string());
+        let network = Network {
+            reference: object.object_ref(&multus_configs()),
+            definition: definition.and_then(|config| attachment::definition(&config)),
+        };
+        self.networks.insert(of, network);
     }
 
-    /// What has to be written.
-    fn open(&self) -> Vec<(NetworkName, Value)> {
+    /// What has to be done, once both kinds were listed. What is told is taken for told.
+    fn plan(&mut self) -> Plan {
+        let mut plan = Plan::default();
         if self.listed.len() < 2 {
-            return Vec::new();
+            return plan;
         }
-        let differs = |definition: &Value| {
-            let metadata = &definition["metadata"];
-            let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-            let there = self.there.get(&NetworkName {
-                namespace: text("namespace"),
-                name: text("name"),
-            });
-            there.is_none_or(|there| {
-                let annotations = metadata["annotations"].as_object().into_iter().flatten();
-                let mut annotations = annotations.map(|(key, value)| {
-                    there.annotations().get(key).map(String::as_str) == value.as_str()
-                });
-                there.data["spec"] != definition["spec"]
-                    || there.owner_references().is_empty()
-                    || !annotations.all(|equal| equal)
-            })
-        };
         // Of several networks that want the same name the first has it.
-        let mut taken = BTreeSet::new();
-        let target = |definition: &Value| {
-            let metadata = &definition["metadata"];
-            format!("{}/{}", metadata["namespace"], metadata["name"])
+        let mut taken: BTreeMap<NetworkName, &NetworkName> = BTreeMap::new();
+        let mut wrong: BTreeMap<NetworkName, String> = BTreeMap::new();
+        for (name, network) in &self.networks {
+            let definition = match &network.definition {
+                Ok(definition) => definition,
+                Err(error) => {
+                    wrong.insert(name.clone(), error.clone());
+                    continue;
+                }
+            };
+            let target = target(definition);
+            if let Some(other) = taken.get(&target) {
+                let text = format!(
+                    "the NetworkAttachmentDefinition {target} is that of SpiderMultusConfig {other}"
+                );
+                wrong.insert(name.clone(), text);
+                continue;
+            }
+            if differs(self.there.get(&target), definition) {
+                plan.write.push((name.clone(), definition.clone()));
+            }
+            taken.insert(target, name);
+        }
+        let owned = |object: &DynamicObject| owner(object).map(str::to_owned);
+        let current = |uid: &str| {
+            let network = |n: &&Network| n.reference.uid.as_deref() == Some(uid);
+            let network = self.networks.values().find(network)?;
+            Some(target(network.definition.as_ref().ok()?))
         };
-        let mut open = Vec::new();
-        for (name, definition) in &self.wanted {
-            if taken.insert(target(definition)) && differs(definition) {
-                open.push((name.clone(), definition.clone()));
+        for (name, object) in &self.there {
+            let now = owned(object).and_then(|uid| current(&uid));
+            if now.is_some_and(|now| now != *name) {
+                let preconditions = Preconditions {
+                    uid: object.uid(),
+                    resource_version: object.resource_version(),
+                };
+                plan.delete.push((name.clone(), preconditions));
             }
         }
-        open
+        for (name, text) in &wrong {
+            if self.told.get(name) != Some(text) {
+                let reference = self.networks[name].reference.clone();
+                plan.tell.push((reference, text.clone()));
+            }
+        }
+        self.told = wrong;
+        plan
     }
 }
 
-fn name(object: &DynamicObject) -> NetworkName {
+/// Whether the kind itself is being deleted or gone, until [`crate::definitions::keep`] has installed it again.
+fn is_kind_gone(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    status.code == 404 || status.code == 403 && status.message.ends_with("is terminating")
+}
+
+/// Namespace and name of a definition.
+fn target(definition: &Value) -> NetworkName {
+    let metadata = &definition["metadata"];
+    let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
     NetworkName {
-        namespace: object.namespace().unwrap_or_default(),
-        name: object.name_any(),
+        namespace: text("namespace"),
+        name: text("name"),
     }
+}
+
+/// Identity of the network that a definition was made for.
+fn owner(definition: &DynamicObject) -> Option<&str> {
+    let mut owners = definition.owner_references().iter();
+    let ours = owners.find(|o| {
+        o.controller == Some(true)
+            && o.kind == "SpiderMultusConfig"
+            && o.api_version.split('/').next() == Some(GROUP)
+    });
+    ours.map(|owner| &*owner.uid)
+}
+
+fn differs(there: Option<&DynamicObject>, definition: &Value) -> bool {
+    let metadata = &definition["metadata"];
+    there.is_none_or(|there| {
+        let annotations = metadata["annotations"].as_object().into_iter().flatten();
+        let mut annotations = annotations
+            .map(|(key, value)| there.annotations().get(key).map(String::as_str) == value.as_str());
+        there.data["spec"] != definition["spec"]
+            || owner(there) != metadata["ownerReferences"][0]["uid"].as_str()
+            || !annotations.all(|equal| equal)
+    })
+}
+
+/// Says in an event of a network what is wrong with it.
+async fn tell(events: &Recorder, network: &ObjectReference, note: String) {
+    let name = network.name.as_deref().unwrap_or_default();
+    let namespace = network.namespace.as_deref().unwrap_or_default();
+    tracing::warn!(namespace, name, note, "no NetworkAttachmentDefinition");
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "NetworkNotDefined".to_owned(),
+        note: Some(note),
+        action: "Defining".to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = events.publish(&event, network).await {
+        tracing::warn!(namespace, name, %error, "cannot write an event");
+    }
+}
+
+async fn delete(
+    client: &Client,
+    name: &NetworkName,
+    preconditions: Preconditions,
+) -> Result<(), kube::Error> {
+    let kind = attachment_definitions();
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &name.namespace, &kind);
+    let params = DeleteParams::default().preconditions(preconditions);
+    match api.delete(&name.name, &params).await {
+        Ok(_) => {
+            tracing::info!(definition = %name, "NetworkAttachmentDefinition deleted: its network has another")
+        }
+        // Somebody was faster; the watch says what there is now.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 async fn apply(
@@ -205,3 +326,6 @@ async fn apply(
     tracing::info!(%network, name, "NetworkAttachmentDefinition written");
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Who has which address is known to the IPAM plugin on the nodes; its counts are left alone.
 
-use allot_reflector::{Collection, Observed, everything, reflect};
+use allot_reflector::{Observed, everything, reflect};
 use ipnet::IpNet;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
@@ -10,15 +10,17 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::sync::CancellationToken;
 
+use super::known::{Known, collection, typed};
 use crate::objects::ip_pools;
 use crate::ranges;
 
-/// Works until `shutdown`.
-pub(super) async fn count(client: Client, shutdown: CancellationToken) {
-    let api: Api<DynamicObject> = Api::all_with(client, &ip_pools());
+/// Works until `shutdown`; what it sees goes to `known` as well.
+pub(super) async fn count(client: Client, known: &Known, shutdown: CancellationToken) {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ip_pools());
     let (sender, mut seen) = unbounded_channel();
-    let all = Collection::new(api.clone(), None);
+    let all = collection(client, &ip_pools());
     let watch = reflect::<DynamicObject, _>(all, everything, shutdown, move |observed| {
+        known.pools.see(&observed, typed);
         sender.send(observed).is_ok()
     });
     let write = async move {

@@ -37,12 +37,10 @@ fn check_node(wanted: Value, network: Value, pools: &[Value], interfaces: &[&str
     let node = Node {
         name: "node-0".to_owned(),
         labels: labels("zone", "a"),
-        interfaces: Some(
-            interfaces
-                .iter()
-                .map(|i| i.parse().expect("an interface"))
-                .collect(),
-        ),
+        interfaces: Ok(interfaces
+            .iter()
+            .map(|i| i.parse().expect("an interface"))
+            .collect()),
     };
     let found = check(&wanted, &pools, &node).err().unwrap_or_default();
     let found = found.replace("network kube-system/macvlan-conf: ", "");
@@ -97,7 +95,11 @@ fn interfaces_have_to_be_there_and_up() {
     );
     let ovs = json!({"cniType": "ovs", "ovs": {"bridge": "br0"}});
     check_node(none.clone(), ovs, &[], ETH0, "no interface br0");
-    let silent = Node::default();
+    let silent = Node {
+        name: "silent".to_owned(),
+        labels: LabelMap::new(),
+        interfaces: Err("it has not reported its interfaces".to_owned()),
+    };
     let wanted = Wanted {
         networks: vec![(NetworkName::read("n", "ns"), MultusConfigSpec::default())],
         ..Wanted::default()
@@ -106,7 +108,7 @@ fn interfaces_have_to_be_there_and_up() {
         check(&wanted, &[], &silent).expect_err("unknown"),
         "it has not reported its interfaces"
     );
-    assert_eq!(check(&Wanted::default(), &[], &silent), Ok(()));
+    assert_eq!(check(&Wanted::default(), &[], &silent), Ok(Vec::new()));
 }
 
 #[test]
@@ -189,4 +191,32 @@ fn the_subnet_of_a_pool_has_to_be_on_the_interface() {
     check_node(json!({}), vlan, &[json!({})], elsewhere, "");
     check_node(json!({}), json!({}), &[json!({})], &["eth0=fd00::2/64"], "");
     check_node(json!({}), json!({}), &[json!({})], &["eth0"], "");
+}
+
+#[test]
+fn regression_networks_of_one_pod_share_the_addresses_of_pools() {
+    let demand = |network: &str, pools: &[(&str, u128)]| Demand {
+        network: NetworkName::read(network, "ns"),
+        pools: pools
+            .iter()
+            .map(|(name, free)| ((*name).to_owned(), *free))
+            .collect(),
+    };
+    let (one, both) = ([("a", 1)], [("a", 1), ("b", 1)]);
+    assert_eq!(together(&[]), Ok(()));
+    // The first gives way to the second, which has no other pool.
+    assert_eq!(together(&[demand("x", &both), demand("y", &one)]), Ok(()));
+    assert_eq!(
+        together(&[demand("x", &one), demand("y", &one)]).expect_err("one address"),
+        "network ns/y: the pod's networks need more addresses than a has left"
+    );
+    let three = [demand("x", &both), demand("y", &one), demand("z", &both)];
+    assert_eq!(
+        together(&three).expect_err("two addresses"),
+        "network ns/z: the pod's networks need more addresses than a and b have left"
+    );
+    assert_eq!(
+        together(&[demand("x", &[("a", 2)]), demand("y", &[("a", 2)])]),
+        Ok(())
+    );
 }
