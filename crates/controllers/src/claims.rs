@@ -206,11 +206,8 @@ impl Claims {
         });
     }
 
-    /// A group changed: its claims are made or released, and its pods told.
+    /// A group changed: its claims are made or released, and its pods told, which may have waited for it.
     fn group_changed(&self, group: &PodGroup, deleted: bool) {
-        if groups::entries(group).is_empty() {
-            return;
-        }
         if deleted {
             let uid = group.metadata.uid.as_deref().unwrap_or_default();
             self.deleted.lock().add(uid);
@@ -223,7 +220,9 @@ impl Claims {
         for pod in self.pods.by_index(BY_GROUP, &name) {
             self.pod_changed(&pod, false);
         }
-        self.queue.add(Work::Group(name));
+        if !groups::entries(group).is_empty() {
+            self.queue.add(Work::Group(name));
+        }
     }
 
     fn template_changed(&self, template: &str) {

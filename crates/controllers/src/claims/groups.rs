@@ -102,6 +102,12 @@ impl Groups {
         Self { resource, groups }
     }
 
+    /// Whether a pod is in a group that is not known (yet).
+    pub(super) fn is_missing(&self, pod: &Pod) -> bool {
+        let known = |name| self.groups.find(meta::namespace(pod), name).is_some();
+        name_of(pod).is_some_and(|name| !known(name))
+    }
+
     /// The group that an entry of a pod belongs to.
     pub(super) fn of(&self, pod: &Pod, entry: &PodResourceClaim) -> Option<Arc<PodGroup>> {
         let group = self.groups.find(meta::namespace(pod), name_of(pod)?)?;

@@ -84,11 +84,20 @@ impl Claims {
         template: &str,
     ) -> Result<Option<String>, Error> {
         let namespace = meta::namespace(pod);
+        let known = plan::claim_name(pod, pod_claim);
         if let Some(group) = self.group_of(pod, pod_claim) {
-            // The pod follows its group.
+            // The pod follows its group, unless it is on a node with what it has.
+            let exists = |name| self.newer_claim(namespace, name).is_some();
+            if !meta::node_name(pod).is_empty() && known.is_some_and(exists) {
+                return Ok(None);
+            }
             let name = groups::claim_name(&group, pod_claim);
-            let news = name.filter(|n| plan::claim_name(pod, pod_claim) != Some(n));
+            let news = name.filter(|n| known != Some(n));
             return Ok(news.map(str::to_owned));
+        }
+        if known.is_none() && self.groups.as_ref().is_some_and(|g| g.is_missing(pod)) {
+            // Whether the claim is the group's is known when the group is, which brings the pod back.
+            return Ok(None);
         }
         if let Some(classic) = &self.classic
             && let Some(found) = classic.template(namespace, template)
@@ -103,7 +112,7 @@ impl Claims {
             // Its template is gone; the claim is there.
             return Ok(None);
         }
-        if let Some(name) = plan::claim_name(pod, pod_claim)
+        if let Some(name) = known
             && let Some(claim) = self.recorded(namespace, name).await?
         {
             if plan::is_for_pod(&claim, pod) {

@@ -320,3 +320,25 @@ async fn a_group_has_one_claim_for_all_of_its_pods() {
     cluster.delete(&format!("{GROUPS}/g")).await;
     cluster.until_gone(&path).await;
 }
+
+/// A pod whose group came later had a claim of its own by then, and lost it to the group's when it was on a node.
+#[tokio::test]
+async fn a_pod_waits_for_the_claim_of_a_group_that_is_not_there_yet() {
+    let cluster = Cluster::start_with_groups().await;
+    template(&cluster).await;
+    let mut pod = from_template("p");
+    pod["spec"]["schedulingGroup"] = json!({"podGroupName": "g"});
+    cluster.create(PODS, pod).await;
+    // Pods are handled one after the other in the order in which they came.
+    cluster.create(PODS, from_template("other")).await;
+    generated(&cluster, "other").await;
+    assert_eq!(cluster.list(CLAIMS).await.len(), 1);
+    let entry = json!({"name": "gpu", "resourceClaimTemplateName": "t"});
+    let spec = json!({"schedulingPolicy": {"basic": {}}, "resourceClaims": [entry]});
+    cluster
+        .create(GROUPS, json!({"metadata": {"name": "g"}, "spec": spec}))
+        .await;
+    let name = generated(&cluster, "p").await;
+    assert!(name.starts_with("g-gpu-"), "{name}");
+    assert_eq!(cluster.list(CLAIMS).await.len(), 2);
+}
