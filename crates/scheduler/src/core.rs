@@ -148,6 +148,8 @@ struct Binding {
     in_flight: Vec<Uid>,
     /// The claims that it needs, with the special claim once that was created, in the versions that a watch has to show.
     claims: Vec<Version>,
+    /// Those that were allocated before, and not for it.
+    found: Vec<Uid>,
     /// Classic claims that it needs.
     classic: Vec<(Key, Uid)>,
     /// Whether something is recorded in the pod's status about resources of the node.

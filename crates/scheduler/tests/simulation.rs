@@ -4,8 +4,9 @@
 //! Everything that happens follows from a seed: which requests are slow, lost, refused, or carried out without an
 //! answer; which watches break or find their history gone; at which writes a process dies and is started again; when
 //! pods come, drive others away, finish and go, claims get lost, nodes are closed, devices get tainted, or are made
-//! ready late or never. After every write the invariants are checked; at
-//! the end everything placeable has to be placed, whoever has to go has to be gone, and nothing may be held by nobody
+//! ready late or never. Pods ask for whole devices, for shares of a device, for partitions that draw from one counter, for
+//! one of these as an extended resource, alone or in a group that has its claims together. After every write the
+//! invariants are checked; at the end everything placeable has to be placed, whoever has to go has to be gone, and nothing may be held by nobody
 //! (`sim/invariants.rs`). A failing seed is replayed with
 //!
 //!     ALLOT_SIMULATION_SEED=n cargo test -p allot-scheduler --test simulation
@@ -14,7 +15,9 @@ mod sim {
     pub mod api;
     pub mod devices;
     pub mod invariants;
+    pub mod ledger;
     pub mod transport;
+    pub mod workloads;
     pub mod world;
 }
 

@@ -1,6 +1,7 @@
 //! Pods on their way to a node: claims get written, conditions come true, the binding is written; or something fails.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
@@ -12,7 +13,7 @@ use crate::dra::conditions::{self, Readiness};
 use crate::dra::resolve;
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
-use crate::pod::{Key, Uid, scheduler_name};
+use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 
 /// Why a binding failed, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,9 +81,7 @@ impl Core {
             return;
         };
         let (info, node) = (binding.queued.info.clone(), binding.node.clone());
-        let timeout = self
-            .profile(scheduler_name(&info.pod))
-            .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout);
+        let timeout = self.binding_timeout(&info);
         let claims = self.claims_of(pod);
         let deadline = claims
             .iter()
@@ -104,6 +103,12 @@ impl Core {
             self.actions
                 .push(Action::WaitsForConditions { pod: info, node });
         }
+    }
+
+    /// How long the devices of a pod may take to get ready.
+    fn binding_timeout(&self, pod: &PodInfo) -> Duration {
+        self.profile(scheduler_name(&pod.pod))
+            .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout)
     }
 
     /// The claims of a pod, by name.
@@ -213,6 +218,13 @@ impl Core {
             binding.volumes.until = None;
             self.waiting.remove(pod);
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
+            // The watch has shown all claims that were made for it before the one that it gets: requests of earlier
+            // attempts whose answers were lost.
+            let special = binding.special.as_deref().map(uid_of);
+            let specials = self.claims.specials_of(&pod.uid);
+            let others = specials.filter(|c| Some(uid_of(c)) != special);
+            let left = others.cloned().map(Action::DeleteSpecial);
+            self.actions.extend(left);
             self.actions.push(Action::BindPod { pod, node });
             return false;
         }
@@ -275,7 +287,7 @@ impl Core {
                 let current = self.current(&binding.queued.info);
                 let runs = current.is_some_and(|p| p.node_name().is_some());
                 if !error.bound_elsewhere && !runs {
-                    self.unreserve(pod, &binding);
+                    self.unreserve(pod, &binding, time);
                 }
                 self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
@@ -298,7 +310,8 @@ impl Core {
     }
 
     /// Takes back what was written for a pod that is on no node.
-    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
+    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding, time: Time) {
+        let timeout = self.binding_timeout(&binding.queued.info);
         let special = binding.special.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != special;
         for version in binding.claims.iter().filter(own) {
@@ -311,7 +324,11 @@ impl Core {
             let users = claim.status.as_ref().and_then(|s| s.reserved_for.as_ref());
             let alone = users.is_some_and(|u| u.len() == 1);
             let contested = self.claims.has_to_give_way(&claim, &self.pods).is_some();
-            match alone && contested {
+            // Nobody but the pod would give it back, which may not be tried again. Of a device that failed the next
+            // attempt tells.
+            let failed = conditions::is_hopeless(&claim, timeout, time.wall);
+            let own = !binding.found.contains(&version.uid) && !failed;
+            match alone && (contested || own) {
                 true => self.deallocate(claim),
                 false => self.leave(pod, claim),
             }

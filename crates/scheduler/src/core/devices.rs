@@ -144,6 +144,13 @@ impl Core {
             }
             self.check_claim(key, time);
         }
+        // The pod has to wait for that, and no entry of it names the claim.
+        let owner = change.special_gone.as_ref();
+        if let Some(pod) = owner.and_then(|pod| self.queue.get(pod)) {
+            let pod = pod.info.clone();
+            let gate = self.gate(&pod);
+            self.queue.activate(&pod.uid, gate, time.now);
+        }
         if change.freed {
             self.requeue(&ClusterEvent::DevicesFreed, time);
         }

@@ -52,7 +52,7 @@ impl Core {
             });
         let mut after = Vec::new();
         let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
-        let mut publish = None;
+        let (mut publish, mut room_is_made) = (None, false);
         if profile.post_filters.contains(Plugin::DynamicResources) {
             let rejected = unplaced.nodes.iter().zip(nodes);
             let elsewhere: Vec<&NodeInfo> = rejected
@@ -61,7 +61,7 @@ impl Core {
                 .collect();
             undo = attempt
                 .devices()
-                .and_then(|d| d.deallocation(attempt.pod, nodes, &elsewhere));
+                .and_then(|d| d.deallocation(nodes, &elsewhere));
             if let (None, Some(classic)) = (&undo, attempt.classic()) {
                 undo = classic
                     .deallocation(&attempt.pod.uid, &elsewhere, tries)
@@ -91,12 +91,20 @@ impl Core {
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    if !text.contains("not eligible due to a terminating") {
+                    room_is_made = text.contains("not eligible due to a terminating");
+                    if !room_is_made {
                         nominate = nowhere(attempt.pod);
                     }
                     after.push(text);
                 }
             }
+        }
+        if profile.post_filters.contains(Plugin::DynamicResources)
+            && undo.is_none()
+            && victims.is_none()
+            && !room_is_made
+        {
+            undo = attempt.devices().and_then(|d| d.held_in_vain(nodes));
         }
         let explanation = explanation
             .as_ref()

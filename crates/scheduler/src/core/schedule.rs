@@ -196,6 +196,8 @@ impl Core {
             }
         }
         claims.extend(joins);
+        let found = claims.iter().filter(|t| t.allocation.is_none() && !t.renew);
+        let found = found.map(|t| t.uid.clone()).collect();
         self.promise_classic(&pod, &classic);
         let special = placement.devices.special.map(|special| {
             let uid = Uid::from(uid_of(&special.claim));
@@ -248,6 +250,7 @@ impl Core {
                 node: node.clone(),
                 in_flight,
                 claims: needed,
+                found,
                 classic: classic_claims,
                 demands: !demand.0.is_empty(),
                 special: None,

@@ -12,6 +12,7 @@ use crate::actions::BindJob;
 
 mod explain;
 mod failures;
+mod leftovers;
 mod rivals;
 mod volumes;
 

@@ -50,6 +50,8 @@ pub struct Change {
     pub progressed: bool,
     /// The claim got what another one had before.
     pub contested: bool,
+    /// The special claim of this pod is gone.
+    pub special_gone: Option<Uid>,
 }
 
 /// All claims. See the module.
@@ -59,8 +61,8 @@ pub struct Claims {
     in_flight: FxHashMap<Uid, InFlight>,
     releases: Releases,
     cluster: Cluster,
-    /// Special claims by the pod that owns them.
-    specials: FxHashMap<Uid, Key>,
+    /// Special claims by the pod that owns them: more than one where the answer to a request that made one was lost.
+    specials: FxHashMap<Uid, Vec<Key>>,
     gone: FxHashSet<Uid>,
     gone_order: VecDeque<Uid>,
     /// Claims that got what somebody else had before.
@@ -145,9 +147,10 @@ impl Claims {
         self.known.iter()
     }
 
-    /// The special claim for extended resources that a pod has.
-    pub fn special_of(&self, pod_uid: &str) -> Option<&Arc<ResourceClaim>> {
-        self.specials.get(pod_uid).and_then(|key| self.get(key))
+    /// The special claims for extended resources that were made for a pod: at most one, unless an answer was lost.
+    pub fn specials_of(&self, pod_uid: &str) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        let keys = self.specials.get(pod_uid).into_iter().flatten();
+        keys.filter_map(|key| self.get(key))
     }
 
     /// What is in flight for a claim.
@@ -183,9 +186,7 @@ impl Claims {
         if self.gone.contains(&uid) {
             return change;
         }
-        if let Some(pod) = special_owner(&claim) {
-            self.specials.insert(pod.into(), key.clone());
-        }
+        self.note_special(&claim, &key);
         let entry = self.known.entry_mut(key);
         let before = entry.effective().cloned();
         let seen_before = entry.seen().cloned();
@@ -223,7 +224,14 @@ impl Claims {
         for claim in entry.versions() {
             change.freed |= allocation_of(claim).is_some();
             if let Some(pod) = special_owner(claim) {
-                self.specials.remove(pod);
+                let pod = Uid::from(pod);
+                if let Some(keys) = self.specials.get_mut(&pod) {
+                    keys.retain(|k| k != key);
+                    if keys.is_empty() {
+                        self.specials.remove(&pod);
+                    }
+                }
+                change.special_gone = Some(pod);
             }
             let uid = Uid::from(uid_of(claim));
             self.contested.remove(&uid);
@@ -266,16 +274,14 @@ impl Claims {
         if !entry.assume(claim.clone()) {
             return Change::default();
         }
-        if let Some(pod) = special_owner(&claim) {
-            self.specials.insert(pod.into(), key.clone());
-        }
+        self.note_special(&claim, &key);
         let freed = lost_allocation(before.as_deref(), Some(&claim));
         self.recount(&uid, Some(&claim));
         Change {
             key: Some(key),
             freed,
             progressed: true,
-            contested: false,
+            ..Change::default()
         }
     }
 
@@ -311,7 +317,7 @@ impl Claims {
             key: Some(entry.key),
             freed: !written,
             progressed: true,
-            contested: false,
+            ..Change::default()
         }
     }
 
@@ -332,6 +338,15 @@ impl Claims {
             key: Some(key.clone()),
             progressed: true,
             ..Change::default()
+        }
+    }
+
+    fn note_special(&mut self, claim: &ResourceClaim, key: &Key) {
+        if let Some(pod) = special_owner(claim) {
+            let keys = self.specials.entry(pod.into()).or_default();
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
         }
     }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_allocator::explain::Explanation;
-use allot_model::classic::objects;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
@@ -25,9 +24,11 @@ use crate::status::{NOT_AVAILABLE, Rejection};
 
 mod classes;
 mod special;
+mod undo;
 
 use classes::check_classes;
 use special::{Special, SpecialProblem};
+pub use undo::Deallocation;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
 /// How much work the line in a message is worth: it tells what is known, and other pods wait.
@@ -99,20 +100,6 @@ pub struct NodeDevices {
     pub special: Option<SpecialOnNode>,
     /// Resources of the node that come with the devices.
     pub demand: Demand,
-}
-
-/// What to undo so that a pod may fit.
-#[derive(Debug, Clone)]
-pub enum Deallocation {
-    /// Take the allocation away from a claim.
-    Deallocate(Arc<ResourceClaim>),
-    /// Give the pod's own reservation back, which an earlier attempt left on a claim that serves nobody: as long as
-    /// several pods hold one, none of them may take the allocation away. Upstream waits for ever there.
-    Leave(Arc<ResourceClaim>),
-    /// Delete a special claim that is left over.
-    Delete(Arc<ResourceClaim>),
-    /// Have the allocation of a classic claim taken back, after something was published.
-    Classic(Arc<objects::ResourceClaim>, Option<objects::SchedulingSpec>),
 }
 
 /// The claims of a pod, prepared for judging nodes.
@@ -406,55 +393,6 @@ impl PodDevices {
     /// The claims of the pod, in order.
     pub fn claims(&self) -> &[PodClaim] {
         &self.claims
-    }
-
-    /// Something that stands in the pod's way and nobody else uses: a claim that is not available on a node where it is
-    /// all that is missing (`elsewhere`), and on as many of them as possible.
-    pub fn deallocation(
-        &self,
-        pod: &PodInfo,
-        nodes: &[Arc<NodeInfo>],
-        elsewhere: &[&NodeInfo],
-    ) -> Option<Deallocation> {
-        // What a group has is in use as soon as one of its pods is on a node.
-        let alone = || {
-            let member =
-                |p: &Arc<PodInfo>| p.group() == pod.group() && p.key.namespace == pod.key.namespace;
-            !nodes.iter().flat_map(|n| &n.pods).any(member)
-        };
-        let alone = pod.group().is_none() || alone();
-        let in_the_way = |c: &&PodClaim| {
-            let users = c
-                .claim
-                .status
-                .as_ref()
-                .and_then(|s| s.reserved_for.as_deref());
-            let unused = match users.unwrap_or_default() {
-                [] => true,
-                [one] => one.uid == *c.consumer.uid && (!c.consumer.is_group() || alone),
-                _ => false,
-            };
-            allocation_of(&c.claim).is_some() && unused
-        };
-        let misses = |c: &PodClaim| elsewhere.iter().filter(|n| c.is_unavailable(n)).count();
-        let claims = self.claims.iter().filter(in_the_way).rev();
-        let worst = claims.map(|c| (misses(c), c)).max_by_key(|(n, _)| *n);
-        if let Some((_, claim)) = worst.filter(|(n, _)| *n > 0) {
-            return Some(Deallocation::Deallocate(claim.claim.clone()));
-        }
-        let left_behind = |c: &&PodClaim| {
-            c.hopeless
-                && !c.consumer.is_group()
-                && resolve::is_reserved_for(&c.claim, &c.consumer.uid)
-        };
-        if let Some(claim) = self.claims.iter().find(left_behind) {
-            return Some(Deallocation::Leave(claim.claim.clone()));
-        }
-        self.special
-            .as_ref()?
-            .stale
-            .clone()
-            .map(Deallocation::Delete)
     }
 }
 

@@ -21,7 +21,7 @@ const ALL: RangeInclusive<u32> = 26..=36;
 const CLASSIC: RangeInclusive<u32> = 26..=30;
 
 /// Collections by path, with the kind of what is in them, its version, and the releases that have it.
-const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 21] = [
+const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 22] = [
     ("nodes", "Node", "v1", ALL),
     ("pods", "Pod", "v1", ALL),
     ("namespaces", "Namespace", "v1", ALL),
@@ -61,6 +61,12 @@ const KINDS: [(&str, &str, &str, RangeInclusive<u32>); 21] = [
         "devicetaintrules",
         "DeviceTaintRule",
         "resource.k8s.io/v1beta2",
+        36..=36,
+    ),
+    (
+        "podgroups",
+        "PodGroup",
+        "scheduling.k8s.io/v1alpha2",
         36..=36,
     ),
     ("resourceclasses", "ResourceClass", NEWEST, CLASSIC),
@@ -158,13 +164,16 @@ pub struct State {
     pub rng: StdRng,
     /// Chance of a fault per request, in percent.
     pub faults: u32,
+    /// How often watches break: the chance that the history is gone when one is asked for, in percent; a tenth of a
+    /// percent of that is the chance at each event.
+    pub breaks: u32,
     /// Chance that whoever writes dies before it gets the answer, in thousandths.
     pub deaths: u32,
     /// Chance that a request which was under way when its sender died is carried out all the same, in percent.
     pub late: u32,
     /// Who died and has to be started again.
     pub dead: Vec<Who>,
-    /// UIDs of all pods that ever existed.
+    /// UIDs of all pods and groups that ever existed.
     pub born: BTreeSet<String>,
     /// What was written, for comparing runs.
     pub trace: Vec<String>,
@@ -187,13 +196,17 @@ pub fn at(collection: &str, object: &Value) -> Id {
     id(collection, text("namespace"), text("name"))
 }
 
-/// Devices that a claim holds.
-pub fn devices_of(claim: &Value) -> impl Iterator<Item = &str> {
+/// What a claim got.
+pub fn results_of(claim: &Value) -> impl Iterator<Item = &Value> {
     claim["status"]["allocation"]["devices"]["results"]
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|r| r["device"].as_str())
+}
+
+/// Devices that a claim holds.
+pub fn devices_of(claim: &Value) -> impl Iterator<Item = &str> {
+    results_of(claim).filter_map(|r| r["device"].as_str())
 }
 
 impl Api {
@@ -208,6 +221,7 @@ impl Api {
             watches: Vec::new(),
             rng: StdRng::seed_from_u64(seed),
             faults: 0,
+            breaks: 0,
             deaths: 0,
             late: 0,
             dead: Vec::new(),
@@ -292,7 +306,7 @@ impl Api {
         } else {
             s.objects.insert(id.clone(), object.clone());
         }
-        if id.0 == "pods" {
+        if id.0 == "pods" || id.0 == "podgroups" {
             let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
             s.born.insert(uid.to_owned());
         }

@@ -194,7 +194,10 @@ impl World {
         self.fixtures();
         let mut scheduler = self.scheduler();
         let mut controller = self.controller();
-        self.api.0.lock().faults = self.rng.random_range(0..15);
+        {
+            let mut s = self.api.0.lock();
+            (s.faults, s.breaks) = (self.rng.random_range(0..15), 5);
+        }
         for _ in 0..40 {
             let event = self.rng.random_range(0..16);
             // 11 and 12 kill the scheduler and the controller.
@@ -230,7 +233,10 @@ impl World {
             self.check(seed);
         }
         // No more faults: everything has to settle.
-        self.api.0.lock().faults = 0;
+        {
+            let mut s = self.api.0.lock();
+            (s.faults, s.breaks) = (0, 0);
+        }
         self.down = vec![false; 2];
         self.settle(seed).await;
         self.check_placed(seed);

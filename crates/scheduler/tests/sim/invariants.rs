@@ -1,11 +1,35 @@
 //! What must hold after every write, and what must hold once everything has settled.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::api::{State, devices_of};
+use super::ledger::{self, Left, Need, given_twice};
 use super::world::CPU;
+
+pub fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+pub fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// The UID of the pod or group that a claim was made for.
+pub fn owner_of(claim: &Value) -> Option<&str> {
+    claim["metadata"]["ownerReferences"][0]["uid"].as_str()
+}
+
+/// Whether a claim was made for the extended resources of a pod.
+fn is_special(claim: &Value) -> bool {
+    claim["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
+}
+
+/// The claim for extended resources that a pod has, by name.
+pub fn special_of(pod: &Value) -> Option<&str> {
+    pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"].as_str()
+}
 
 /// For whom a claim is reserved, by UID.
 pub fn reserved_for(claim: &Value) -> impl Iterator<Item = &str> {
@@ -35,7 +59,7 @@ pub fn is_finished(pod: &Value) -> bool {
     )
 }
 
-/// The claims of a pod: names of objects, as far as they are known.
+/// The claims of a pod or a group: names of objects, as far as they are known.
 pub fn claims_of(pod: &Value) -> Vec<Option<String>> {
     let entries = pod["spec"]["resourceClaims"]
         .as_array()
@@ -84,6 +108,25 @@ fn find_claim<'a>(s: &'a State, pod: &Value, name: &str) -> Option<&'a Value> {
         .get(&("resourceclaims".to_owned(), format!("{namespace}/{name}")))
 }
 
+/// The group of a pod.
+fn group_of<'a>(s: &'a State, pod: &Value) -> Option<&'a Value> {
+    let group = pod["spec"]["schedulingGroup"]["podGroupName"].as_str()?;
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+    s.objects
+        .get(&("podgroups".to_owned(), format!("{namespace}/{group}")))
+}
+
+/// For whom a claim has to be reserved, by UID, that stands in a pod at this place: for the pod or for its group.
+fn consumer<'a>(pod: &'a Value, group: Option<&'a Value>, place: usize) -> Option<&'a str> {
+    let entry = &pod["spec"]["resourceClaims"][place];
+    let has = |group: &&Value| {
+        let claims = group["spec"]["resourceClaims"].as_array();
+        claims.into_iter().flatten().any(|c| c == entry)
+    };
+    let consumer = group.filter(has).unwrap_or(pod);
+    consumer["metadata"]["uid"].as_str()
+}
+
 /// What is wrong with a pod on a node, which needs every claim allocated there and reserved for it.
 fn broken_pod(s: &State, pod: &Value) -> Option<String> {
     let node = pod["spec"]["nodeName"].as_str()?;
@@ -91,11 +134,18 @@ fn broken_pod(s: &State, pod: &Value) -> Option<String> {
         return None;
     }
     let name = &pod["metadata"]["name"];
-    for claim in claims_of(pod) {
-        let Some(claim) = claim.and_then(|c| find_claim(s, pod, &c)) else {
+    let group = group_of(s, pod);
+    if ledger::of_pod(pod).is_some() && special_of(pod).is_none() {
+        return Some(format!("pod {name} runs without its extended resource"));
+    }
+    let mut claims = claims_of(pod);
+    claims.extend(special_of(pod).map(|c| Some(c.to_owned())));
+    for (place, claim) in claims.iter().enumerate() {
+        let Some(claim) = claim.as_ref().and_then(|c| find_claim(s, pod, c)) else {
             return Some(format!("pod {name} runs without one of its claims"));
         };
-        let reserved = reserved_for(claim).any(|uid| pod["metadata"]["uid"] == *uid);
+        let consumer = consumer(pod, group, place);
+        let reserved = reserved_for(claim).any(|uid| Some(uid) == consumer);
         if !is_ready(claim) {
             return Some(format!(
                 "pod {name} runs with a device that is not ready: {claim}"
@@ -105,35 +155,32 @@ fn broken_pod(s: &State, pod: &Value) -> Option<String> {
         if !reserved || !local || devices_of(claim).next().is_none() {
             return Some(format!("pod {name} runs on {node} with claim {claim}"));
         }
-    }
-    None
-}
-
-/// A device that two claims hold; of these only the ones that `counts` takes into account.
-fn held_twice(s: &State, counts: impl Fn(&Value) -> bool) -> Option<String> {
-    let mut held: BTreeMap<&str, &str> = BTreeMap::new();
-    let claims = s.objects.iter().filter(|((c, _), _)| c == "resourceclaims");
-    for ((_, name), claim) in claims.filter(|(_, claim)| counts(claim)) {
-        for device in devices_of(claim) {
-            if let Some(other) = held.insert(device, name) {
-                return Some(format!("{device} is in {other} and in {name}"));
-            }
+        if claim["metadata"]["finalizers"].is_null() {
+            return Some(format!("{claim} is not protected, and {name} runs"));
+        }
+        let own = pod["metadata"]["uid"].as_str();
+        if consumer != own && reserved_for(claim).any(|uid| Some(uid) == own) {
+            return Some(format!("{claim} is reserved for {name} beside its group"));
         }
     }
     None
 }
 
-/// UIDs of the pods that run, or are about to.
+/// UIDs of the pods that run, or are about to, and of their groups.
 fn placed(s: &State) -> BTreeSet<&str> {
     let pods = s.objects.iter().filter(|((c, _), _)| c == "pods");
-    pods.filter(|(_, pod)| pod["spec"]["nodeName"].is_string() && !is_finished(pod))
-        .filter_map(|(_, pod)| pod["metadata"]["uid"].as_str())
+    let placed = pods
+        .map(|(_, pod)| pod)
+        .filter(|pod| pod["spec"]["nodeName"].is_string() && !is_finished(pod));
+    placed
+        .flat_map(|pod| [Some(pod), group_of(s, pod)].into_iter().flatten())
+        .filter_map(|user| user["metadata"]["uid"].as_str())
         .collect()
 }
 
 /// The first invariant that does not hold.
 pub fn broken(s: &State) -> Option<String> {
-    held_twice(s, |_| true).or_else(|| broken_object(s))
+    given_twice(s, |_| true).or_else(|| broken_object(s))
 }
 
 /// As [`broken`], where schedulers know nothing of each other, or of requests of their predecessors: two claims may hold
@@ -141,7 +188,18 @@ pub fn broken(s: &State) -> Option<String> {
 pub fn broken_among_rivals(s: &State) -> Option<String> {
     let placed = placed(s);
     let serves = |claim: &Value| reserved_for(claim).any(|uid| placed.contains(uid));
-    held_twice(s, serves).or_else(|| broken_object(s))
+    given_twice(s, serves).or_else(|| broken_object(s))
+}
+
+/// What is wrong with a claim for extended resources, which is for nobody but its pod.
+fn broken_special(s: &State, claim: &Value) -> Option<String> {
+    let name = name(claim);
+    let owner = owner_of(claim).filter(|uid| s.born.contains(*uid));
+    if owner.is_none() || claim["metadata"]["ownerReferences"][0]["kind"] != "Pod" {
+        return Some(format!("{name} is for extended resources of no pod"));
+    }
+    let other = reserved_for(claim).find(|uid| Some(*uid) != owner)?;
+    Some(format!("{name} is for one pod, and reserved for {other}"))
 }
 
 fn broken_object(s: &State) -> Option<String> {
@@ -156,13 +214,17 @@ fn broken_object(s: &State) -> Option<String> {
         }
         if let Some(uid) = reserved_for(object).find(|uid| !s.born.contains(*uid)) {
             return Some(format!(
-                "{name} is reserved for {uid}, which never was a pod"
+                "{name} is reserved for {uid}, which never was a pod or a group"
             ));
+        }
+        if let Some(broken) = broken_special(s, object).filter(|_| is_special(object)) {
+            return Some(broken);
         }
         let protected = object["metadata"]["finalizers"]
             .as_array()
             .is_some_and(|f| !f.is_empty());
-        if devices_of(object).next().is_some() && !protected {
+        // A claim for extended resources loses it when it is taken back, just before it is deleted.
+        if devices_of(object).next().is_some() && !protected && !is_special(object) {
             return Some(format!("{name} is allocated without a finalizer"));
         }
     }
@@ -213,82 +275,114 @@ fn has_cpu(pods: &[&Value], node: usize, pod: &Value) -> bool {
 /// evicted, or something is held by nobody.
 pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
     // A claim that is being deleted keeps its pod from being tried, and what it holds, until that pod is gone.
-    if let Some(twice) = held_twice(s, |claim| claim["metadata"]["deletionTimestamp"].is_null()) {
+    if let Some(twice) = given_twice(s, |claim| !is_deleting(claim)) {
         return Some(twice);
     }
-    let of = |kind: &'static str| s.objects.iter().filter(move |((c, _), _)| c == kind);
-    let (claims, pods): (Vec<&Value>, Vec<&Value>) = (
-        of("resourceclaims").map(|(_, o)| o).collect(),
-        of("pods").map(|(_, o)| o).collect(),
-    );
-    let alive: BTreeSet<&str> = pods
-        .iter()
-        .filter(|p| !is_finished(p))
+    let of = |kind: &'static str| {
+        let all = s.objects.iter().filter(move |((c, _), _)| c == kind);
+        all.map(|(_, o)| o).collect::<Vec<&Value>>()
+    };
+    let (claims, pods, groups) = (of("resourceclaims"), of("pods"), of("podgroups"));
+    let alive = pods.iter().chain(&groups).filter(|p| !is_finished(p));
+    let alive: BTreeSet<&str> = alive
         .filter_map(|p| p["metadata"]["uid"].as_str())
         .collect();
+    let has = |pod: &Value, name: &str| claims_of(pod).iter().flatten().any(|c| c == name);
     for claim in &claims {
-        let name = &claim["metadata"]["name"];
+        let name = name(claim);
         if let Some(uid) = reserved_for(claim).find(|uid| !alive.contains(uid)) {
             return Some(format!("{name} is still reserved for {uid}"));
         }
-        if devices_of(claim).next().is_some() && reserved_for(claim).next().is_none() {
+        let idle = devices_of(claim).next().is_some() && reserved_for(claim).next().is_none();
+        if idle
+            && !pods
+                .iter()
+                .any(|pod| has(pod, name) && is_held_back(s, pod))
+        {
             return Some(format!("{name} holds devices for nobody"));
         }
-        if !claim["metadata"]["deletionTimestamp"].is_null() && reserved_for(claim).next().is_none()
-        {
+        if is_deleting(claim) && reserved_for(claim).next().is_none() {
             return Some(format!("{name} is not let go"));
+        }
+        let owner = |p: &&&Value| p["metadata"]["uid"].as_str() == owner_of(claim);
+        let uses = |p: &Value| p["spec"]["nodeName"].is_string() && special_of(p) == Some(name);
+        let allocated = devices_of(claim).next().is_some();
+        if is_special(claim) && allocated && !pods.iter().find(owner).is_some_and(|p| uses(p)) {
+            return Some(format!("{name} is no pod's"));
         }
     }
     let out = tainted(s, &["NoExecute"]);
     let closed = tainted(s, &["NoExecute", "NoSchedule"]);
-    let used: BTreeSet<&str> = claims.iter().flat_map(|c| devices_of(c)).collect();
-    let free = |node: usize| {
-        let names = (0..devices).map(|d| format!("n{node}-{d}"));
-        names
-            .filter(|d| !used.contains(d.as_str()) && !closed.contains(d))
-            .count()
-    };
+    let left = Left::new(s, &closed, devices);
     for pod in &pods {
-        let name = &pod["metadata"]["name"];
-        let mine: Vec<Option<&Value>> = claims_of(pod)
-            .iter()
-            .map(|c| find_claim(s, pod, c.as_ref()?))
-            .collect();
-        if pod["spec"]["nodeName"].is_string() {
-            let hit = mine
-                .iter()
-                .flatten()
-                .flat_map(|c| devices_of(c))
-                .find(|d| out.contains(*d));
-            match hit.filter(|_| !is_finished(pod)) {
-                Some(device) => return Some(format!("{name} still runs with {device}")),
-                None => continue,
-            }
+        if let Some(wrong) = unsettled_pod(s, pod, &out) {
+            return Some(wrong);
         }
-        let templated = pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"].is_string();
-        let Some(claim) = mine.first() else {
-            if (0..nodes).any(|n| has_cpu(&pods, n, pod)) {
-                return Some(format!("{name} needs no device and waits"));
-            }
+        let Some((needs, on)) = waits_for(s, pod) else {
             continue;
         };
-        let Some(claim) = claim else {
-            if templated {
-                return Some(format!("{name} has no claim"));
-            }
-            continue;
+        let fits = |node: usize| {
+            let name = format!("n{node}");
+            let there = on.iter().all(|n| *n == name);
+            there && has_cpu(&pods, node, pod) && left.has(&name, &needs)
         };
-        if !claim["metadata"]["deletionTimestamp"].is_null() {
-            continue;
-        }
-        let wanted = claim["spec"]["devices"]["requests"][0]["exactly"]["count"].as_u64();
-        let wanted = wanted.unwrap_or(1) as usize;
-        let allocated = devices_of(claim).next().is_some();
-        if allocated || (0..nodes).any(|n| free(n) >= wanted) {
+        if let Some(node) = (0..nodes).find(|n| fits(*n)) {
+            let name = name(pod);
             return Some(format!(
-                "{name} waits although there is what it needs: {claim}"
+                "{name} waits although there is what it needs on n{node}: {needs:?}"
             ));
         }
     }
     None
+}
+
+/// What is wrong with a pod: it should have been evicted, or made a claim.
+fn unsettled_pod(s: &State, pod: &Value, out: &BTreeSet<String>) -> Option<String> {
+    // Claims for extended resources do not make a pod go, as upstream.
+    let claims = claims_of(pod);
+    let claims = claims.iter().map(|c| find_claim(s, pod, c.as_ref()?));
+    let name = name(pod);
+    if pod["spec"]["nodeName"].is_string() {
+        let mut devices = claims.flatten().flat_map(devices_of);
+        let hit = devices.find(|d| out.contains(*d) && !is_finished(pod))?;
+        return Some(format!("{name} still runs with {hit}"));
+    }
+    let templated = |place: usize| {
+        pod["spec"]["resourceClaims"][place]["resourceClaimTemplateName"].is_string()
+    };
+    let missing = claims
+        .enumerate()
+        .find(|(at, c)| c.is_none() && templated(*at));
+    missing.map(|_| format!("{name} has no claim"))
+}
+
+/// Whether a pod is not even tried, because a claim that it shares with others that run is being deleted: what it got
+/// before it keeps.
+fn is_held_back(s: &State, pod: &Value) -> bool {
+    let claims = claims_of(pod);
+    let mut claims = claims
+        .iter()
+        .flatten()
+        .filter_map(|c| find_claim(s, pod, c));
+    claims.any(is_deleting)
+}
+
+/// What a pod without a node lacks, and the nodes on which it has something already; nothing for one that can not be tried.
+fn waits_for<'a>(s: &'a State, pod: &Value) -> Option<(Vec<Need>, Vec<&'a str>)> {
+    if pod["spec"]["nodeName"].is_string() {
+        return None;
+    }
+    let mut needs: Vec<Need> = ledger::of_pod(pod).into_iter().collect();
+    let mut nodes = Vec::new();
+    for claim in claims_of(pod) {
+        let claim = find_claim(s, pod, claim.as_ref()?)?;
+        if is_deleting(claim) {
+            return None;
+        }
+        match devices_of(claim).find_map(|d| d.split_once('-')) {
+            Some((node, _)) => nodes.push(node),
+            None => needs.push(ledger::of_claim(claim)),
+        }
+    }
+    Some((needs, nodes))
 }

@@ -143,8 +143,8 @@ impl Peer {
             .and_then(|v| v.parse::<u64>().ok())
             .unwrap_or(0);
         let mut s = self.api.0.lock();
-        let faults = s.faults;
-        if faults > 0 && s.rng.random_range(0..100) < 5 {
+        let breaks = s.breaks;
+        if s.rng.random_range(0..100) < breaks {
             return failure(StatusCode::GONE, "too old resource version");
         }
         let (sender, mut receiver) = unbounded_channel::<String>();
@@ -162,9 +162,10 @@ impl Peer {
             let mut rng = StdRng::seed_from_u64(seed);
             while let Some(line) = receiver.recv().await {
                 tokio::time::sleep(Duration::from_millis(rng.random_range(0..60))).await;
-                match rng.random_range(0..600) {
-                    0 | 1 if faults > 0 => return,
-                    2 if faults > 0 => {
+                // Some of them with the history gone.
+                match rng.random_range(0..3000) {
+                    n if n < 2 * breaks => return,
+                    n if n < 3 * breaks => {
                         let gone = status(StatusCode::GONE, "history was compacted");
                         let line = format!("{}\n", json!({"type": "ERROR", "object": gone}));
                         let _ = out.send(Ok(Frame::data(Bytes::from(line))));
@@ -262,24 +263,36 @@ impl Peer {
 /// What the API says it serves.
 fn discovery(path: &str, release: Release) -> Response<Answer> {
     let group = path.strip_prefix("/apis/").unwrap_or_default();
-    let version = |v: &str| json!({"groupVersion": format!("resource.k8s.io/{v}"), "version": v});
-    let is_served = |v: &&str| group.strip_prefix("resource.k8s.io/") == Some(v);
+    let version =
+        |group: &str, v: &str| json!({"groupVersion": format!("{group}/{v}"), "version": v});
+    let of_dra = |v: &str| version("resource.k8s.io", v);
+    let served = ["resource.k8s.io/", "scheduling.k8s.io/"];
+    let has = |group: &str| release.kinds().any(|(_, _, v)| v == group);
+    let is_served = served.iter().any(|g| group.starts_with(g)) && has(group);
     match path {
         "/version" => answer(&json!({
             "major": "1", "minor": release.minor.to_string(), "gitVersion": format!("v1.{}.0", release.minor),
             "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
         })),
-        "/apis" => answer(
-            &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [{
+        "/apis" => {
+            let mut groups = vec![json!({
                 "name": "resource.k8s.io",
-                "versions": release.versions.iter().map(|v| version(v)).collect::<Vec<_>>(),
-                "preferredVersion": version(release.versions[0]),
-            }]}),
-        ),
-        _ if release.versions.iter().any(is_served) => {
+                "versions": release.versions.iter().map(|v| of_dra(v)).collect::<Vec<_>>(),
+                "preferredVersion": of_dra(release.versions[0]),
+            })];
+            let of_groups = release.kinds().find(|(c, ..)| *c == "podgroups");
+            if let Some((name, v)) = of_groups.as_ref().and_then(|(_, _, v)| v.split_once('/')) {
+                let version = version(name, v);
+                groups.push(
+                    json!({"name": name, "versions": [version], "preferredVersion": version}),
+                );
+            }
+            answer(&json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
+        }
+        _ if is_served => {
             let of = release.kinds().filter(|(_, _, v)| *v == group);
             let resources: Vec<Value> = of
-                .map(|(c, k, _)| json!({"name": c, "kind": k, "namespaced": c.starts_with("resourceclaim"), "singularName": "", "verbs": ["list", "watch"]}))
+                .map(|(c, k, _)| json!({"name": c, "kind": k, "namespaced": c.starts_with("resourceclaim") || c == "podgroups", "singularName": "", "verbs": ["list", "watch"]}))
                 .collect();
             answer(
                 &json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": resources}),

@@ -7,27 +7,24 @@ use allot_controllers::kit::clock::Clock;
 use allot_model::features::Features;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{Api, Release, Rules, Who, at, devices_of, id};
-use super::devices::device;
-use super::invariants::{self, claims_of, reserved_for, unsettled};
+use super::invariants::{self, claims_of, is_deleting, is_finished, name, owner_of, reserved_for};
 use super::transport::Peer;
+use super::workloads::{Mix, SECOND};
 
 pub const NODES: usize = 3;
 pub const DEVICES: usize = 3;
-const NAMESPACE: &str = "sim";
-/// The name under which pods ask for the second scheduler.
-const SECOND: &str = "second";
-pub const DRIVER: &str = "sim.example.com";
-/// What a node has, in thousandths; what a pod with devices needs, and one without.
+/// What a node has of processors, in thousandths.
 pub const CPU: u64 = 1000;
-const SMALL: u64 = 20;
-const LARGE: u64 = 400;
 /// How many things happen before everything has to settle.
 const STEPS: usize = 60;
+/// Features that are off by default: of the scheduler, of the groups.
+const FEATURES: &str =
+    "DRADeviceTaintRules=true,GenericWorkload=true,DRAWorkloadResourceClaims=true";
 /// How long devices may take to get ready.
 const BINDING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Nothing is written any more for so long: longer than any backoff, shorter than the time after which the scheduler
@@ -51,9 +48,11 @@ pub struct World {
     pub rng: StdRng,
     seed: u64,
     clock: Clock,
-    pods: usize,
+    /// How many pods there were.
+    pub pods: usize,
     /// Whether there are two schedulers.
-    second: bool,
+    pub second: bool,
+    pub mix: Mix,
     /// The version up to which kubelets and the garbage collector have looked.
     looked: u64,
     running: Vec<Process>,
@@ -74,7 +73,7 @@ impl Process {
         let (peer, stop) = (Peer::new(api, who), CancellationToken::new());
         let (client, token) = (peer.client(), stop.clone());
         let mut features = Features::default();
-        features.set("DRADeviceTaintRules=true").expect("a feature");
+        features.set(FEATURES).expect("features");
         let clock = clock.clone();
         let task = tokio::spawn(async move {
             match who {
@@ -127,14 +126,6 @@ impl Process {
     }
 }
 
-fn name(object: &Value) -> &str {
-    object["metadata"]["name"].as_str().unwrap_or_default()
-}
-
-fn is_deleting(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
-}
-
 impl World {
     /// Runs a seed and says everything that was written; panics when an invariant is broken.
     pub fn run(seed: u64) -> Vec<String> {
@@ -151,6 +142,7 @@ impl World {
                 clock: Clock::tokio("2026-01-02T00:00:00Z".parse().expect("a time")),
                 pods: 0,
                 second: false,
+                mix: Mix::All,
                 looked: 0,
                 running: Vec::new(),
                 closed: Vec::new(),
@@ -163,6 +155,7 @@ impl World {
     async fn live(&mut self) {
         self.fixtures();
         self.second = self.rng.random_range(0..3) == 0;
+        self.mix = [Mix::Devices, Mix::Parts, Mix::All][self.rng.random_range(0..3)];
         let schedulers = (0..1 + usize::from(self.second)).map(Who::Scheduler);
         for who in schedulers.chain([Who::Controllers]) {
             self.running
@@ -170,7 +163,8 @@ impl World {
         }
         {
             let mut s = self.api.0.lock();
-            s.faults = self.rng.random_range(0..20);
+            s.faults = self.rng.random_range(0..3) * 8;
+            s.breaks = [0, 5, 20][self.rng.random_range(0..3)];
             s.deaths = self.rng.random_range(0..3) * 15;
             s.late = self.rng.random_range(0..2) * 60;
             if self.second || s.late > 0 {
@@ -189,7 +183,7 @@ impl World {
         let give_up = tokio::time::Instant::now() + SETTLING;
         {
             let mut s = self.api.0.lock();
-            (s.faults, s.deaths) = (0, 0);
+            (s.faults, s.breaks, s.deaths) = (0, 0, 0);
         }
         let (step, mut quiet, mut version) = (Duration::from_millis(200), 0, 0);
         while quiet < SETTLED.as_millis() / step.as_millis() {
@@ -202,7 +196,7 @@ impl World {
                 self.fail_on(Some("it does not come to rest".to_owned()));
             }
         }
-        let unsettled = unsettled(&self.api.0.lock(), NODES, DEVICES);
+        let unsettled = invariants::unsettled(&self.api.0.lock(), NODES, DEVICES);
         self.fail_on(unsettled);
         self.running.iter().for_each(Process::kill);
     }
@@ -210,7 +204,11 @@ impl World {
     fn fail_on(&self, broken: Option<String>) {
         if let Some(broken) = broken {
             let trace = self.api.0.lock().trace.join("\n");
-            panic!("{trace}\nseed {}: {broken}", self.seed);
+            let (second, mix) = (self.second, self.mix);
+            panic!(
+                "{trace}\nseed {} ({mix:?}, second: {second}): {broken}",
+                self.seed
+            );
         }
     }
 
@@ -230,7 +228,7 @@ impl World {
         let version = self.api.version();
         if version != self.looked {
             self.kubelets();
-            self.collect_garbage();
+            self.collect_garbage(settling);
             self.looked = version;
         }
     }
@@ -244,9 +242,7 @@ impl World {
 
     fn something_happens(&mut self) {
         match self.rng.random_range(0..28) {
-            0..7 => self.create_pod_from_template(),
-            7..9 => self.create_pod_with_claim(),
-            9 | 27 => self.create_pod(json!(null)),
+            0..10 | 27 => self.create_some_pod(),
             10..13 => self.with_pod(|world, pod| {
                 let _ = world.api.delete(&at("pods", pod), None);
             }),
@@ -319,15 +315,6 @@ impl World {
         let _ = self.api.put(at("pods", &pod), pod);
     }
 
-    /// Somebody deletes a claim that a pod waits with.
-    fn lose_claim(&mut self, pod: &Value) {
-        if let Some(Some(claim)) = claims_of(pod).first() {
-            let _ = self
-                .api
-                .delete(&id("resourceclaims", NAMESPACE, claim), None);
-        }
-    }
-
     /// Kubelets start pods and finish their deletion.
     fn kubelets(&mut self) {
         for pod in self.api.all("pods") {
@@ -342,18 +329,25 @@ impl World {
         }
     }
 
-    /// Generated claims go after their pods, and users tidy up after themselves.
-    fn collect_garbage(&mut self) {
+    /// Generated claims go after their pods or groups, and users tidy up after themselves; groups stay at least as long as
+    /// they have pods that have not finished.
+    fn collect_garbage(&mut self, settling: bool) {
         let pods = self.api.all("pods");
+        for group in self.api.all("podgroups") {
+            let of = |p: &&Value| p["spec"]["schedulingGroup"]["podGroupName"] == *name(&group);
+            let empty = pods.iter().filter(of).all(is_finished);
+            if empty && (settling || self.rng.random_range(0..8) == 0) {
+                let _ = self.api.delete(&at("podgroups", &group), None);
+            }
+        }
+        let groups = self.api.all("podgroups");
         for claim in self.api.all("resourceclaims") {
-            let owner = claim["metadata"]["ownerReferences"][0]["uid"].as_str();
-            let unused = match owner {
-                Some(uid) => pods.iter().all(|p| p["metadata"]["uid"] != *uid),
+            let mut users = pods.iter().chain(&groups);
+            let unused = match owner_of(&claim) {
+                Some(uid) => users.all(|u| u["metadata"]["uid"] != *uid),
                 None => {
                     reserved_for(&claim).next().is_none()
-                        && pods
-                            .iter()
-                            .all(|p| claims_of(p).iter().flatten().all(|c| c != name(&claim)))
+                        && users.all(|u| claims_of(u).iter().flatten().all(|c| c != name(&claim)))
                 }
             };
             if unused && !is_deleting(&claim) {
@@ -361,100 +355,4 @@ impl World {
             }
         }
     }
-
-    fn fixtures(&self) {
-        let create = |collection: &str, object: Value| {
-            self.api.create(collection, object).expect("a fixture");
-        };
-        create("namespaces", json!({"metadata": {"name": NAMESPACE}}));
-        let selector = json!([{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]);
-        create(
-            "deviceclasses",
-            json!({"metadata": {"name": "device"}, "spec": {"selectors": selector}}),
-        );
-        for count in [1, 2] {
-            let meta = json!({"name": format!("t{count}"), "namespace": NAMESPACE});
-            let spec = json!({"spec": claim_spec(count)});
-            create(
-                "resourceclaimtemplates",
-                json!({"metadata": meta, "spec": spec}),
-            );
-        }
-        for n in 0..NODES {
-            let node = format!("n{n}");
-            let amounts = json!({"cpu": format!("{CPU}m"), "memory": "64Gi", "pods": "110"});
-            create(
-                "nodes",
-                json!({"metadata": {"name": node}, "spec": {}, "status": {"allocatable": amounts}}),
-            );
-            let devices: Vec<Value> = (0..DEVICES).map(|d| device(&node, d)).collect();
-            let spec = json!({
-                "driver": DRIVER,
-                "nodeName": node,
-                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-                "devices": devices,
-            });
-            create(
-                "resourceslices",
-                json!({"metadata": {"name": format!("slice-{node}")}, "spec": spec}),
-            );
-        }
-    }
-
-    fn create_pod(&mut self, claims: Value) {
-        let name = format!("p{}", self.pods);
-        self.pods += 1;
-        // Pods with devices go before those without, and of these some before others.
-        let (cpu, priority) = match claims.is_null() {
-            true => (LARGE, self.rng.random_range(0..3)),
-            false => (SMALL, 10),
-        };
-        let mut spec = json!({
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": format!("{cpu}m")}}}],
-            "priority": priority,
-        });
-        if !claims.is_null() {
-            spec["resourceClaims"] = claims;
-        }
-        if self.second && self.rng.random_range(0..2) == 0 {
-            spec["schedulerName"] = SECOND.into();
-        }
-        let meta = json!({"name": name, "namespace": NAMESPACE});
-        let pod = json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending"}});
-        let _ = self.api.create("pods", pod);
-    }
-
-    fn create_pod_from_template(&mut self) {
-        let template = if self.rng.random_range(0..3) == 0 {
-            "t2"
-        } else {
-            "t1"
-        };
-        self.create_pod(json!([{"name": "r", "resourceClaimTemplateName": template}]));
-    }
-
-    /// A pod with a claim that its user made for it, or with one that an earlier pod has.
-    fn create_pod_with_claim(&mut self) {
-        let claims = self.api.all("resourceclaims");
-        let usable: Vec<&Value> = claims
-            .iter()
-            .filter(|c| !is_deleting(c) && c["metadata"]["ownerReferences"].is_null())
-            .collect();
-        let claim = if !usable.is_empty() && self.rng.random_range(0..2) == 0 {
-            name(usable[self.rng.random_range(0..usable.len())]).to_owned()
-        } else {
-            let claim = format!("c-p{}", self.pods);
-            let meta = json!({"name": claim, "namespace": NAMESPACE});
-            let object = json!({"metadata": meta, "spec": claim_spec(1)});
-            let _ = self.api.create("resourceclaims", object);
-            claim
-        };
-        self.create_pod(json!([{"name": "r", "resourceClaimName": claim}]));
-    }
-}
-
-fn claim_spec(count: usize) -> Value {
-    let exactly =
-        json!({"deviceClassName": "device", "allocationMode": "ExactCount", "count": count});
-    json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}})
 }

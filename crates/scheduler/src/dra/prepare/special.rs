@@ -50,7 +50,7 @@ impl Special {
         if resources.is_empty() {
             return None;
         }
-        let stale = cx.claims.special_of(&pod.uid).cloned();
+        let stale = cx.claims.specials_of(&pod.uid).next().cloned();
         Some(Self {
             pod: pod.clone(),
             resources,

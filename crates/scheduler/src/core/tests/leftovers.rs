@@ -1,0 +1,126 @@
+//! What attempts left that came to nothing. Found by simulation.
+
+use super::*;
+
+/// A world in which pods can ask for the devices by an extended resource, and a pod that does.
+fn with_resource() -> World {
+    let mut world = World::new("");
+    let class =
+        json!({"metadata": {"name": "x"}, "spec": {"extendedResourceName": "example.com/gpu"}});
+    let class = world.object(class);
+    world.handle(Input::Class(Observed::Applied(class)));
+    let requests = json!({"cpu": "1", "example.com/gpu": "1"});
+    let pod = json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+    world.any_pod("p", &[], pod);
+    world
+}
+
+/// The claim that was made for it.
+fn special(world: &mut World, name: &str, status: Value) -> Box<ResourceClaim> {
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": true});
+    let annotations = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
+    world.object(json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("uid-{name}"),
+            "annotations": annotations, "ownerReferences": [owner],
+        },
+        "spec": {},
+        "status": status,
+    }))
+}
+
+fn deleted(outcome: &Outcome) -> Vec<&str> {
+    let specials = outcome.0.iter().filter_map(|a| match a {
+        Action::DeleteSpecial(claim) => claim.metadata.name.as_deref(),
+        _ => None,
+    });
+    specials.collect()
+}
+
+#[test]
+fn a_pod_is_tried_again_when_the_claim_for_its_resources_is_gone() {
+    let mut world = with_resource();
+    // It never got a device, so that its end frees none.
+    let claim = special(&mut world, "old", json!({}));
+    world.handle(Input::Claim(Observed::Applied(claim.clone())));
+    let outcome = world.run();
+    assert_eq!(deleted(&outcome), ["old"], "{}", outcome.message());
+    world.handle(Input::Claim(Observed::Deleted(claim)));
+    assert!(world.run().bound().is_some());
+}
+
+#[test]
+fn a_claim_whose_creation_was_not_answered_goes_before_its_pod_is_bound() {
+    let mut world = with_resource();
+    let job = world.run();
+    let job = job.bound().expect("bound");
+    let in_flight = job.special.as_ref().expect("a claim").uid.clone();
+    let lost = special(&mut world, "lost", json!({}));
+    let claim = special(&mut world, "new", allocated(&job.node, &["p"]));
+    let pod = job.pod.uid.clone();
+    world.handle(Input::ClaimWritten {
+        pod: pod.clone(),
+        in_flight,
+        claim: Arc::new((*claim).clone()),
+    });
+    world.handle(Input::ClaimsReady(pod));
+    world.handle(Input::Claim(Observed::Applied(lost)));
+    assert!(deleted(&world.run()).is_empty());
+    world.handle(Input::Claim(Observed::Applied(claim)));
+    let outcome = world.run();
+    let binds = |a: &Action| matches!(a, Action::BindPod { .. });
+    assert!(outcome.0.iter().any(binds));
+    assert_eq!(deleted(&outcome), ["lost"]);
+}
+
+/// Otherwise two pods that have each what the other one lacks wait for ever.
+#[test]
+fn a_pod_that_fits_nowhere_holds_nothing() {
+    let mut world = World::new("");
+    let mut rest = |name: &str, node: &str, device: &str| {
+        let mut status = allocated(node, &["other"]);
+        status["allocation"]["devices"]["results"][0]["device"] = device.into();
+        world.claim(name, status);
+    };
+    rest("x", "n0", "d1");
+    rest("y", "n1", "d0");
+    rest("z", "n1", "d1");
+    // A scheduler that died got no further.
+    world.claim("a", allocated("n0", &["p"]));
+    world.claim("b", json!({}));
+    world.pod("p", &["a", "b"]);
+    let outcome = world.run();
+    let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
+    assert_eq!(taken.as_deref(), Some("a"), "{}", outcome.message());
+    assert!(outcome.message().contains("still not schedulable"));
+}
+
+#[test]
+fn a_failed_binding_gives_back_what_was_allocated_for_it() {
+    let fails = |status: Value| {
+        let mut world = World::new("");
+        world.claim("a", status);
+        world.pod("p", &["a"]);
+        let outcome = world.run();
+        let job = outcome.bound().expect("bound");
+        let (node, pod) = (job.node.clone(), job.pod.uid.clone());
+        let answer = world.object(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+            "spec": {},
+            "status": allocated(&node, &["p"]),
+        }));
+        world.handle(Input::ClaimWritten {
+            pod: pod.clone(),
+            in_flight: "uid-a".into(),
+            claim: Arc::new(*answer),
+        });
+        let outcome = Err(BindError::new("refused".to_owned()));
+        world.handle(Input::Bound { pod, outcome });
+        let actions = world.core.take_actions();
+        actions.iter().any(|a| matches!(a, Action::Deallocate(_)))
+    };
+    assert!(fails(json!({})));
+    // It was there before, and stays; only the reservation goes.
+    assert!(!fails(allocated("n0", &[])));
+}

@@ -1,0 +1,92 @@
+//! What an attempt can undo that found no node: allocations and reservations that earlier attempts left.
+
+use std::sync::Arc;
+
+use allot_model::classic::objects;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
+use super::{PodClaim, PodDevices};
+use crate::dra::claims::allocation_of;
+use crate::dra::resolve;
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+
+/// What to undo so that a pod may fit.
+#[derive(Debug, Clone)]
+pub enum Deallocation {
+    /// Take the allocation away from a claim.
+    Deallocate(Arc<ResourceClaim>),
+    /// Give the pod's own reservation back, which an earlier attempt left on a claim that serves nobody: as long as
+    /// several pods hold one, none of them may take the allocation away. Upstream waits for ever there.
+    Leave(Arc<ResourceClaim>),
+    /// Delete a special claim that is left over.
+    Delete(Arc<ResourceClaim>),
+    /// Have the allocation of a classic claim taken back, after something was published.
+    Classic(Arc<objects::ResourceClaim>, Option<objects::SchedulingSpec>),
+}
+
+impl PodDevices {
+    /// Something that stands in the pod's way and nobody else uses: a claim that is not available on a node where it is
+    /// all that is missing (`elsewhere`), and on as many of them as possible.
+    pub fn deallocation(
+        &self,
+        nodes: &[Arc<NodeInfo>],
+        elsewhere: &[&NodeInfo],
+    ) -> Option<Deallocation> {
+        let misses = |c: &PodClaim| elsewhere.iter().filter(|n| c.is_unavailable(n)).count();
+        let claims = self.unused(nodes).rev();
+        let worst = claims.map(|c| (misses(c), c)).max_by_key(|(n, _)| *n);
+        if let Some((_, claim)) = worst.filter(|(n, _)| *n > 0) {
+            return Some(Deallocation::Deallocate(claim.claim.clone()));
+        }
+        if let Some(claim) = self.left_behind().find(|c| c.hopeless) {
+            return Some(Deallocation::Leave(claim.claim.clone()));
+        }
+        self.special
+            .as_ref()?
+            .stale
+            .clone()
+            .map(Deallocation::Delete)
+    }
+
+    /// What the pod keeps from others without being able to use it, as long as it fits nowhere: an earlier attempt left
+    /// it. Two pods that have each what the other one lacks would wait for ever, as they do upstream. What somebody
+    /// allocated who did not reserve it stays.
+    pub fn held_in_vain(&self, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
+        let reserved = |c: &PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
+        let mut unused = self.unused(nodes);
+        let unused = unused.find(|c| c.hopeless || reserved(c));
+        let unused = unused.map(|c| Deallocation::Deallocate(c.claim.clone()));
+        let left = || {
+            let claim = self.left_behind().next()?;
+            Some(Deallocation::Leave(claim.claim.clone()))
+        };
+        unused.or_else(left)
+    }
+
+    /// Claims that are allocated, for nobody or for this pod alone.
+    fn unused(&self, nodes: &[Arc<NodeInfo>]) -> impl DoubleEndedIterator<Item = &PodClaim> {
+        // What a group has is in use as soon as one of its pods is on a node.
+        let pod = &self.pod;
+        let member =
+            |p: &Arc<PodInfo>| p.group() == pod.group() && p.key.namespace == pod.key.namespace;
+        let alone = pod.group().is_none() || !nodes.iter().flat_map(|n| &n.pods).any(member);
+        self.claims.iter().filter(move |c| {
+            let users = c.claim.status.as_ref();
+            let users = users.and_then(|s| s.reserved_for.as_deref());
+            let unused = match users.unwrap_or_default() {
+                [] => true,
+                [one] => one.uid == *c.consumer.uid && (!c.consumer.is_group() || alone),
+                _ => false,
+            };
+            allocation_of(&c.claim).is_some() && unused
+        })
+    }
+
+    /// Claims that are reserved for the pod, which is on no node.
+    fn left_behind(&self) -> impl Iterator<Item = &PodClaim> {
+        let reserved = |c: &&PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
+        let own = self.claims.iter().filter(|c| !c.consumer.is_group());
+        own.filter(reserved)
+    }
+}
