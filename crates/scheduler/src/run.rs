@@ -28,6 +28,10 @@ use crate::taint_rules::DeviceTaintRule;
 use crate::watched::{self, POD_GROUPS, Plain, TAINT_RULES, Visitor, Watched};
 use crate::writer::{self, Recorder, Writer};
 
+mod lists;
+
+use lists::Lists;
+
 /// Why the scheduler could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -85,7 +89,7 @@ pub async fn run_with_metrics(
         tasks: tasks.clone(),
         shutdown: shutdown.clone(),
     };
-    let pending = watches.start(&found, rules, groups);
+    let kinds = watches.start(&found, rules, groups);
     let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
     tasks.spawn(writing);
     let options = writer::Options {
@@ -114,7 +118,7 @@ pub async fn run_with_metrics(
         inputs,
         clock,
         start: Instant::now(),
-        pending,
+        lists: Lists::new(kinds),
         slow: false,
         shutdown: shutdown.clone(),
     }
@@ -323,8 +327,8 @@ struct Loop {
     inputs: UnboundedReceiver<Input>,
     clock: Clock,
     start: Instant,
-    /// First lists that have not arrived yet; nothing is decided before, since it would be decided on half a picture.
-    pending: usize,
+    /// Nothing is decided before all kinds are listed, since it would be decided on half a picture.
+    lists: Lists,
     /// The last attempt took long; the next one is expected to.
     slow: bool,
     shutdown: CancellationToken,
@@ -357,7 +361,7 @@ impl Loop {
             self.core.tick(self.time());
             self.core.measure();
             self.flush();
-            if self.pending > 0 {
+            if !self.lists.are_complete() {
                 continue;
             }
             loop {
@@ -392,9 +396,7 @@ impl Loop {
         let mut next = first.or_else(|| self.inputs.try_recv().ok());
         let mut left = BATCH;
         while let Some(input) = next {
-            if self.pending > 0 && is_list(&input) {
-                self.pending -= 1;
-            }
+            self.lists.note(&input);
             let time = self.time();
             self.core.handle(input, time);
             left -= 1;
@@ -410,40 +412,6 @@ impl Loop {
         for action in self.core.take_actions() {
             self.writer.start(action);
         }
-    }
-}
-
-fn is_list(input: &Input) -> bool {
-    fn listed<K>(o: &Observed<K>) -> bool {
-        matches!(o, Observed::Listed { .. })
-    }
-    match input {
-        Input::Node(o) => listed(o),
-        Input::Pod(o) => listed(o),
-        Input::Claim(o) => listed(o),
-        Input::Slice(o) => listed(o),
-        Input::Class(o) => listed(o),
-        Input::TaintRule(o) => listed(o),
-        Input::PodGroup(o) => listed(o),
-        Input::Budget(o) => listed(o),
-        Input::Namespace(o) => listed(o),
-        Input::VolumeClaim(o) => listed(o),
-        Input::Volume(o) => listed(o),
-        Input::StorageClass(o) => listed(o),
-        Input::CsiNode(o) => listed(o),
-        Input::VolumeAttachment(o) => listed(o),
-        Input::CsiDriver(o) => listed(o),
-        Input::StorageCapacity(o) => listed(o),
-        Input::Classic(input) => match &**input {
-            classic::Input::Claim(o) => listed(o),
-            classic::Input::Class(o) => listed(o),
-            classic::Input::Scheduling(o) => listed(o),
-            classic::Input::Slice(o) => listed(o),
-            classic::Input::ClaimParameters(o) => listed(o),
-            classic::Input::ClassParameters(o) => listed(o),
-            _ => false,
-        },
-        _ => false,
     }
 }
 

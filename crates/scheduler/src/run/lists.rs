@@ -1,0 +1,79 @@
+//! Which kinds have been listed: before all are, nothing can be decided.
+
+use std::mem::{Discriminant, discriminant};
+
+use allot_reflector::Observed;
+use rustc_hash::FxHashSet;
+
+use crate::classic;
+use crate::core::Input;
+
+/// What an observation is of.
+type Kind = (Discriminant<Input>, Option<Discriminant<classic::Input>>);
+
+/// The kinds whose first list has arrived.
+pub(super) struct Lists {
+    kinds: usize,
+    listed: FxHashSet<Kind>,
+}
+
+impl Lists {
+    /// Waits for so many kinds.
+    pub(super) fn new(kinds: usize) -> Self {
+        let listed = FxHashSet::default();
+        Self { kinds, listed }
+    }
+
+    /// Whether all have been listed.
+    pub(super) fn are_complete(&self) -> bool {
+        self.listed.len() >= self.kinds
+    }
+
+    /// A kind may be listed again before another one is for the first time.
+    pub(super) fn note(&mut self, input: &Input) {
+        if !self.are_complete() && is_list(input) {
+            let classic = match input {
+                Input::Classic(input) => Some(discriminant(&**input)),
+                _ => None,
+            };
+            self.listed.insert((discriminant(input), classic));
+        }
+    }
+}
+
+fn is_list(input: &Input) -> bool {
+    fn listed<K>(o: &Observed<K>) -> bool {
+        matches!(o, Observed::Listed { .. })
+    }
+    match input {
+        Input::Node(o) => listed(o),
+        Input::Pod(o) => listed(o),
+        Input::Claim(o) => listed(o),
+        Input::Slice(o) => listed(o),
+        Input::Class(o) => listed(o),
+        Input::TaintRule(o) => listed(o),
+        Input::PodGroup(o) => listed(o),
+        Input::Budget(o) => listed(o),
+        Input::Namespace(o) => listed(o),
+        Input::VolumeClaim(o) => listed(o),
+        Input::Volume(o) => listed(o),
+        Input::StorageClass(o) => listed(o),
+        Input::CsiNode(o) => listed(o),
+        Input::VolumeAttachment(o) => listed(o),
+        Input::CsiDriver(o) => listed(o),
+        Input::StorageCapacity(o) => listed(o),
+        Input::Classic(input) => match &**input {
+            classic::Input::Claim(o) => listed(o),
+            classic::Input::Class(o) => listed(o),
+            classic::Input::Scheduling(o) => listed(o),
+            classic::Input::Slice(o) => listed(o),
+            classic::Input::ClaimParameters(o) => listed(o),
+            classic::Input::ClassParameters(o) => listed(o),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
