@@ -5,7 +5,10 @@
 
 use std::fmt;
 
+use smol_str::SmolStr;
+
 use super::{Cluster, Held, HeldKind, Holder};
+use crate::amount::Amount;
 use crate::pool::{DeviceUse, Pool};
 
 /// Why a claim can not have what it holds.
@@ -36,15 +39,24 @@ impl fmt::Display for Conflict<'_> {
     }
 }
 
+/// Whether what a claim holds counts.
+type Counts<'a> = &'a dyn Fn(&Holder, &Held) -> bool;
+
 impl Cluster {
     /// What speaks against what a claim holds; nothing for a claim that is not known, and nearly always nothing at all.
+    /// Of what others hold only that is taken into account which `counts`.
     ///
     /// Which of two claims has to give way is for the caller to decide: the cluster does not know who was first.
-    pub fn conflicts(&self, uid: &str) -> Vec<Conflict<'_>> {
+    pub fn conflicts(
+        &self,
+        uid: &str,
+        counts: impl Fn(&Holder, &Held) -> bool,
+    ) -> Vec<Conflict<'_>> {
         let mut found = Vec::new();
         let Some(holding) = self.claims.get(uid) else {
             return found;
         };
+        let counts: Counts<'_> = &|holder, held| holder.uid == uid || counts(holder, held);
         for held in &holding.devices {
             let Some(&id) = self.ids.get(&(held.driver.clone(), held.pool.clone())) else {
                 continue;
@@ -54,42 +66,89 @@ impl Cluster {
                 continue;
             };
             let others = others(device, held, uid);
+            let others = others.filter(|by| self.counts(by, held, None, counts));
             found.extend(others.map(|by| Conflict::Device { held, by }));
             let counted = entry.has_counters() || device.shares.len() > 1;
-            if counted && is_overdrawn(entry.pool(&self.rules), held, device) {
+            if counted && self.is_overdrawn(entry.pool(&self.rules), held, device, counts) {
                 found.push(Conflict::Overdrawn { held });
             }
         }
         found
     }
+
+    /// Whether it counts what a claim holds of a device, or of one of its shares.
+    fn counts(&self, by: &Holder, at: &Held, share: Option<&str>, counts: Counts<'_>) -> bool {
+        let same = |held: &&Held| {
+            let names = [
+                (&held.driver, &at.driver),
+                (&held.pool, &at.pool),
+                (&held.device, &at.device),
+            ];
+            names.iter().all(|(a, b)| a == b)
+                && share.is_none_or(
+                    |id| matches!(&held.kind, HeldKind::Shared { share_id, .. } if share_id == id),
+                )
+        };
+        let holding = self.claims.get(&by.uid);
+        let mut devices = holding.iter().flat_map(|h| &h.devices).filter(same);
+        devices.any(|held| counts(by, held))
+    }
+
+    /// By the newest generation of the pool that has the device: what an older one counted does not matter any more.
+    fn is_overdrawn(
+        &self,
+        pool: &Pool,
+        held: &Held,
+        device: &DeviceUse,
+        counts: Counts<'_>,
+    ) -> bool {
+        let (info, available) = (&pool.info, pool.usage.available());
+        let newest = |name: &str| {
+            let generation = |slot: &u32| info.slice(*slot).generation;
+            info.slots_named(name).max_by_key(generation)
+        };
+        let Some(slot) = newest(&held.device) else {
+            return false;
+        };
+        let consumed = |capacity: &SmolStr| {
+            let shares = device.shares.iter();
+            let shares = shares.filter(|s| self.counts(&s.holder, held, Some(&s.id), counts));
+            let amounts =
+                shares.flat_map(|s| s.capacity.iter().filter(|(name, _)| name == capacity));
+            amounts.fold(Amount::ZERO, |sum, (_, amount)| sum.plus(*amount))
+        };
+        let capacities = &info.device(slot).capacity;
+        let all = |name: &str| device.consumed(name);
+        let mut beyond = capacities.iter().filter(|c| all(&c.name) > c.value.amount);
+        if beyond.any(|c| consumed(&c.name) > c.value.amount) {
+            return true;
+        }
+        let counters = info.consumption(slot).iter().map(|(counter, _)| *counter);
+        let mut overdrawn = counters.filter(|c| available[*c as usize].is_negative());
+        overdrawn.any(|counter| {
+            let drawn = pool.usage.devices().filter(|(name, device)| {
+                let at = Held {
+                    device: (*name).clone(),
+                    ..held.clone()
+                };
+                let mut holders = device.holders();
+                holders.any(|by| self.counts(by, &at, None, counts))
+            });
+            let slots = drawn.flat_map(|(name, _)| info.slots_named(name));
+            let amounts = slots.flat_map(|slot| info.consumption(slot));
+            let amounts = amounts.filter(|(c, _)| *c == counter);
+            let sum = amounts.fold(Amount::ZERO, |sum, (_, amount)| sum.plus(*amount));
+            sum > info.counters()[counter as usize].total
+        })
+    }
 }
 
 /// The other claims that a device can not serve beside this one.
 fn others<'a>(device: &'a DeviceUse, held: &Held, uid: &str) -> impl Iterator<Item = &'a Holder> {
-    let shares = match held.kind {
-        HeldKind::Dedicated => device.shares.as_slice(),
-        HeldKind::Shared { .. } => &[],
-    };
-    let all = device
-        .dedicated
-        .iter()
-        .chain(shares.iter().map(|s| &s.holder));
-    all.map(|holder| &**holder).filter(move |h| h.uid != uid)
-}
-
-/// By the newest generation of the pool that has the device: what an older one counted does not matter any more.
-fn is_overdrawn(pool: &Pool, held: &Held, device: &DeviceUse) -> bool {
-    let (info, available) = (&pool.info, pool.usage.available());
-    let generation = |slot: &u32| info.slice(*slot).generation;
-    let Some(slot) = info.slots_named(&held.device).max_by_key(generation) else {
-        return false;
-    };
-    let counters = info.consumption(slot);
-    let capacities = &info.device(slot).capacity;
-    counters
-        .iter()
-        .any(|(c, _)| available[*c as usize].is_negative())
-        || capacities
-            .iter()
-            .any(|c| device.consumed(&c.name) > c.value.amount)
+    let alone = matches!(held.kind, HeldKind::Dedicated);
+    let all = device.holders().take(match alone {
+        true => usize::MAX,
+        false => device.dedicated.len(),
+    });
+    all.filter(move |h| h.uid != uid)
 }

@@ -47,6 +47,12 @@ impl DeviceUse {
         names.into_iter().any(|(name, _)| name == capacity)
     }
 
+    /// The claims that hold it: those that have it for themselves first, then those that share it.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Holder> {
+        let shares = self.shares.iter().map(|s| &s.holder);
+        self.dedicated.iter().chain(shares).map(|h| &**h)
+    }
+
     /// The sum over all shares of one capacity.
     pub(crate) fn consumed(&self, capacity: &str) -> Amount {
         let amounts = self
@@ -138,6 +144,11 @@ impl Usage {
 
     pub(crate) fn device(&self, name: &str) -> Option<&DeviceUse> {
         self.devices.get(name)
+    }
+
+    /// All devices that are in use.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (&SmolStr, &DeviceUse)> {
+        self.devices.iter()
     }
 
     pub(crate) fn available(&self) -> &[Amount] {

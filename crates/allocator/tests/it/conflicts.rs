@@ -22,7 +22,7 @@ fn check(slices: &[Value], claims: &[(&str, &str)], expected: &[&str]) {
         cluster.claim_allocated(&holder, &make::read(allocation));
     }
     let found = claims.iter().flat_map(|(name, _)| {
-        let conflicts = cluster.conflicts(name).into_iter();
+        let conflicts = cluster.conflicts(name, |_, _| true).into_iter();
         conflicts.map(move |conflict| format!("{name}: {conflict}"))
     });
     assert_eq!(found.collect::<Vec<_>>(), expected, "{claims:?}");
@@ -112,4 +112,31 @@ fn partitions_take_from_what_they_share() {
     // What an older generation counted is over.
     let slices = [partitions("old", 1, "3"), partitions("new", 2, "2")].concat();
     check(&slices, &claims, &[]);
+}
+
+#[test]
+fn what_does_not_count_speaks_against_nobody() {
+    let device = make::device(
+        "a",
+        json!({"allowMultipleAllocations": true, "capacity": {"memory": {"value": "4Gi"}}}),
+    );
+    let shared = make::slice("q", vec![device], json!({}));
+    let mut cluster = Cluster::new(Features::ALL);
+    for slice in partitions("new", 1, "3").into_iter().chain([shared]) {
+        cluster.apply(&make::read(slice));
+    }
+    for (name, own) in [("one", "a"), ("two", "b")] {
+        let mut share = result(&format!("a/{name}=3Gi"));
+        share["pool"] = "q".into();
+        let holder = Holder {
+            uid: name.into(),
+            ..Holder::default()
+        };
+        let allocation = json!({"devices": {"results": [result(own), share]}});
+        cluster.claim_allocated(&holder, &make::read(allocation));
+    }
+    assert_eq!(cluster.conflicts("two", |_, _| true).len(), 2);
+    assert_eq!(cluster.conflicts("two", |by, _| by.uid != "one"), []);
+    let of_pool = |pool: &'static str| cluster.conflicts("two", move |_, held| held.pool == pool);
+    assert_eq!((of_pool("p").len(), of_pool("q").len()), (1, 1));
 }

@@ -10,7 +10,7 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate};
 use crate::dra::claims::{Version, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
-use crate::dra::resolve;
+use crate::dra::{groups, resolve};
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
@@ -166,6 +166,14 @@ impl Core {
             {
                 return Some(format!(
                     "claim {} got deallocated elsewhere in the meantime",
+                    key_of(claim)
+                ));
+            }
+            let status = claim.status.iter();
+            let mut users = status.flat_map(|s| s.reserved_for.iter().flatten());
+            if !users.any(|user| groups::serves(user, &binding.queued.info)) {
+                return Some(format!(
+                    "claim {} lost the reservation for the pod in the meantime",
                     key_of(claim)
                 ));
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
+use crate::dra::claims::Change;
 use crate::hints::ClusterEvent;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use allot_reflector::Observed;
@@ -52,7 +53,10 @@ impl Core {
         self.nominated.remove(&new.uid);
         self.cache.set_pod(new.clone());
         match old.filter(|o| o.node_name().is_some()) {
-            None => self.requeue(&ClusterEvent::PodAdded(&new), time),
+            None => {
+                self.requeue(&ClusterEvent::PodAdded(&new), time);
+                self.wake_sharers(&new, time);
+            }
             Some(old) => {
                 if old.labels() != new.labels() {
                     self.requeue(&ClusterEvent::PodChanged(&new), time);
@@ -61,6 +65,18 @@ impl Core {
                     self.requeue(&ClusterEvent::PodResized { old, new: &new }, time);
                 }
             }
+        }
+    }
+
+    /// A pod got a node: what it has stays, also where that had to give way, and others can share it now.
+    fn wake_sharers(&mut self, pod: &PodInfo, time: Time) {
+        for key in self.claims.contested_of(pod) {
+            let change = Change {
+                key: Some(key),
+                progressed: true,
+                ..Change::default()
+            };
+            self.after(&change, time);
         }
     }
 

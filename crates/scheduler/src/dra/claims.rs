@@ -165,6 +165,15 @@ impl Claims {
 
     /// A watch showed a claim.
     pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
+        let (mut change, moved) = self.take_in(claim.clone());
+        if moved {
+            change.contested = self.order(&claim);
+        }
+        change
+    }
+
+    /// As [`Claims::see`], without looking who was first. Says also whether the claim got or lost devices.
+    fn take_in(&mut self, claim: Arc<ResourceClaim>) -> (Change, bool) {
         let key = key_of(&claim);
         let mut change = Change {
             key: Some(key.clone()),
@@ -178,37 +187,42 @@ impl Claims {
             if self.known.entry(&key).is_some_and(|e| e.is_unseen())
                 && !is_newer(claim.version(), old.version())
             {
-                return Change::default();
+                return (Change::default(), false);
             }
             change.freed |= self.disappear(&key).freed;
         }
         let uid = Uid::from(uid_of(&claim));
         if self.gone.contains(&uid) {
-            return change;
+            return (change, false);
         }
         self.note_special(&claim, &key);
         let entry = self.known.entry_mut(key);
         let before = entry.effective().cloned();
         let seen_before = entry.seen().cloned();
         if !entry.see(claim.clone()) {
-            return Change::default();
+            return (Change::default(), false);
         }
         let after = entry.effective().cloned();
         change.freed |= lost_allocation(before.as_deref(), after.as_deref());
         // Most changes of a claim are not about its devices.
-        let same = match (&before, &after) {
-            (Some(b), Some(a)) => {
-                allocation_of(b).map(|a| &a.devices) == allocation_of(a).map(|a| &a.devices)
-            }
-            _ => false,
+        let same = |a: &Option<Arc<ResourceClaim>>, b: &Option<Arc<ResourceClaim>>| {
+            devices_of(a.as_deref()) == devices_of(b.as_deref())
         };
-        if !same || self.in_flight.contains_key(&uid) {
+        let claim = Some(claim);
+        let moved = !same(&seen_before, &claim);
+        // Unless something was assumed that is newer, it is the same two versions.
+        let is_seen = |a: &Option<Arc<_>>, b: &Option<Arc<_>>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let changed = match is_seen(&before, &seen_before) && is_seen(&after, &claim) {
+            true => moved,
+            false => !same(&before, &after),
+        };
+        if changed || self.in_flight.contains_key(&uid) {
             self.recount(&uid, after.as_deref());
         }
-        if devices_of(seen_before.as_deref()) != devices_of(Some(&claim)) {
-            change.contested = self.order(&claim);
-        }
-        change
+        (change, moved)
     }
 
     /// A watch showed a claim gone, or a new list lacks it.
@@ -239,6 +253,7 @@ impl Claims {
             self.remember_gone(uid.clone());
             self.recount(&uid, None);
         }
+        self.forget_rivals();
         change
     }
 

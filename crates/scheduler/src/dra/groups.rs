@@ -77,6 +77,14 @@ impl PodGroup {
     }
 }
 
+/// Whether a reservation is one for a pod, or for the group that it is in.
+pub fn serves(user: &ResourceClaimConsumerReference, pod: &PodInfo) -> bool {
+    match user.resource == RESOURCE {
+        true => pod.group() == Some(&*user.name),
+        false => *user.uid == *pod.uid,
+    }
+}
+
 /// All groups.
 pub type Groups = FxHashMap<Key, PodGroup>;
 

@@ -119,3 +119,39 @@ fn a_claim_of_a_predecessor_gets_a_new_version() {
     world.pod("p", &["a"]);
     assert!(world.run().bound().expect("bound").claims.is_empty());
 }
+
+/// The pods that waited for it waited for five minutes.
+#[test]
+fn a_claim_that_was_second_can_be_shared_as_soon_as_one_of_its_pods_runs() {
+    let mut world = World::new("");
+    world.claim("b", allocated("n0", &["q"]));
+    world.claim("a", allocated("n0", &["r"]));
+    world.pod("p", &["a"]);
+    // Reserved for somebody else, so that it can not be taken back.
+    let outcome = world.run();
+    assert_eq!(outcome.node(), None, "{}", outcome.message());
+    world.any_pod("r", &["a"], json!({"nodeName": "n0"}));
+    let outcome = world.run();
+    assert_eq!(outcome.node(), Some("n0"), "{}", outcome.message());
+}
+
+#[test]
+fn a_pod_is_not_bound_with_a_claim_that_is_not_reserved_for_it() {
+    let mut world = World::new("");
+    let claim = written(&mut world);
+    // Somebody took the reservation away before the watch showed it.
+    let mut lost: Box<ResourceClaim> = world.object(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+        "spec": {},
+        "status": allocated("n0", &[]),
+    }));
+    lost.status = claim.status.map(|mut status| {
+        status.reserved_for = None;
+        status
+    });
+    world.handle(Input::Claim(Observed::Applied(lost)));
+    let outcome = world.run();
+    assert!(!binds(&outcome));
+    let text = "running PreBind plugin \"DynamicResources\": claim ns/a lost the reservation for the pod in the meantime";
+    assert_eq!(outcome.message(), text);
+}

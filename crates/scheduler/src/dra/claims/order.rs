@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use allot_allocator::Conflict;
+use allot_allocator::{Conflict, Held, HeldKind, Holder};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
 };
@@ -50,11 +50,19 @@ impl From<&ResourceClaim> for Version {
 }
 
 /// Who had before what a claim got.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Rivals {
+    /// The claim.
+    of: Key,
     claims: FxHashSet<Uid>,
     /// Everybody who draws from a counter or capacity that is overdrawn.
     overdrawn: bool,
+}
+
+impl Rivals {
+    fn is_empty(&self) -> bool {
+        self.claims.is_empty() && !self.overdrawn
+    }
 }
 
 /// The devices that a version of a claim holds.
@@ -65,22 +73,23 @@ pub(super) fn devices_of(claim: Option<&ResourceClaim>) -> Option<&DeviceAllocat
 impl Claims {
     /// A list showed these claims: all at once, so that none of them is known to be written before another.
     pub fn see_list(&mut self, claims: impl Iterator<Item = Arc<ResourceClaim>>) -> Vec<Change> {
-        let (mut changes, mut gained) = (Vec::new(), Vec::new());
+        let (mut changes, mut moved) = (Vec::new(), Vec::new());
         for claim in claims {
-            let version = Version::from(&*claim);
-            let is_news = allocation_of(&claim).is_some() && !self.is_seen(&version);
-            let change = self.see(claim.clone());
-            if is_news {
-                gained.push((changes.len(), claim));
+            // What changed while nobody watched may have been taken away and given back.
+            let is_news = !self.is_seen(&Version::from(&*claim));
+            let is_news = is_news && allocation_of(&claim).is_some();
+            let (change, has_moved) = self.take_in(claim.clone());
+            if has_moved || is_news {
+                moved.push((changes.len(), claim));
             }
             changes.push(change);
         }
-        // What changed while nobody watched may have been taken away and given back.
-        for (at, claim) in &gained {
+        for (at, claim) in &moved {
             changes[*at].contested = self.order(claim);
         }
         if !std::mem::replace(&mut self.is_listed, true) {
-            let uids = gained.iter().map(|(_, c)| Uid::from(uid_of(c)));
+            let allocated = moved.iter().filter(|(_, c)| allocation_of(c).is_some());
+            let uids = allocated.map(|(_, c)| Uid::from(uid_of(c)));
             self.inherited = uids.collect();
         }
         changes
@@ -88,33 +97,72 @@ impl Claims {
 
     /// The watch shows that a claim got its devices now, or lost them. Says whether somebody else had them before.
     pub(super) fn order(&mut self, claim: &ResourceClaim) -> bool {
+        self.forget_rivals();
         let uid = uid_of(claim);
-        let mut rivals = Rivals::default();
-        for conflict in self.cluster.conflicts(uid) {
+        let mut rivals = Rivals {
+            of: key_of(claim),
+            claims: FxHashSet::default(),
+            overdrawn: false,
+        };
+        for conflict in self.conflicts_seen(uid) {
             match conflict {
-                // What we have in mind or have written is going to be seen, and is the later one then.
-                Conflict::Device { held, by } => {
-                    let key = Key::new(&by.namespace, &by.name);
-                    let seen = self.known.entry(&key).and_then(|e| e.seen());
-                    let seen = seen.filter(|c| uid_of(c) == by.uid);
-                    let results = devices_of(seen.map(|c| &**c)).and_then(|d| d.results.as_deref());
-                    let same = results.unwrap_or_default().iter().any(|r| {
-                        r.device == held.device && r.pool == held.pool && r.driver == held.driver
-                    });
-                    if same {
-                        rivals.claims.insert(by.uid.as_str().into());
-                    }
+                Conflict::Device { by, .. } => {
+                    rivals.claims.insert(by.uid.as_str().into());
                 }
                 Conflict::Overdrawn { .. } => rivals.overdrawn = true,
             }
         }
-        let contested = rivals.overdrawn || !rivals.claims.is_empty();
+        let contested = !rivals.is_empty();
         if contested {
             self.contested.insert(uid.into(), rivals);
         } else if !self.contested.is_empty() {
             self.contested.remove(uid);
         }
         contested
+    }
+
+    /// Whoever was seen to lose what he had before others was the first no longer, even if he gets it back.
+    pub(super) fn forget_rivals(&mut self) {
+        if self.contested.is_empty() {
+            return;
+        }
+        let mut contested = std::mem::take(&mut self.contested);
+        for (uid, rivals) in &mut contested {
+            let (mut still, mut overdrawn) = (FxHashSet::default(), false);
+            for conflict in self.conflicts_seen(uid) {
+                match conflict {
+                    Conflict::Device { by, .. } => {
+                        still.insert(by.uid.as_str());
+                    }
+                    Conflict::Overdrawn { .. } => overdrawn = true,
+                }
+            }
+            rivals.claims.retain(|r| still.contains(&**r));
+            rivals.overdrawn &= overdrawn;
+        }
+        contested.retain(|_, rivals| !rivals.is_empty());
+        self.contested = contested;
+    }
+
+    /// What speaks against what a claim holds, by what the watch has shown: what we have in mind or have written is going
+    /// to be seen, and is the later one then.
+    fn conflicts_seen(&self, uid: &str) -> Vec<Conflict<'_>> {
+        let holds = |by: &Holder, held: &Held| {
+            let key = Key::new(&by.namespace, &by.name);
+            let seen = self.known.entry(&key).and_then(|e| e.seen());
+            let seen = seen.filter(|c| uid_of(c) == by.uid);
+            let results = devices_of(seen.map(|c| &**c)).and_then(|d| d.results.as_deref());
+            let mut results = results.unwrap_or_default().iter();
+            results.any(|r| {
+                let names = r.device == held.device && r.pool == held.pool;
+                let share = match &held.kind {
+                    HeldKind::Shared { share_id, .. } => r.share_id.as_deref() == Some(share_id),
+                    HeldKind::Dedicated => true,
+                };
+                names && r.driver == held.driver && share
+            })
+        };
+        self.cluster.conflicts(uid, holds)
     }
 
     /// The first list of slices came: only now is it known what there is of counters and capacities, and nobody is known
@@ -146,12 +194,24 @@ impl Claims {
     /// Why a claim has to give back what it holds, if it has to.
     pub fn conflict(&self, uid: &str) -> Option<Conflict<'_>> {
         let rivals = self.contested.get(uid)?;
-        // Who was first may have gone meanwhile.
+        // Who was first may be giving it back.
         let stands = |conflict: &Conflict<'_>| match conflict {
             Conflict::Device { by, .. } => rivals.claims.contains(by.uid.as_str()),
             Conflict::Overdrawn { .. } => rivals.overdrawn,
         };
-        self.cluster.conflicts(uid).into_iter().find(stands)
+        self.conflicts_seen(uid).into_iter().find(stands)
+    }
+
+    /// The claims of a pod or its group that may have to give way.
+    pub fn contested_of(&self, pod: &PodInfo) -> Vec<Key> {
+        let keys = self.contested.values().map(|rivals| &rivals.of);
+        let of_pod = |key: &&Key| {
+            let status = self.get(key).and_then(|c| c.status.as_ref());
+            let users = status.and_then(|s| s.reserved_for.as_deref());
+            let mut users = users.unwrap_or_default().iter();
+            key.namespace == pod.key.namespace && users.any(|u| groups::serves(u, pod))
+        };
+        keys.filter(of_pod).cloned().collect()
     }
 
     /// As [`Claims::conflict`], for a claim that can still give way: no pod that uses it has a node.
@@ -167,14 +227,15 @@ impl Claims {
             .iter()
             .flat_map(|s| s.reserved_for.iter().flatten());
         let runs = |user: &ResourceClaimConsumerReference| {
-            if user.resource == groups::RESOURCE {
-                let member = |p: &Arc<PodInfo>| {
-                    p.group() == Some(&*user.name) && *p.key.namespace == *namespace
-                };
-                return pods.values().any(|p| member(p) && p.node_name().is_some());
+            let on_node = |p: &Arc<PodInfo>| groups::serves(user, p) && p.node_name().is_some();
+            match user.resource == groups::RESOURCE {
+                true => pods
+                    .values()
+                    .any(|p| *p.key.namespace == *namespace && on_node(p)),
+                false => pods
+                    .get(&Key::new(namespace, &user.name))
+                    .is_some_and(on_node),
             }
-            let pod = pods.get(&Key::new(namespace, &user.name));
-            pod.is_some_and(|p| *p.uid == *user.uid && p.node_name().is_some())
         };
         (!users.into_iter().any(runs)).then_some(conflict)
     }

@@ -230,6 +230,71 @@ fn what_changed_while_nobody_watched_may_not_be_the_first() {
     assert!(conflict(&c, "3").is_some() && conflict(&c, "2").is_some());
 }
 
+/// A claim with a share of the device `x`, which has four of memory.
+fn share(name: &str, uid: &str, version: u64, memory: u64) -> Arc<ResourceClaim> {
+    let mut claim = (*claim(name, uid, version, Some("x"))).clone();
+    let results = claim
+        .status
+        .as_mut()
+        .and_then(|s| s.allocation.as_mut()?.devices.as_mut()?.results.as_mut());
+    for result in results.into_iter().flatten() {
+        result.share_id = Some(format!("share-{uid}"));
+        let amount = k8s_openapi::apimachinery::pkg::api::resource::Quantity(memory.to_string());
+        result.consumed_capacity = Some([("memory".to_owned(), amount)].into());
+    }
+    Arc::new(claim)
+}
+
+fn with_shared_device() -> Claims {
+    let device = json!({
+        "name": "x", "allowMultipleAllocations": true, "capacity": {"memory": {"value": "4"}},
+    });
+    let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 1});
+    let spec = json!({"driver": "d", "nodeName": "n", "pool": pool, "devices": [device]});
+    let slice = json!({"metadata": {"name": "s"}, "spec": spec});
+    let mut claims = empty();
+    let slice = serde_json::from_value(slice).expect("fixture");
+    claims.cluster_mut().apply(&slice);
+    claims
+}
+
+/// Otherwise both of two schedulers give way: each counted what it had written itself and not seen.
+#[test]
+fn what_was_not_seen_overdraws_nothing() {
+    let mut c = with_shared_device();
+    c.see(claim("b", "2", 1, None));
+    c.assume(share("b", "2", 4, 3));
+    // Somebody else's was written before ours, which is the second.
+    assert!(!c.see(share("a", "1", 3, 2)).contested);
+    assert_eq!(conflict(&c, "1"), None);
+    assert!(c.see(share("b", "2", 4, 3)).contested);
+    assert_eq!(conflict(&c, "1"), None);
+    let text = "device d/p/x is given out beyond its capacity or counters";
+    assert_eq!(conflict(&c, "2").as_deref(), Some(text));
+}
+
+#[test]
+fn who_lost_what_he_had_first_comes_after() {
+    let mut c = empty();
+    c.see(claim("a", "1", 1, Some("x")));
+    c.see(claim("b", "2", 2, Some("x")));
+    assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
+    c.see(claim("a", "1", 3, None));
+    c.see(claim("a", "1", 4, Some("x")));
+    assert_eq!(conflict(&c, "2"), None);
+    let text = "device d/p/x is held by claim ns/b as well";
+    assert_eq!(conflict(&c, "1").as_deref(), Some(text));
+    // The same of what is shared.
+    let mut c = with_shared_device();
+    c.see(share("a", "1", 1, 3));
+    c.see(share("b", "2", 2, 3));
+    assert!(conflict(&c, "2").is_some());
+    c.disappear(&key("a"));
+    c.see(share("c", "3", 4, 3));
+    assert_eq!(conflict(&c, "2"), None);
+    assert!(conflict(&c, "3").is_some());
+}
+
 /// What really is in the API server, and what is on its way to the scheduler.
 #[derive(Debug, Clone)]
 enum Step {
