@@ -62,9 +62,9 @@ pub struct Args {
     /// Start no driver; the same as --driver none
     #[arg(long, conflicts_with = "driver")]
     pub no_driver: bool,
-    /// Name of the test driver
-    #[arg(long, value_name = "NAME", default_value = allot_driver_test::DRIVER_NAME)]
-    pub drivername: String,
+    /// Name of the test driver, with --driver test; default: test-driver.cdi.k8s.io
+    #[arg(long, value_name = "NAME")]
+    pub drivername: Option<String>,
     /// KubeSchedulerConfiguration file
     #[arg(long, value_name = "FILE")]
     pub scheduler_config: Option<PathBuf>,
@@ -205,6 +205,10 @@ impl Cluster {
         let nodes = node_directories(&directory, args.nodes)?;
         args.apiserver.data_dir = Some(directory.clone());
         let classic = matches!(args.driver, Some(Driver::Test | Driver::Net));
+        anyhow::ensure!(
+            args.drivername.is_none() || args.driver == Some(Driver::Test),
+            "--drivername is the name of the test driver: give --driver test as well"
+        );
         if args.dra {
             args.apiserver.switch_on_dra(classic)?;
         }
@@ -294,7 +298,11 @@ impl Cluster {
                 create_device_class(&cluster.client).await?;
                 Some(children::Driver::Gpu)
             }
-            Driver::Test => Some(test_driver(&cluster.client, args.drivername).await?),
+            Driver::Test => {
+                let name = args.drivername;
+                let name = name.unwrap_or(allot_driver_test::DRIVER_NAME.to_owned());
+                Some(test_driver(&cluster.client, name).await?)
+            }
             Driver::Net => Some(net_driver(&cluster.client).await?),
         };
         if let Some(driver) = cluster.driver.clone() {

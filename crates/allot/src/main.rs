@@ -142,8 +142,15 @@ fn without_excerpt(error: &str) -> String {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref());
-    causes.any(|cause: &std::io::Error| cause.kind() == std::io::ErrorKind::BrokenPipe)
+    use std::io::{Error, ErrorKind};
+    let io = |cause: &'_ (dyn std::error::Error + 'static)| {
+        let shared = cause.downcast_ref::<std::sync::Arc<Error>>();
+        let kind = cause.downcast_ref::<Error>().map(Error::kind);
+        kind.or(shared.map(|error| error.kind()))
+    };
+    error
+        .chain()
+        .any(|cause| io(cause) == Some(ErrorKind::BrokenPipe))
 }
 
 #[cfg(test)]

@@ -73,7 +73,10 @@ impl Embedded {
     pub fn open(directory: &Path, options: Options) -> Result<Self, Error> {
         std::fs::create_dir_all(directory).map_err(|error| Error::Open {
             path: directory.to_owned(),
-            detail: error.to_string(),
+            detail: match error.kind() {
+                std::io::ErrorKind::AlreadyExists => "it is no directory".to_owned(),
+                _ => error.to_string(),
+            },
         })?;
         let lock = DirectoryLock::take(directory)?;
         let (path, opener) = disk::file_opener(directory)?;

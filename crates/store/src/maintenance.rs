@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
@@ -86,10 +87,7 @@ pub fn dump(directory: &Path, out: &mut dyn Write) -> Result<(), Error> {
                 write!(out, "{name}\t{}\t{}\t", entry.key, entry.revision)
                     .and_then(|()| out.write_all(&entry.value))
                     .and_then(|()| out.write_all(b"\n"))
-                    .map_err(|error| Error::Open {
-                        path: PathBuf::from("output"),
-                        detail: error.to_string(),
-                    })?;
+                    .map_err(|error| Error::Output(Arc::new(error)))?;
             }
         }
         Ok(())

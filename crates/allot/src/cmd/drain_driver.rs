@@ -53,8 +53,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         // Whether somebody still reads the lines must not decide how far a driver is drained.
         let tell = |line: String| drop(writeln!(stdout(), "{line}"));
         let work = drain(client, what, stop.clone(), |progress| match progress {
+            // The error at the end says it.
+            Progress::Tainted { slices: 0, .. } => tainted = false,
             Progress::Tainted { slices, devices } => {
-                tainted = slices > 0;
+                tainted = true;
                 let (devices, slices) = (count(devices, "device"), count(slices, "slice"));
                 tell(format!("tainted: {devices} in {slices}"));
             }

@@ -82,7 +82,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             Some(name) => {
                 let prefixes = ["pod/", "pods/", "po/"];
                 let bare = prefixes.iter().find_map(|p| name.strip_prefix(p));
-                vec![(namespace, bare.unwrap_or(&name).to_owned())]
+                let bare = bare.unwrap_or(&name);
+                anyhow::ensure!(
+                    !bare.contains('/'),
+                    "{name} is no pod: name one of its pods, or give its manifest with -f"
+                );
+                vec![(namespace, bare.to_owned())]
             }
             None => new_pods,
         };

@@ -102,7 +102,7 @@ fn nth_item(lines: &[&str], from: usize, wanted: usize) -> Option<(usize, usize)
 /// Reads all documents of files and folders; `-` is standard input. The items of a `List` count as documents.
 ///
 /// # Errors
-/// A file cannot be read or is no YAML; the message names it and the line.
+/// A file cannot be read, is no YAML or no manifest; the message names it and the line.
 pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
     let mut documents = Vec::new();
     for path in paths {
@@ -121,7 +121,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
             files.sort();
             anyhow::ensure!(
                 !files.is_empty(),
-                "{}: no .yaml, .yml or .json file in there",
+                "{}: no .yaml, .yml or .json file in there; folders in it are not looked into",
                 path.display()
             );
             for file in files {
@@ -130,6 +130,16 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Document>> {
         } else {
             read_file(path, &mut documents)?;
         }
+    }
+    // Items of a list need not say what they are.
+    for document in documents.iter().filter(|d| !d.text.is_empty()) {
+        let has = |field: &str| document.object.get(field).is_some_and(Value::is_string);
+        anyhow::ensure!(
+            has("apiVersion") && has("kind"),
+            "{}:{}: no manifest: it has no apiVersion and kind",
+            document.file.display(),
+            document.first_line
+        );
     }
     Ok(documents)
 }

@@ -67,11 +67,22 @@ fn write(file: Option<&Path>, picture: &Picture) -> anyhow::Result<()> {
     }
     // In one piece: half a snapshot would look like a smaller cluster.
     let folder = file.parent().filter(|f| !f.as_os_str().is_empty());
-    let mut part =
-        tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).with_context(cannot)?;
-    part.write_all(&bytes).with_context(cannot)?;
-    part.persist(file).with_context(cannot)?;
+    let part = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
+    let mut part = part.map_err(without_path).with_context(cannot)?;
+    let written = part.write_all(&bytes).map_err(without_path);
+    written.with_context(cannot)?;
+    part.persist(file)
+        .map_err(|error| without_path(error.error))
+        .with_context(cannot)?;
     Ok(())
+}
+
+/// What the system said, without the name of the temporary file, which means nothing to anybody.
+fn without_path(error: std::io::Error) -> std::io::Error {
+    // The library keeps the code of the system to itself.
+    let text = error.to_string();
+    let said = text.split(" at path ").next().unwrap_or_default();
+    std::io::Error::new(error.kind(), said)
 }
 
 /// Where commands that look at a cluster find it.
@@ -102,6 +113,18 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regression_a_temporary_file_is_not_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("missing").join("now.json");
+        let error = write(Some(&file), &Picture::default()).expect_err("no directory");
+        let expected = format!(
+            "cannot write {}: No such file or directory (os error 2)",
+            file.display()
+        );
+        assert_eq!(format!("{error:#}"), expected);
+    }
 
     #[test]
     fn regression_a_link_stays_a_link_and_a_pipe_a_pipe() {

@@ -73,6 +73,63 @@ fn a_directory_that_cannot_be_is_named() {
         &["up", "--listen", "127.0.0.1:0", "--data-dir", "/dev/null/x"],
         "/dev/null/x",
     );
+    let files = directory();
+    let file = files.path().join("file");
+    std::fs::write(&file, "").expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let flags = ["up", "--listen", "127.0.0.1:0", "--data-dir", file];
+    refused(
+        &flags,
+        &format!("error: can not open {file}: it is no directory\n"),
+    );
+}
+
+#[test]
+fn regression_flags_and_names_that_do_nothing_are_refused() {
+    let flags = [
+        "up",
+        "--in-memory",
+        "--listen=127.0.0.1:0",
+        "--drivername=x",
+    ];
+    refused(
+        &flags,
+        "error: --drivername is the name of the test driver: give --driver test as well\n",
+    );
+    let files = directory();
+    let file = files.path().join("empty.json");
+    std::fs::write(&file, r#"{"kind": "List", "items": []}"#).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let workload =
+        "error: deployment/web is no pod: name one of its pods, or give its manifest with -f\n";
+    refused(&["explain", "deployment/web", "--from", file], workload);
+    for command in ["convert", "lint", "explain"] {
+        let other = files.path().join("other.yaml");
+        std::fs::write(&other, "nodes: []\n").expect("written");
+        let other = other.to_str().expect("UTF-8");
+        let expected = format!("error: {other}:1: no manifest: it has no apiVersion and kind\n");
+        refused(&[command, "-f", other], &expected);
+    }
+    let missing = "error: cannot read kubeconfig nowhere: No such file or directory (os error 2)\n";
+    refused(&["devices", "--kubeconfig", "nowhere"], missing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_who_reads_a_part_of_a_dump_has_enough() {
+    let data = directory();
+    let up = Up::start(data.path(), &["--nodes", "0"]).await;
+    assert!(up.stop());
+    let mut dump = Command::new(ALLOT)
+        .args(["store", "dump", "--data-dir"])
+        .arg(data.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    drop(dump.stdout.take());
+    let output = dump.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
 /// A kubeconfig of a server that does not answer.

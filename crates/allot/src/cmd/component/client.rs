@@ -174,8 +174,10 @@ impl Service<Request<Body>> for Transport {
 pub async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
     Ok(match kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
+            let cannot = || format!("cannot read kubeconfig {}", path.display());
+            // The library names the file once more, and quotes it twice.
+            std::fs::File::open(path).with_context(cannot)?;
+            let file = Kubeconfig::read_from(path).with_context(cannot)?;
             kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
                 .with_context(|| format!("cannot use kubeconfig {}", path.display()))?
