@@ -1,6 +1,8 @@
 //! Drives the real binary: real processes, sockets and files. kubectl is used where it is
 //! installed.
 
+#[path = "e2e/apart.rs"]
+mod apart;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/deploy.rs"]

@@ -40,6 +40,9 @@ pub struct Args {
     /// Seconds until the devices of a driver or node that is gone are tainted
     #[arg(long, default_value_t = 30)]
     slice_liveness_delay: u64,
+    /// Certificate of the authority that pods trust, in each namespace's kube-root-ca.crt; default: that of the kubeconfig
+    #[arg(long, value_name = "FILE")]
+    root_ca_file: Option<PathBuf>,
     /// Keys that each controller handles at a time
     #[arg(long, default_value_t = 10)]
     workers: usize,
@@ -56,13 +59,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     // Names are checked before anybody waits for a server.
     Config::embedded().select(&args.controllers)?;
-    let client = component::client(args.kubeconfig.as_deref(), "allot-controllers").await?;
+    let access = component::config(args.kubeconfig.as_deref()).await?;
+    let root_ca = match &args.root_ca_file {
+        Some(file) => Some(
+            std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?,
+        ),
+        // As kube-controller-manager.
+        None => access.root_cert.as_deref().map(pem),
+    };
+    let client = component::connect(access, "allot-controllers", component::Watches::Apart)?;
     let mut config = if is_allot(&client, &shutdown).await {
         Config::embedded()
     } else {
         Config::external()
     };
     config = config.select(&args.controllers)?;
+    config.root_ca = root_ca;
     config.workers = args.workers.max(1);
     config.node_monitor_grace_period = Duration::from_secs(args.node_monitor_grace_period);
     config.slice_liveness_delay = Duration::from_secs(args.slice_liveness_delay);
@@ -87,6 +100,26 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     }
     allot_controllers::run_with_metrics(client, config, metrics, shutdown).await?;
     Ok(())
+}
+
+/// Certificates as text, for those who read files.
+fn pem(certificates: &[Vec<u8>]) -> String {
+    use base64::Engine as _;
+    let engine = base64::engine::general_purpose::STANDARD;
+    let mut text = String::new();
+    for certificate in certificates {
+        text += "-----BEGIN CERTIFICATE-----\n";
+        let encoded = engine.encode(certificate);
+        let mut rest = encoded.as_str();
+        while !rest.is_empty() {
+            let (line, next) = rest.split_at(rest.len().min(64));
+            text += line;
+            text.push('\n');
+            rest = next;
+        }
+        text += "-----END CERTIFICATE-----\n";
+    }
+    text
 }
 
 /// Whether the API server is one of allot, which has no controllers of its own. Waits until it

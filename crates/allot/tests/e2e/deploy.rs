@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use super::harness::{ALLOT, PATIENCE, client, create, directory};
 
 /// A process that is killed when dropped, and what it logged.
-struct Component {
+pub(super) struct Component {
     child: Child,
     log: PathBuf,
 }
 
 impl Component {
-    fn start(directory: &Path, name: &str, arguments: &[&str]) -> Self {
+    pub(super) fn start(directory: &Path, name: &str, arguments: &[&str]) -> Self {
         let log = directory.join(format!("{name}.log"));
         let child = Command::new(ALLOT)
             .args(arguments)
@@ -57,7 +57,7 @@ impl Drop for Component {
 }
 
 /// An API server with RBAC and more flags, and its administrator.
-async fn server(directory: &Path, flags: &[&str]) -> (Component, PathBuf, Client) {
+pub(super) async fn server(directory: &Path, flags: &[&str]) -> (Component, PathBuf, Client) {
     let kubeconfig = directory.join("admin");
     let data = directory.join("data");
     let [data, admin] = [&data, &kubeconfig].map(|path| path.to_str().expect("UTF-8"));
@@ -394,7 +394,7 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
     }
 }
 
-async fn within<T>(what: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(what: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(PATIENCE, what).await;
     done.expect("it happens in time")
 }
