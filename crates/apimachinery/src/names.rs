@@ -42,6 +42,19 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
+/// A DNS subdomain whose labels may begin with an underscore and have more inside (search paths).
+pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
+    const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    const TEXT: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character";
+    let mut errors = too_long(value, DNS_SUBDOMAIN_MAX);
+    let fits = |label: &str| is_label(&label.strip_prefix('_').unwrap_or(label).replace('_', "-"));
+    if !value.split('.').all(fits) {
+        let pattern = format!("{LABEL}(\\.{LABEL})*");
+        errors.push(regex_error(TEXT, &pattern, &["example.com"]));
+    }
+    errors
+}
+
 /// A DNS label of RFC 1035 (services).
 pub fn dns1035_label(value: &str) -> Vec<String> {
     let mut errors = too_long(value, DNS_LABEL_MAX);

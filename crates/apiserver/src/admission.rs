@@ -168,6 +168,10 @@ async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Valu
     if creates_pod && enabled(core, "RuntimeClass") {
         pods::runtime_class(core, attributes, object).await?;
     }
+    if creates_pod && enabled(core, "PodTopologyLabels") {
+        let node = crate::object::text(object, &["spec", "nodeName"]).to_owned();
+        pods::topology_labels(core, &node, object).await?;
+    }
     Ok(())
 }
 
@@ -268,6 +272,14 @@ pub(crate) async fn admit_sent(
             owners: Owners::default(),
         }),
     };
+    if call.resource.is("", "pods")
+        && attributes.subresource == "binding"
+        && sent["target"]["kind"] == "Node"
+        && enabled(call.core, "PodTopologyLabels")
+    {
+        let node = crate::object::text(sent, &["target", "name"]).to_owned();
+        pods::topology_labels(call.core, &node, sent).await?;
+    }
     let mut installed = dynamic::Mutation::default();
     if installed.run(call.core, &attributes, sent).await? {
         installed.run(call.core, &attributes, sent).await?;

@@ -1,7 +1,7 @@
 //! What the server knows about pods.
 
 use allot_model::features::{Feature, Features};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::registry::Resource;
 
@@ -91,6 +91,85 @@ fn quantity(value: &Value) -> Option<allot_apimachinery::Quantity> {
     };
     let quantity: allot_apimachinery::Quantity = text.parse().ok()?;
     (quantity.milli_value() != 0).then_some(quantity)
+}
+
+/// Adds what the keys in `matchLabelKeys` and `mismatchLabelKeys` stand for, the labels of a new pod, to the selectors
+/// beside them.
+pub fn merge_label_keys(pod: &mut Value) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let labels = pod["metadata"]["labels"].clone();
+    let spec = &mut pod["spec"];
+    let mut merge = |holder: &mut Value| {
+        let mut found = Vec::new();
+        for (name, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+            for key in holder[name].as_array().into_iter().flatten() {
+                if let Some(value) = key.as_str().and_then(|key| labels[key].as_str()) {
+                    found.push(json!({"key": key, "operator": operator, "values": [value]}));
+                }
+            }
+        }
+        // No selector chooses nothing, and goes on to.
+        if let (false, Some(Value::Object(selector))) =
+            (found.is_empty(), holder.get_mut("labelSelector"))
+        {
+            match selector
+                .entry("matchExpressions")
+                .or_insert_with(|| json!([]))
+            {
+                Value::Array(expressions) => expressions.append(&mut found),
+                other => *other = found.into(),
+            }
+        }
+    };
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.pointer_mut(&format!("/affinity/{kind}")) else {
+            continue;
+        };
+        let preferred = affinity.get_mut(PREFERRED).and_then(Value::as_array_mut);
+        for item in preferred.into_iter().flatten() {
+            item.get_mut("podAffinityTerm").map(&mut merge);
+        }
+        let required = affinity.get_mut(REQUIRED).and_then(Value::as_array_mut);
+        required.into_iter().flatten().for_each(&mut merge);
+    }
+    let constraints = spec
+        .get_mut("topologySpreadConstraints")
+        .and_then(Value::as_array_mut);
+    constraints.into_iter().flatten().for_each(&mut merge);
+}
+
+/// Keeps what reporters that do not know of it leave out of a pod's status: its class, and which generation was seen.
+pub fn keep_reported(pod: &mut Value, old: &Value) {
+    const SEEN: &str = "observedGeneration";
+    let (Some(status), before) = (pod.get_mut("status"), &old["status"]) else {
+        return;
+    };
+    let number = |value: &Value| value[SEEN].as_i64().unwrap_or_default();
+    if status["qosClass"].as_str().unwrap_or_default().is_empty() && before["qosClass"].is_string()
+    {
+        status["qosClass"] = before["qosClass"].clone();
+    }
+    if number(status) == 0 && number(before) != 0 {
+        status[SEEN] = before[SEEN].clone();
+    }
+    // Conditions of one type are told apart by their order.
+    let mut known: Vec<&Value> = before["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten() {
+        let same = |it: &&Value| it["type"] == condition["type"];
+        let Some(index) = known.iter().position(same) else {
+            continue;
+        };
+        let earlier = known.remove(index);
+        if number(condition) == 0 && number(earlier) != 0 {
+            condition[SEEN] = earlier[SEEN].clone();
+        }
+    }
 }
 
 /// Seconds that a pod gets to end when nobody says otherwise.

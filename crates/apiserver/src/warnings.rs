@@ -13,6 +13,14 @@ use crate::versions::dra_kind;
 mod addresses;
 mod pod;
 
+/// Gives a new object what old annotations ask for in their place; answers the warnings about it.
+pub fn replace_annotations(resource: &Resource, object: &mut Value) -> Vec<String> {
+    match resource.is("", "pods") {
+        true => pod::app_armor_fields(object),
+        false => Vec::new(),
+    }
+}
+
 /// Warnings about a new object.
 pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
     let mut found = kind(resource, object);

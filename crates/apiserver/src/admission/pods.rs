@@ -1,5 +1,6 @@
 //! What new pods get: priority, tolerations, overhead.
 
+use allot_model::features::Release;
 use serde_json::{Value, json};
 
 use super::{Attributes, Operation, forbidden, stored};
@@ -10,6 +11,30 @@ use crate::server::Core;
 const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 /// How long pods stay on a node that has stopped answering.
 const UNREACHABLE_SECONDS: i64 = 300;
+
+/// Gives a pod, or what binds it, the labels of its node that say where that is; labels that are there stay.
+pub(super) async fn topology_labels(core: &Core, node: &str, object: &mut Value) -> Result<()> {
+    const LABELS: [&str; 2] = [
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    ];
+    // On by default since then.
+    if node.is_empty() || core.config.features.release() < Release::new(35) {
+        return Ok(());
+    }
+    let Some(node) = stored(core, "nodes", node).await? else {
+        return Ok(());
+    };
+    for label in LABELS {
+        if let Some(place) = node["metadata"]["labels"].get(label) {
+            crate::object::metadata_mut(object);
+            crate::object::child_mut(&mut object["metadata"], "labels")
+                .entry(label)
+                .or_insert_with(|| place.clone());
+        }
+    }
+    Ok(())
+}
 
 /// The priority of the pod's class, or of the default class.
 pub(super) async fn priority(

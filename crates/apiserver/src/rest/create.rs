@@ -152,6 +152,9 @@ impl Call<'_> {
             }
             if attempt == 0 {
                 strategy::prepare_for_create(self.core, &self.resource, &mut object);
+                for warning in crate::warnings::replace_annotations(&self.resource, &mut object) {
+                    self.request.warnings.add(warning);
+                }
                 let mut errors = strategy::validate_create(self.core, &self.resource, &object);
                 errors.extend(
                     admission::field_errors(self.core, &attributes, "create", &object).await?,

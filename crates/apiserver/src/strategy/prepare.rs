@@ -80,6 +80,7 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
                     "message": "Scheduling is blocked due to non-empty scheduling gates",
                 }]);
             }
+            crate::pods::merge_label_keys(object);
         }
         ("", "namespaces") => {
             object["status"] = json!({"phase": "Active"});
@@ -218,7 +219,12 @@ pub fn prepare_for_update(
             keep(&mut kept["spec"], &object["spec"], "resources");
             adopt(object, kept);
         }
-        Part::Status => keep_all_but_status(resource, object, old),
+        Part::Status => {
+            keep_all_but_status(resource, object, old);
+            if resource.is("", "pods") {
+                crate::pods::keep_reported(object, old);
+            }
+        }
     }
     if resource.group == "certificates.k8s.io" {
         if part == Part::Main {

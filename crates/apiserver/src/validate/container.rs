@@ -21,7 +21,6 @@ pub(super) struct Pod<'a> {
     /// Those of the volumes that are claimed, and so can be devices.
     pub(super) claimed: &'a BTreeSet<String>,
     pub(super) claims: &'a BTreeSet<String>,
-    pub(super) host_network: bool,
     pub(super) restart_policy: &'a str,
     pub(super) grace: Option<i64>,
 }
@@ -78,9 +77,6 @@ fn validate(
     let image = text(container, "image");
     if image.is_empty() {
         errors.push(Error::required(&path.child("image"), ""));
-    } else if image.trim() != image {
-        let detail = "must not have leading or trailing whitespace";
-        errors.push(Error::invalid(&path.child("image"), image, detail));
     }
     let policies = ["File", "FallbackToLogsOnError"];
     let at = path.child("terminationMessagePolicy");
@@ -91,12 +87,7 @@ fn validate(
         &at,
         errors,
     );
-    ports(
-        list(container, "ports"),
-        pod.host_network,
-        &path.child("ports"),
-        errors,
-    );
+    ports(list(container, "ports"), &path.child("ports"), errors);
     environment::environment(list(container, "env"), &path.child("env"), errors);
     environment::environment_sources(list(container, "envFrom"), &path.child("envFrom"), errors);
     mounts::mounts(
@@ -139,6 +130,7 @@ fn validate(
     );
     let with_probes = list_name == "containers" || text(container, "restartPolicy") == "Always";
     if list_name == "ephemeralContainers" {
+        padded_image(container, path, errors);
         for key in ["ports", "resources", "resizePolicy", "restartPolicy"] {
             let absent = match &container[key] {
                 Value::Array(items) => items.is_empty(),
@@ -192,6 +184,15 @@ fn validate(
     }
 }
 
+/// Templates may name an image with spaces around it, as they always could.
+pub(super) fn padded_image(container: &Value, path: &Path, errors: &mut ErrorList) {
+    let image = text(container, "image");
+    if image.trim() != image {
+        let detail = "must not have leading or trailing whitespace";
+        errors.push(Error::invalid(&path.child("image"), image, detail));
+    }
+}
+
 /// Upstream reports all of them at the list.
 fn resize_policy(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
@@ -210,7 +211,7 @@ fn resize_policy(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut Err
     }
 }
 
-fn ports(ports: &[Value], host_network: bool, path: &Path, errors: &mut ErrorList) {
+fn ports(ports: &[Value], path: &Path, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let at = path.index(index);
@@ -236,10 +237,6 @@ fn ports(ports: &[Value], host_network: bool, path: &Path, errors: &mut ErrorLis
                 errors.push(Error::invalid(&at.child("hostPort"), host, text));
             }
         }
-        if host_network && host != number {
-            let detail = "must match `containerPort` when `hostNetwork` is true";
-            errors.push(Error::invalid(&at.child("hostPort"), host, detail));
-        }
         one_of(
             text(port, "protocol"),
             &["SCTP", "TCP", "UDP"],
@@ -247,6 +244,22 @@ fn ports(ports: &[Value], host_network: bool, path: &Path, errors: &mut ErrorLis
             &at.child("protocol"),
             errors,
         );
+    }
+}
+
+/// In the network of the host a port is what it is there; templates may leave it open, since pods get it by default.
+pub(super) fn ports_of_host(spec: &Value, is_pod: bool, path: &Path, errors: &mut ErrorList) {
+    for (index, container) in list(spec, "containers").iter().enumerate() {
+        let at = path.child("containers").index(index).child("ports");
+        for (index, port) in list(container, "ports").iter().enumerate() {
+            let number = |key: &str| port[key].as_i64().unwrap_or_default();
+            let host = number("hostPort");
+            if (is_pod || host != 0) && host != number("containerPort") {
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                let at = at.index(index).child("hostPort");
+                errors.push(Error::invalid(&at, host, detail));
+            }
+        }
     }
 }
 

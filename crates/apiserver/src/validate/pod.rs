@@ -12,6 +12,13 @@ use super::{
     text, volume,
 };
 
+/// What a spec is part of.
+enum Holder<'a> {
+    /// A pod, with what it was before a change.
+    Pod(Option<&'a Value>),
+    Template,
+}
+
 /// Checks a whole pod; `old` is what a change began with.
 pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let path = Path::new("spec");
@@ -22,7 +29,30 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, errors: &mut ErrorLi
         &Path::new("metadata").child("annotations"),
         errors,
     );
-    spec(&object["spec"], &object["metadata"], &path, errors);
+    let of = Holder::Pod(old);
+    spec(&object["spec"], &object["metadata"], of, &path, errors);
+    only_for_pods(&object["spec"], &path, errors);
+}
+
+/// What upstream asks of pods and not of templates, which had come to be without.
+fn only_for_pods(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    if text(spec, "serviceAccountName").is_empty() {
+        for (index, volume) in list(spec, "volumes").iter().enumerate() {
+            let at = path.child("volumes").index(index).child("projected");
+            for (index, source) in list(&volume["projected"], "sources").iter().enumerate() {
+                if source["serviceAccountToken"].is_object() {
+                    let at = at.child("sources").index(index);
+                    let detail = "must not be specified when serviceAccountName is not set";
+                    errors.push(Error::forbidden(&at.child("serviceAccountToken"), detail));
+                }
+            }
+        }
+    }
+    for key in ["containers", "initContainers"] {
+        for (index, container) in list(spec, key).iter().enumerate() {
+            container::padded_image(container, &path.child(key).index(index), errors);
+        }
+    }
 }
 
 /// What holds for new pods only.
@@ -36,6 +66,7 @@ pub(super) fn validate_create(object: &Value, errors: &mut ErrorList) {
         let detail = "cannot be set until all schedulingGates have been cleared";
         errors.push(Error::forbidden(&path.child("nodeName"), detail));
     }
+    pod_annotations::check_match(object, &path, errors);
 }
 
 /// Checks a pod template.
@@ -46,14 +77,20 @@ pub(super) fn template(template: &Value, path: &Path, errors: &mut ErrorList) {
     errors.extend(meta_rules::annotations(metadata, &at));
     pod_annotations::check(metadata, None, &template["spec"], &at, errors);
     let at = path.child("spec");
-    spec(&template["spec"], &template["metadata"], &at, errors);
+    let of = Holder::Template;
+    spec(&template["spec"], &template["metadata"], of, &at, errors);
     if !list(&template["spec"], "ephemeralContainers").is_empty() {
         let detail = "ephemeral containers not allowed in pod template";
         errors.push(Error::forbidden(&at.child("ephemeralContainers"), detail));
     }
 }
 
-fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
+/// Checks the spec of a pod, or of a template; `old` is the pod before a change.
+fn spec(spec: &Value, metadata: &Value, of: Holder<'_>, path: &Path, errors: &mut ErrorList) {
+    let (of_pod, old) = match of {
+        Holder::Pod(old) => (true, old),
+        Holder::Template => (false, None),
+    };
     let volumes = volume::validate(list(spec, "volumes"), &path.child("volumes"), errors);
     let claimed: BTreeSet<String> = list(spec, "volumes")
         .iter()
@@ -70,7 +107,6 @@ fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
         volumes: &volumes,
         claimed: &claimed,
         claims: &claims,
-        host_network: spec["hostNetwork"] == true,
         restart_policy: text(spec, "restartPolicy"),
         grace: spec["terminationGracePeriodSeconds"].as_i64(),
     };
@@ -78,6 +114,9 @@ fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
     container::validate_all(spec, &context, path, &mut seen, errors);
     if spec["resources"].is_object() {
         resources::pod_level(&spec["resources"], &path.child("resources"), errors);
+    }
+    if spec["hostNetwork"] == true {
+        container::ports_of_host(spec, of_pod, path, errors);
     }
     one_of(
         text(spec, "restartPolicy"),
@@ -96,7 +135,8 @@ fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
     );
     labels(&spec["nodeSelector"], &path.child("nodeSelector"), errors);
     security::pod(spec, path, errors);
-    scheduling::affinity(&spec["affinity"], &path.child("affinity"), errors);
+    let before = old.map(|old| &old["spec"]["affinity"]);
+    scheduling::affinity(&spec["affinity"], before, &path.child("affinity"), errors);
     dns_config(spec, path, errors);
     for (index, gate) in list(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
@@ -109,6 +149,7 @@ fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
     scheduling_gates(spec, path, errors);
     let at = path.child("topologySpreadConstraints");
     scheduling::spread_constraints(list(spec, "topologySpreadConstraints"), &at, errors);
+    security::host_users(spec, path, errors);
     named(
         spec,
         "serviceAccountName",
@@ -161,13 +202,18 @@ fn spec(spec: &Value, metadata: &Value, path: &Path, errors: &mut ErrorList) {
         resources::quantities(&spec["overhead"], &path.child("overhead"), errors);
     }
     if spec["os"].is_object() {
-        one_of(
-            text(&spec["os"], "name"),
-            &["linux", "windows"],
-            true,
-            &path.child("os").child("name"),
-            errors,
-        );
+        system(spec, path, errors);
+    }
+}
+
+/// What an operating system does not have.
+fn system(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let at = path.child("os");
+    match text(&spec["os"], "name") {
+        "" => errors.push(Error::required(&at.child("name"), "cannot be empty")),
+        "linux" => security::linux(spec, path, errors),
+        "windows" => security::windows(spec, path, errors),
+        other => errors.push(Error::not_supported(&at, other, &["linux", "windows"])),
     }
 }
 
@@ -195,6 +241,7 @@ fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
         if list(config, "nameservers").is_empty() {
             let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
             errors.push(Error::required(&at.child("nameservers"), detail));
+            return;
         }
     }
     let servers = list(config, "nameservers");
@@ -210,6 +257,7 @@ fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
         let server = server.as_str().unwrap_or_default();
         ip::address(server, &at.child("nameservers").index(index), errors);
     }
+    searches(config, &at.child("searches"), errors);
     for (index, option) in list(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
             errors.push(Error::required(
@@ -217,6 +265,30 @@ fn dns_config(spec: &Value, path: &Path, errors: &mut ErrorList) {
                 "must not be empty",
             ));
         }
+    }
+}
+
+fn searches(config: &Value, path: &Path, errors: &mut ErrorList) {
+    const MOST: usize = 32;
+    const LONGEST: usize = 2048;
+    let found: Vec<&str> = list(config, "searches")
+        .iter()
+        .map(|it| it.as_str().unwrap_or_default())
+        .collect();
+    if found.len() > MOST {
+        let detail = format!("must not have more than {MOST} search paths");
+        errors.push(Error::invalid(path, &config["searches"], detail));
+    }
+    if found.join(" ").len() > LONGEST {
+        let detail = format!(
+            "must not have more than {LONGEST} characters (including spaces) in the search list"
+        );
+        errors.push(Error::invalid(path, &config["searches"], detail));
+    }
+    for (index, search) in found.into_iter().enumerate().filter(|(_, it)| *it != ".") {
+        let search = search.strip_suffix('.').unwrap_or(search);
+        let texts = names::dns1123_subdomain_with_underscore(search);
+        rule(texts, search, &path.index(index), errors);
     }
 }
 

@@ -2,9 +2,9 @@
 //! fields today.
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{list, text};
+use super::{list, security, text};
 
 use allot_model::validate::pod::MIRROR_ANNOTATION as MIRROR;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -47,14 +47,7 @@ fn seccomp(profile: &str, path: &Path, errors: &mut ErrorList) {
             profile,
             "must be a valid seccomp profile",
         )),
-        Some(file) => {
-            if file.starts_with('/') {
-                errors.push(Error::invalid(path, file, "must be a relative path"));
-            }
-            if file.split('/').any(|part| part == "..") {
-                errors.push(Error::invalid(path, file, "must not contain '..'"));
-            }
-        }
+        Some(file) => security::descending(file, path, errors),
     }
 }
 
@@ -135,4 +128,91 @@ pub(super) fn check_update(object: &Value, old: &Value, errors: &mut ErrorList) 
         complain(key, "add");
     }
     check(metadata, Some(before), &object["spec"], &path, errors);
+}
+
+/// What an annotation says in the words of the field that has replaced it: a type, and where that is `Localhost` a
+/// name.
+fn as_field(annotation: &str) -> Option<(&'static str, Option<&str>)> {
+    Some(match annotation {
+        "unconfined" => ("Unconfined", None),
+        "runtime/default" => ("RuntimeDefault", None),
+        _ => ("Localhost", Some(annotation.strip_prefix("localhost/")?)),
+    })
+}
+
+/// The profile that an AppArmor annotation asks for, if that is a valid one.
+pub(crate) fn app_armor_field(annotation: &str) -> Option<Value> {
+    let profile = match as_field(annotation)? {
+        (kind, Some(name)) => json!({"type": kind, "localhostProfile": name}),
+        (kind, None) => json!({"type": kind}),
+    };
+    let mut errors = ErrorList::new();
+    security::app_armor(&profile, &Path::new(""), &mut errors);
+    errors.is_empty().then_some(profile)
+}
+
+/// Checks that annotations and fields of a new pod ask for the same profiles.
+pub(super) fn check_match(pod: &Value, path: &Path, errors: &mut ErrorList) {
+    const FIELD: &str = "seccompProfile";
+    let (spec, annotations) = (&pod["spec"], &pod["metadata"]["annotations"]);
+    let context = path.child("securityContext");
+    let own = &spec["securityContext"][FIELD];
+    if let (true, Some(found)) = (own.is_object(), annotations[SECCOMP].as_str()) {
+        matches("seccomp", found, own, &context.child(FIELD), errors);
+    }
+    visit(spec, path, |container, at| {
+        let field = &container["securityContext"][FIELD];
+        let key = format!("{SECCOMP_PREFIX}{}", text(container, "name"));
+        if let (true, Some(found)) = (field.is_object(), annotations[&key].as_str()) {
+            let at = at.child("securityContext").child(FIELD);
+            matches("seccomp", found, field, &at, errors);
+        }
+    });
+    if text(&spec["os"], "name") == "windows" {
+        return;
+    }
+    const ARMOR: &str = "appArmorProfile";
+    let shared = &spec["securityContext"][ARMOR];
+    visit(spec, path, |container, at| {
+        let field = match &container["securityContext"][ARMOR] {
+            own if own.is_object() => own,
+            _ => shared,
+        };
+        let key = format!("{APP_ARMOR_PREFIX}{}", text(container, "name"));
+        if let (true, Some(found)) = (field.is_object(), annotations[&key].as_str()) {
+            let at = at.child("securityContext").child(ARMOR);
+            matches("apparmor", found, field, &at, errors);
+        }
+    });
+}
+
+fn visit(spec: &Value, path: &Path, mut check: impl FnMut(&Value, &Path)) {
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        for (index, container) in list(spec, key).iter().enumerate() {
+            check(container, &path.child(key).index(index));
+        }
+    }
+}
+
+fn matches(what: &str, annotation: &str, field: &Value, path: &Path, errors: &mut ErrorList) {
+    let wanted = match annotation {
+        "docker/default" if what == "seccomp" => Some(("RuntimeDefault", None)),
+        other => as_field(other),
+    };
+    let kind = text(field, "type");
+    if !matches!(kind, "Localhost" | "RuntimeDefault" | "Unconfined") {
+        return;
+    }
+    match wanted {
+        Some((wanted, name)) if wanted == kind => {
+            if name.is_some() && field["localhostProfile"].as_str() != name {
+                let detail = format!("{what} profile in annotation and field must match");
+                errors.push(Error::forbidden(&path.child("localhostProfile"), detail));
+            }
+        }
+        _ => {
+            let detail = format!("{what} type in annotation and field must match");
+            errors.push(Error::forbidden(&path.child("type"), detail));
+        }
+    }
 }

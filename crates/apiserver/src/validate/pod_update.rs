@@ -1,8 +1,8 @@
 //! What may change in a pod that exists.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_model::validate::pod as pod_claims;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{list, pod, pod_annotations, pod_diff, text};
 
@@ -29,6 +29,7 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
     let gated = !list(before, "schedulingGates").is_empty();
     if gated {
         selectors(spec, before, &path, errors);
+        node_affinity(spec, before, &path, errors);
     }
     // What may change is made equal; the rest has to be.
     let mut copy = spec.clone();
@@ -40,9 +41,8 @@ pub(super) fn validate(object: &Value, old: &Value, errors: &mut ErrorList) {
             keep(map, before, key);
         }
         if gated {
-            for key in ["nodeSelector", "affinity"] {
-                keep(map, before, key);
-            }
+            keep(map, before, "nodeSelector");
+            keep_node_affinity(map, before);
         }
         let negative = before["terminationGracePeriodSeconds"]
             .as_i64()
@@ -154,6 +154,57 @@ fn selectors(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) 
     if new != old && !kept {
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
         errors.push(Error::invalid(&path.child("nodeSelector"), new, detail));
+    }
+}
+
+/// While gates hold a pod, its required node affinity may be narrowed, and the preferred one is free.
+fn node_affinity(spec: &Value, before: &Value, path: &Path, errors: &mut ErrorList) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const TERMS: &str = "nodeSelectorTerms";
+    let required = |spec: &'_ Value| spec["affinity"]["nodeAffinity"][REQUIRED].clone();
+    let (new, old) = (required(spec), required(before));
+    let shown = |terms: &Value| BadValue::raw(pod_claims::node_selector_terms(terms));
+    let all = &new[TERMS];
+    let (new, old) = (list(&new, TERMS), list(&old, TERMS));
+    let path = path.child("affinity").child("nodeAffinity");
+    let path = path.child(REQUIRED).child(TERMS);
+    if old.is_empty() {
+        return;
+    }
+    if new.len() != old.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        errors.push(Error::invalid(&path, shown(all), detail));
+        return;
+    }
+    for (index, (new, old)) in new.iter().zip(old).enumerate() {
+        let begins = |key: &str| list(new, key).starts_with(list(old, key));
+        let is_empty = |term: &Value| {
+            list(term, "matchExpressions").is_empty() && list(term, "matchFields").is_empty()
+        };
+        // An empty term chooses nothing; one with anything in it would choose more.
+        let widened = is_empty(old) && !is_empty(new);
+        if widened || !begins("matchExpressions") || !begins("matchFields") {
+            let detail = "only additions are allowed (no mutations or deletions)";
+            let shown = BadValue::raw(pod_claims::node_selector_term(new));
+            errors.push(Error::invalid(&path.index(index), shown, detail));
+        }
+    }
+}
+
+/// Puts the node affinity of before in the place of the new one.
+fn keep_node_affinity(map: &mut Map<String, Value>, before: &Value) {
+    const KEY: &str = "nodeAffinity";
+    let old = &before["affinity"];
+    let Some(Value::Object(affinity)) = map.get_mut("affinity") else {
+        if old[KEY].is_object() {
+            map.insert("affinity".to_owned(), json!({KEY: old[KEY]}));
+        }
+        return;
+    };
+    keep(affinity, old, KEY);
+    let others = ["podAffinity", "podAntiAffinity"];
+    if !old.is_object() && !others.iter().any(|key| affinity.contains_key(*key)) {
+        map.remove("affinity");
     }
 }
 

@@ -83,40 +83,38 @@ pub(super) fn taints(taints: &[Value], path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Checks the affinity of a pod.
-pub(super) fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// Checks the affinity of a pod. Values that are no labels may stay where a changed pod had such values before.
+pub(super) fn affinity(affinity: &Value, old: Option<&Value>, path: &Path, errors: &mut ErrorList) {
     let node = &affinity["nodeAffinity"];
     let at = path.child("nodeAffinity");
-    let required = &node["requiredDuringSchedulingIgnoredDuringExecution"];
+    let required = &node[REQUIRED];
     if required.is_object() {
-        let at = at.child("requiredDuringSchedulingIgnoredDuringExecution");
+        let at = at.child(REQUIRED);
         if list(required, "nodeSelectorTerms").is_empty() {
             let detail = "must have at least one node selector term";
             errors.push(Error::required(&at.child("nodeSelectorTerms"), detail));
         }
+        let any_value = old.is_some_and(has_odd_value);
         for (index, term) in list(required, "nodeSelectorTerms").iter().enumerate() {
-            node_term(term, &at.child("nodeSelectorTerms").index(index), errors);
+            let at = at.child("nodeSelectorTerms").index(index);
+            node_term(term, any_value, &at, errors);
         }
     }
-    for (index, item) in list(node, "preferredDuringSchedulingIgnoredDuringExecution")
-        .iter()
-        .enumerate()
-    {
-        let at = at
-            .child("preferredDuringSchedulingIgnoredDuringExecution")
-            .index(index);
+    for (index, item) in list(node, PREFERRED).iter().enumerate() {
+        let at = at.child(PREFERRED).index(index);
         weight(item, &at, errors);
-        node_term(&item["preference"], &at.child("preference"), errors);
+        node_term(&item["preference"], true, &at.child("preference"), errors);
     }
     for key in ["podAffinity", "podAntiAffinity"] {
         let (pods, at) = (&affinity[key], path.child(key));
-        let name = "requiredDuringSchedulingIgnoredDuringExecution";
-        for (index, term) in list(pods, name).iter().enumerate() {
-            pod_term(term, &at.child(name).index(index), errors);
+        for (index, term) in list(pods, REQUIRED).iter().enumerate() {
+            pod_term(term, &at.child(REQUIRED).index(index), errors);
         }
-        let name = "preferredDuringSchedulingIgnoredDuringExecution";
-        for (index, item) in list(pods, name).iter().enumerate() {
-            let at = at.child(name).index(index);
+        for (index, item) in list(pods, PREFERRED).iter().enumerate() {
+            let at = at.child(PREFERRED).index(index);
             weight(item, &at, errors);
             pod_term(
                 &item["podAffinityTerm"],
@@ -125,6 +123,14 @@ pub(super) fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
             );
         }
     }
+}
+
+fn has_odd_value(affinity: &Value) -> bool {
+    list(&affinity["nodeAffinity"][REQUIRED], "nodeSelectorTerms")
+        .iter()
+        .flat_map(|term| list(term, "matchExpressions"))
+        .flat_map(|expression| list(expression, "values"))
+        .any(|value| !names::label_value(value.as_str().unwrap_or_default()).is_empty())
 }
 
 fn weight(item: &Value, path: &Path, errors: &mut ErrorList) {
@@ -150,16 +156,59 @@ fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
         let at = path.child("namespace");
         rule(names::dns1123_label(namespace), namespace, &at, errors);
     }
+    label_keys(term, path, errors);
     let key = text(term, "topologyKey");
     let at = path.child("topologyKey");
     if key.is_empty() {
         errors.push(Error::required(&at, "can not be empty"));
-    } else {
-        rule(names::qualified_name(key), key, &at, errors);
+    }
+    rule(names::qualified_name(key), key, &at, errors);
+}
+
+/// Checks the keys whose values in the pod itself have been added to the selector.
+fn label_keys(term: &Value, path: &Path, errors: &mut ErrorList) {
+    let selector = &term["labelSelector"];
+    for name in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let (keys, at) = (list(term, name), path.child(name));
+        if !keys.is_empty() && !selector.is_object() {
+            let detail = "must not be specified when labelSelector is not set";
+            errors.push(Error::forbidden(&at, detail));
+            continue;
+        }
+        for (index, key) in keys.iter().enumerate() {
+            let key = key.as_str().unwrap_or_default();
+            rule(names::qualified_name(key), key, &at.index(index), errors);
+        }
+    }
+    let (keys, others) = (
+        list(term, "matchLabelKeys"),
+        list(term, "mismatchLabelKeys"),
+    );
+    let labels = super::entries(selector, "matchLabels").map(|(key, _)| key.as_str());
+    let mut selected: BTreeSet<&str> = labels.collect();
+    for expression in list(selector, "matchExpressions") {
+        let key = text(expression, "key");
+        if let Some(index) = keys.iter().rposition(|it| it == key)
+            && selected.contains(key)
+        {
+            // Upstream's path lacks the name of the list.
+            let detail = "exists in both matchLabelKeys and labelSelector";
+            errors.push(Error::invalid(&path.index(index), key, detail));
+        }
+        selected.insert(key);
+    }
+    for (index, key) in keys
+        .iter()
+        .enumerate()
+        .filter(|(_, it)| others.contains(it))
+    {
+        let at = path.child("matchLabelKeys").index(index);
+        let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
+        errors.push(Error::invalid(&at, key, detail));
     }
 }
 
-fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+fn node_term(term: &Value, any_value: bool, path: &Path, errors: &mut ErrorList) {
     for (index, requirement) in list(term, "matchExpressions").iter().enumerate() {
         let at = path.child("matchExpressions").index(index);
         let values = list(requirement, "values");
@@ -191,6 +240,11 @@ fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
         }
         let key = text(requirement, "key");
         rule(names::qualified_name(key), key, &at.child("key"), errors);
+        for (index, value) in values.iter().enumerate().filter(|_| !any_value) {
+            let value = value.as_str().unwrap_or_default();
+            let at = at.child("values").index(index);
+            rule(names::label_value(value), value, &at, errors);
+        }
     }
     for (index, requirement) in list(term, "matchFields").iter().enumerate() {
         node_field(requirement, &path.child("matchFields").index(index), errors);
@@ -223,7 +277,6 @@ fn node_field(requirement: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// Checks the spread constraints of a pod.
 pub(super) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mut ErrorList) {
-    let mut seen = BTreeSet::new();
     for (index, constraint) in constraints.iter().enumerate() {
         let at = path.index(index);
         let skew = constraint["maxSkew"].as_i64().unwrap_or_default();
@@ -240,24 +293,18 @@ pub(super) fn spread_constraints(constraints: &[Value], path: &Path, errors: &mu
                 &at.child("topologyKey"),
                 "can not be empty",
             ));
-        } else {
-            rule(
-                names::qualified_name(key),
-                key,
-                &at.child("topologyKey"),
-                errors,
-            );
         }
         let action = text(constraint, "whenUnsatisfiable");
         let actions = ["DoNotSchedule", "ScheduleAnyway"];
-        one_of(
-            action,
-            &actions,
-            true,
-            &at.child("whenUnsatisfiable"),
-            errors,
-        );
-        if !seen.insert((key, action)) {
+        if !actions.contains(&action) {
+            let at = at.child("whenUnsatisfiable");
+            errors.push(Error::not_supported(&at, action, &actions));
+        }
+        // Upstream names the first of two that are the same.
+        let same = |other: &Value| {
+            text(other, "topologyKey") == key && text(other, "whenUnsatisfiable") == action
+        };
+        if constraints[index + 1..].iter().any(same) {
             let shown = format!("{{{key}, {action}}}");
             errors.push(Error::duplicate(
                 &at.child("{topologyKey, whenUnsatisfiable}"),
@@ -295,14 +342,5 @@ fn spread_details(constraint: &Value, action: &str, path: &Path, errors: &mut Er
             errors,
         );
     }
-    let keys = list(constraint, "matchLabelKeys");
-    let at = path.child("matchLabelKeys");
-    if !keys.is_empty() && !constraint["labelSelector"].is_object() {
-        let detail = "must not be specified when labelSelector is not set";
-        errors.push(Error::forbidden(&at, detail));
-    }
-    for (index, key) in keys.iter().enumerate() {
-        let key = key.as_str().unwrap_or_default();
-        rule(names::qualified_name(key), key, &at.index(index), errors);
-    }
+    label_keys(constraint, path, errors);
 }

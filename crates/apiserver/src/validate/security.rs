@@ -17,41 +17,88 @@ fn id(value: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn profile(profile: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+const PROFILE_TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
+
+fn profile_type(found: &str, key: &str, path: &Path, errors: &mut ErrorList) {
+    if found.is_empty() {
+        let detail = format!("type is required when {key} is set");
+        errors.push(Error::required(&path.child("type"), detail));
+    } else if !PROFILE_TYPES.contains(&found) {
+        let at = path.child("type");
+        errors.push(Error::not_supported(&at, found, &PROFILE_TYPES));
+    }
+}
+
+fn seccomp(context: &Value, path: &Path, errors: &mut ErrorList) {
+    const KEY: &str = "seccompProfile";
+    let (profile, path) = (&context[KEY], path.child(KEY));
     if !profile.is_object() {
         return;
     }
-    let known = ["Localhost", "RuntimeDefault", "Unconfined"];
-    let (found, at) = (text(profile, "type"), path.child("type"));
-    if found.is_empty() {
-        let detail = format!("type is required when {kind}Profile is set");
-        errors.push(Error::required(&at, detail));
-    } else if !known.contains(&found) {
-        errors.push(Error::not_supported(&at, found, &known));
-    }
+    let found = text(profile, "type");
+    profile_type(found, KEY, &path, errors);
     let at = path.child("localhostProfile");
-    let place = &profile["localhostProfile"];
-    let words = if kind == "seccomp" {
-        "seccomp"
-    } else {
-        "AppArmor"
-    };
-    match (found == "Localhost", place.as_str()) {
+    let place = profile["localhostProfile"].as_str();
+    match (found == "Localhost", place) {
         (true, None) => {
-            let detail = format!("must be set when {words} type is Localhost");
+            let detail = "must be set when seccomp type is Localhost";
             errors.push(Error::required(&at, detail));
         }
-        (true, Some(place)) if place.starts_with('/') => {
-            errors.push(Error::invalid(&at, place, "must be a relative path"));
-        }
-        (true, Some(place)) if place.split('/').any(|part| part == "..") => {
-            errors.push(Error::invalid(&at, place, "must not contain '..'"));
-        }
+        (true, Some(place)) => descending(place, &at, errors),
         (false, Some(place)) => {
-            let detail = format!("can only be set when {words} type is Localhost");
+            // Upstream shows the whole profile.
+            let shown = format!(
+                "{{\"Type\":{},\"LocalhostProfile\":{}}}",
+                go_json(&profile["type"]),
+                go_json(&place.into())
+            );
+            let detail = "can only be set when seccomp type is Localhost";
+            errors.push(Error::invalid(&at, BadValue::raw(shown), detail));
+        }
+        (false, None) => {}
+    }
+}
+
+/// A path that stays below where it begins.
+pub(super) fn descending(place: &str, path: &Path, errors: &mut ErrorList) {
+    if place.starts_with('/') {
+        errors.push(Error::invalid(path, place, "must be a relative path"));
+    }
+    if place.split('/').any(|part| part == "..") {
+        errors.push(Error::invalid(path, place, "must not contain '..'"));
+    }
+}
+
+/// Checks an AppArmor profile.
+pub(crate) fn app_armor(profile: &Value, path: &Path, errors: &mut ErrorList) {
+    const LONGEST: usize = 4095;
+    if !profile.is_object() {
+        return;
+    }
+    let at = path.child("localhostProfile");
+    let place = profile["localhostProfile"].as_str();
+    match (text(profile, "type"), place) {
+        ("Localhost", place) => {
+            let place = place.unwrap_or_default();
+            if place.trim() != place {
+                errors.push(Error::invalid(
+                    &at,
+                    place,
+                    "must not be padded with whitespace",
+                ));
+            } else if place.is_empty() {
+                let detail = "must be set when AppArmor type is Localhost";
+                errors.push(Error::required(&at, detail));
+            }
+            if place.len() > LONGEST {
+                errors.push(Error::too_long(&at, LONGEST));
+            }
+        }
+        ("RuntimeDefault" | "Unconfined", Some(place)) => {
+            let detail = "can only be set when AppArmor type is Localhost";
             errors.push(Error::invalid(&at, place, detail));
         }
-        _ => {}
+        (found, _) => profile_type(found, "appArmorProfile", path, errors),
     }
 }
 
@@ -63,15 +110,9 @@ pub(super) fn container(context: &Value, path: &Path, errors: &mut ErrorList) {
     let known = ["Default", "Unmasked"];
     let mount = text(context, "procMount");
     one_of(mount, &known, false, &path.child("procMount"), errors);
-    profile(
-        &context["seccompProfile"],
-        "seccomp",
-        &path.child("seccompProfile"),
-        errors,
-    );
-    profile(
+    seccomp(context, path, errors);
+    app_armor(
         &context["appArmorProfile"],
-        "appArmor",
         &path.child("appArmorProfile"),
         errors,
     );
@@ -148,18 +189,24 @@ pub(super) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
         &at.child("fsGroupChangePolicy"),
         errors,
     );
-    profile(
-        &context["seccompProfile"],
-        "seccomp",
-        &at.child("seccompProfile"),
-        errors,
-    );
-    profile(
+    seccomp(context, &at, errors);
+    app_armor(
         &context["appArmorProfile"],
-        "appArmor",
         &at.child("appArmorProfile"),
         errors,
     );
+    for (key, known) in [
+        ("supplementalGroupsPolicy", ["Merge", "Strict"]),
+        ("seLinuxChangePolicy", ["MountOption", "Recursive"]),
+    ] {
+        if let Some(found) = context[key].as_str().filter(|it| !known.contains(it)) {
+            errors.push(Error::not_supported(&at.child(key), found, &known));
+        }
+    }
+}
+
+/// Checks what a pod in a user namespace of its own may share with the host.
+pub(super) fn host_users(spec: &Value, path: &Path, errors: &mut ErrorList) {
     if spec["hostUsers"] == false {
         for key in ["hostNetwork", "hostPID", "hostIPC"] {
             if spec[key] == true {
@@ -188,8 +235,89 @@ fn sysctls(context: &Value, path: &Path, errors: &mut ErrorList) {
         } else if name.len() > 253 || !name.split(['.', '/']).all(segment) {
             let detail = format!("must have at most 253 characters and match regex {SYSCTL}");
             errors.push(Error::invalid(&at, name, detail));
-        } else if !seen.insert(name.replace('/', ".")) {
+        } else if seen.contains(name) {
             errors.push(Error::duplicate(&at, name));
+        }
+        seen.insert(name);
+    }
+}
+
+fn containers<'a>(spec: &'a Value, path: &'a Path) -> impl Iterator<Item = (&'a Value, Path)> {
+    ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(move |key| {
+            let all = list(spec, key).iter().enumerate();
+            all.map(move |(index, it)| (it, path.child(key).index(index)))
+        })
+}
+
+/// Checks what a pod for Linux may not say.
+pub(super) fn linux(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut check = |holder: &Value, path: &Path| {
+        if holder["securityContext"]["windowsOptions"].is_object() {
+            let at = path.child("securityContext").child("windowsOptions");
+            let detail = "windows options cannot be set for a linux pod";
+            errors.push(Error::forbidden(&at, detail));
+        }
+    };
+    check(spec, path);
+    containers(spec, path).for_each(|(container, at)| check(container, &at));
+}
+
+/// Checks what a pod for Windows may not say.
+pub(super) fn windows(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    /// Where the field is in the context of a pod, and whether it counts when it has the zero value.
+    const OF_PODS: [(&str, bool, bool); 15] = [
+        ("appArmorProfile", true, true),
+        ("seLinuxOptions", true, true),
+        ("hostUsers", false, true),
+        ("hostPID", false, false),
+        ("hostIPC", false, false),
+        ("seccompProfile", true, true),
+        ("fsGroup", true, true),
+        ("fsGroupChangePolicy", true, true),
+        ("sysctls", true, false),
+        ("shareProcessNamespace", false, true),
+        ("runAsUser", true, true),
+        ("runAsGroup", true, true),
+        ("supplementalGroups", true, true),
+        ("supplementalGroupsPolicy", true, true),
+        ("seLinuxChangePolicy", true, true),
+    ];
+    const OF_CONTAINERS: [&str; 10] = [
+        "appArmorProfile",
+        "seLinuxOptions",
+        "seccompProfile",
+        "capabilities",
+        "readOnlyRootFilesystem",
+        "privileged",
+        "allowPrivilegeEscalation",
+        "procMount",
+        "runAsUser",
+        "runAsGroup",
+    ];
+    const DETAIL: &str = "cannot be set for a windows pod";
+    for (key, in_context, zero) in OF_PODS {
+        let (holder, at) = match in_context {
+            true => (&spec["securityContext"], path.child("securityContext")),
+            false => (spec, path.clone()),
+        };
+        let is_set = match &holder[key] {
+            Value::Null => false,
+            Value::Bool(false) => zero,
+            Value::Array(items) => zero || !items.is_empty(),
+            _ => true,
+        };
+        if is_set {
+            errors.push(Error::forbidden(&at.child(key), DETAIL));
+        }
+    }
+    for (container, at) in containers(spec, path) {
+        let (context, at) = (&container["securityContext"], at.child("securityContext"));
+        for key in OF_CONTAINERS {
+            if !context[key].is_null() {
+                errors.push(Error::forbidden(&at.child(key), DETAIL));
+            }
         }
     }
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use allot_apimachinery::Quantity;
 use serde_json::Value;
 
-use crate::validate::pod_annotations::{APP_ARMOR_PREFIX, SECCOMP, SECCOMP_PREFIX};
+use crate::validate::pod_annotations::{
+    APP_ARMOR_PREFIX, SECCOMP, SECCOMP_PREFIX, app_armor_field,
+};
 
 mod overlaps;
 
@@ -116,7 +118,10 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
         let key = format!("{SECCOMP_PREFIX}{name}");
         found.extend(seccomp(container, key));
         let key = format!("{APP_ARMOR_PREFIX}{name}");
-        if annotations.get(&key).is_some() && !has_app_armor(spec) && !has_app_armor(container) {
+        // Pods themselves are told when the field is made of the annotation.
+        let in_template = !at.is_empty();
+        let has_field = has_app_armor(spec) || has_app_armor(container);
+        if in_template && annotations.get(&key).is_some() && !has_field {
             let profile = old_profile(at, &key, "deprecated since v1.30", "appArmorProfile");
             found.push(profile);
         }
@@ -140,6 +145,39 @@ pub(super) fn warnings(pod: &Value, at: &str) -> Vec<String> {
     }
     affinity(spec, at, &mut found);
     found.extend(super::addresses::pod(spec, at));
+    found
+}
+
+/// Gives the containers of a new pod the AppArmor profiles that its annotations ask for; answers the warnings.
+pub(super) fn app_armor_fields(pod: &mut Value) -> Vec<String> {
+    const FIELD: &str = "appArmorProfile";
+    let mut found = Vec::new();
+    let annotations = pod["metadata"]["annotations"].clone();
+    if !annotations.is_object() || pod["spec"]["os"]["name"] == "windows" {
+        return found;
+    }
+    let of_pod = pod["spec"]["securityContext"][FIELD].clone();
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = pod["spec"][list].as_array_mut();
+        for container in containers.into_iter().flatten() {
+            let key = format!("{APP_ARMOR_PREFIX}{}", text(container, "name"));
+            let Some(annotation) = annotations[&key].as_str() else {
+                continue;
+            };
+            if container["securityContext"][FIELD].is_object() {
+                continue;
+            }
+            let field = app_armor_field(annotation);
+            if field.as_ref() == Some(&of_pod) {
+                continue;
+            }
+            if let Some(field) = field {
+                crate::object::child_mut(container, "securityContext")
+                    .insert(FIELD.to_owned(), field);
+            }
+            found.push(old_profile("", &key, "deprecated since v1.30", FIELD));
+        }
+    }
     found
 }
 

@@ -220,7 +220,7 @@ static CONDITION: Struct = tagged(&[
 pub(crate) static NODE_SELECTOR: Struct =
     plain(&[f("nodeSelectorTerms", NODE_SELECTOR_TERMS, Keep)]);
 pub(crate) const NODE_SELECTOR_TERMS: Ty = List(&Ty::Struct(&NODE_SELECTOR_TERM));
-static NODE_SELECTOR_TERM: Struct = plain(&[
+pub(crate) static NODE_SELECTOR_TERM: Struct = plain(&[
     f(
         "matchExpressions",
         List(&Ty::Struct(&NODE_SELECTOR_REQUIREMENT)),

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::common::invalid;
 use super::names;
-use crate::shape::{self, tables};
+use crate::shape::{self, Ty, tables};
 use crate::view::View;
 
 /// The annotation of the API object that stands for a static pod.
@@ -297,4 +297,14 @@ fn health(resources: &[Value], path: &Path) -> ErrorList {
         }
     }
     errors
+}
+
+/// Node selector terms as upstream shows them in errors.
+pub fn node_selector_terms(terms: &Value) -> String {
+    shape::quote(tables::NODE_SELECTOR_TERMS, terms)
+}
+
+/// A node selector term as upstream shows it in errors.
+pub fn node_selector_term(term: &Value) -> String {
+    shape::quote(Ty::Struct(&tables::NODE_SELECTOR_TERM), term)
 }
