@@ -7,6 +7,7 @@ mod accounts;
 mod certificates;
 mod dra;
 pub(crate) mod dynamic;
+mod groups;
 mod limits;
 mod node;
 pub mod plugins;
@@ -236,6 +237,9 @@ pub async fn validate(
         .await?;
     }
     certificates::check(core, attributes, object).await?;
+    if enabled(core, "PodGroupWorkloadExists") {
+        groups::workload_exists(core, attributes, object).await?;
+    }
     if enabled(core, "PersistentVolumeClaimResize") {
         storage::resize(core, attributes, object).await?;
     }

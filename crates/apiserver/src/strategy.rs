@@ -10,6 +10,7 @@ use crate::registry::Resource;
 use crate::versions::dra_kind;
 
 mod certificates;
+mod groups;
 mod prepare;
 mod services;
 mod validate;

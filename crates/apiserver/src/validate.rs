@@ -36,6 +36,7 @@ mod security;
 mod service;
 mod storage;
 mod volume;
+mod workload;
 
 pub(crate) use network::addresses::ip_name;
 
@@ -86,14 +87,15 @@ pub fn update(group: &str, plural: &str, object: &Value, old: &Value, part: Part
         ("", "namespaces", Part::Status) => namespace::status(object, &mut errors),
         ("", "namespaces", Part::Finalize) => namespace::finalizers(object, &mut errors),
         ("scheduling.k8s.io", "priorityclasses", _) => {
-            check(group, plural, object, &mut errors);
-            if object["value"] != old["value"] {
-                errors.push(Error::forbidden(
-                    &Path::new("value"),
-                    "may not be changed in an update.",
-                ));
-            }
+            config::priority_class_update(object, old, &mut errors);
         }
+        ("scheduling.k8s.io", "workloads", _) => {
+            workload::workload_update(object, old, &mut errors);
+        }
+        ("scheduling.k8s.io", "podgroups", Part::Status) => {
+            workload::group_status(object, old, &mut errors);
+        }
+        ("scheduling.k8s.io", "podgroups", _) => workload::group_update(object, old, &mut errors),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings", _) => {
             check(group, plural, object, &mut errors);
             if object["roleRef"] != old["roleRef"] {
@@ -199,6 +201,8 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("apiregistration.k8s.io", _) => config::api_service(object, errors),
         ("coordination.k8s.io", "leases") => config::lease(object, errors),
         ("scheduling.k8s.io", "priorityclasses") => config::priority_class(object, errors),
+        ("scheduling.k8s.io", "workloads") => workload::workload(object, errors),
+        ("scheduling.k8s.io", "podgroups") => workload::group(object, errors),
         ("certificates.k8s.io", _) => certificate::request(object, errors),
         ("policy", "poddisruptionbudgets") => config::budget(object, errors),
         ("rbac.authorization.k8s.io", _) => config::access(plural, object, errors),

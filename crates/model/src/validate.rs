@@ -25,7 +25,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use allot_apimachinery::field::ErrorList;
+use allot_apimachinery::field::{ErrorList, Path};
 use serde_json::Value;
 
 use crate::features::{Feature, Features};
@@ -94,6 +94,11 @@ pub fn deprecation_warning(kind: Kind, version: crate::kind::Version) -> Option<
     Some(format!(
         "{api_version} {kind} is deprecated in v1.{since}+, unavailable in v1.{gone}+"
     ))
+}
+
+/// Checks a list of `metav1.Condition` at `path`.
+pub fn conditions(list: &[Value], path: &Path) -> ErrorList {
+    conditions::conditions(list, path)
 }
 
 fn consumable_capacity(features: &Features) -> bool {

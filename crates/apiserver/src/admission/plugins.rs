@@ -1,7 +1,7 @@
 //! Names of admission plugins, as the flags of kube-apiserver take them.
 
 /// Those that work here; all of them are on unless they are switched off.
-const BUILT: [&str; 21] = [
+const BUILT: [&str; 23] = [
     "CertificateApproval",
     "CertificateSigning",
     "CertificateSubjectRestriction",
@@ -14,7 +14,9 @@ const BUILT: [&str; 21] = [
     "NamespaceLifecycle",
     "NodeRestriction",
     "PersistentVolumeClaimResize",
+    "PodGroupWorkloadExists",
     "PodSecurity",
+    "PodTopologyLabels",
     "Priority",
     "ResourceQuota",
     "RuntimeClass",
@@ -26,7 +28,7 @@ const BUILT: [&str; 21] = [
 ];
 
 /// Those of kube-apiserver that are no plugins here: what they do is done elsewhere, or not at all.
-const OTHERS: [&str; 19] = [
+const OTHERS: [&str; 17] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -41,11 +43,9 @@ const OTHERS: [&str; 19] = [
     "NodeDeclaredFeatureValidator",
     "OwnerReferencesPermissionEnforcement",
     "PodGroupProtection",
-    "PodGroupWorkloadExists",
     "PodNodeSelector",
     "PodResizeValidator",
     "PodTolerationRestriction",
-    "PodTopologyLabels",
 ];
 
 /// Whether a plugin of that name works here; `None` if kube-apiserver has no such plugin.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Part, certificates, is_definition, services};
+use super::{Part, certificates, groups, is_definition, services};
 use crate::classic;
 use crate::jobs;
 use crate::object::{child_mut, metadata_mut};
@@ -28,7 +28,7 @@ fn has_generation(resource: &Resource) -> bool {
             "deviceclasses" | "resourceslices" | "devicetaintrules"
         ),
         "storage.k8s.io" => plural == "csidrivers",
-        "scheduling.k8s.io" => true,
+        "scheduling.k8s.io" => plural == "priorityclasses",
         _ => resource.custom.is_some(),
     }
 }
@@ -65,6 +65,7 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
         return allot_model::strategy::prepare_for_create(kind, object, &core.config.features);
     }
     crate::pods::drop_disabled_claims(&core.config.features, resource, object, &Value::Null);
+    groups::drop_disabled(&core.config.features, resource, object, &Value::Null);
     let has_status = resource.subresource("status").is_some();
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
@@ -178,6 +179,7 @@ pub fn prepare_for_update(
         };
     }
     crate::pods::drop_disabled_claims(&core.config.features, resource, object, old);
+    groups::drop_disabled(&core.config.features, resource, object, old);
     let has_status = resource.subresource("status").is_some();
     match part {
         Part::Main if has_status => {
@@ -298,7 +300,9 @@ fn restore(map: &mut Map<String, Value>, old: &Map<String, Value>, choose: impl 
 
 /// Status endpoints that let labels and annotations through, as most built-in kinds do.
 fn status_updates_metadata(resource: &Resource) -> bool {
-    resource.custom.is_none() && resource.group != "resource.k8s.io"
+    resource.custom.is_none()
+        && resource.group != "resource.k8s.io"
+        && !resource.is("scheduling.k8s.io", "podgroups")
 }
 
 /// Everything stays as it was but the value at a path.

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{entries, int_or_percent, label_selector, labels, list, one_of, rule, text};
+use super::{IMMUTABLE, entries, int_or_percent, label_selector, labels, list, one_of, rule, text};
 
 /// Largest payload of a config map or secret, in bytes.
 const MAX_DATA: usize = 1 << 20;
@@ -176,7 +176,7 @@ pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
             format!("maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}");
         errors.push(Error::forbidden(&Path::new("value"), detail));
     }
-    let policies = ["Never", "PreemptLowerPriority"];
+    let policies = ["PreemptLowerPriority", "Never"];
     one_of(
         text(object, "preemptionPolicy"),
         &policies,
@@ -184,6 +184,19 @@ pub(super) fn priority_class(object: &Value, errors: &mut ErrorList) {
         &Path::new("preemptionPolicy"),
         errors,
     );
+}
+
+/// Checks a change of a priority class: what pods got from it stays.
+pub(super) fn priority_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+    if object["value"] != old["value"] {
+        let detail = "may not be changed in an update.";
+        errors.push(Error::forbidden(&Path::new("value"), detail));
+    }
+    const POLICY: &str = "preemptionPolicy";
+    if object[POLICY] != old[POLICY] {
+        let at = Path::new(POLICY);
+        errors.push(Error::invalid(&at, &object[POLICY], IMMUTABLE));
+    }
 }
 
 /// What a class with the name of one of the server's has other than that.

@@ -10,6 +10,7 @@ use allot_apiserver::Server;
 use allot_apiserver::config::Config;
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
+use allot_model::features::Feature;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
@@ -58,11 +59,13 @@ fn contains(whole: &Value, part: &Value) -> bool {
 async fn server() -> Server {
     let versions =
         ["v1beta1", "v1beta2", "v1alpha3"].map(|it| format!("resource.k8s.io/{it}=true"));
-    let config = Config {
-        runtime_config: RuntimeConfig::parse(&versions.join(",")).unwrap(),
+    let versions = format!("{},scheduling.k8s.io/v1alpha2=true", versions.join(","));
+    let mut config = Config {
+        runtime_config: RuntimeConfig::parse(&versions).unwrap(),
         disabled_admission: vec!["ServiceAccount".to_owned()],
         ..Config::default()
     };
+    config.features = config.features.with(Feature::GenericWorkload, true);
     let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
     let server = Server::new(Arc::new(backend), config);
     server.bootstrap().await.unwrap();

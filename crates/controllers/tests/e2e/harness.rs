@@ -7,6 +7,7 @@ use allot_apiserver::Server;
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
 use allot_controllers::{Config, run};
+use allot_model::features::{Feature, Features};
 use allot_store::Embedded;
 use http::{Method, Request};
 use kube::Client;
@@ -25,13 +26,14 @@ pub struct Cluster {
 impl Cluster {
     /// An API server without controllers.
     pub async fn bare() -> Self {
-        Self::bare_with("").await
+        Self::bare_with("", Features::default()).await
     }
 
     /// An API server without controllers that also serves what `--runtime-config` names.
-    pub async fn bare_with(runtime_config: &str) -> Self {
+    pub async fn bare_with(runtime_config: &str, features: Features) -> Self {
         let config = allot_apiserver::Config {
             runtime_config: RuntimeConfig::parse(runtime_config).expect("versions"),
+            features,
             ..allot_apiserver::Config::default()
         };
         let store = Embedded::in_memory(allot_store::Options::default());
@@ -53,7 +55,10 @@ impl Cluster {
 
     /// With all controllers and PodGroups, as a server of 1.36 with its alpha API on.
     pub async fn start_with_groups() -> Self {
-        let mut this = Self::bare_with("scheduling.k8s.io/v1alpha2=true").await;
+        let features = Features::default()
+            .with(Feature::GenericWorkload, true)
+            .with(Feature::DRAWorkloadResourceClaims, true);
+        let mut this = Self::bare_with("scheduling.k8s.io/v1alpha2=true", features).await;
         this.start_controllers(Config::embedded());
         this
     }

@@ -1,6 +1,7 @@
 //! What the status of a DeviceTaintRule says.
 
 use allot_controllers::Config;
+use allot_model::features::Features;
 use serde_json::{Value, json};
 
 use super::harness::{Cluster, name};
@@ -12,7 +13,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// Pods p-0, p-1, … that run on node n, each with a share of device gpu-0 through a claim of its own.
 async fn cluster_with_users(users: usize) -> Cluster {
-    let mut cluster = Cluster::bare_with("resource.k8s.io/v1beta2=true").await;
+    let mut cluster = Cluster::bare_with("resource.k8s.io/v1beta2=true", Features::default()).await;
     cluster.start_controllers(Config::embedded());
     cluster.node("n").await;
     let slice = json!({

@@ -1,0 +1,57 @@
+//! Workloads and pod groups: fields of features that are off.
+
+use allot_model::features::{Feature, Features};
+use serde_json::Value;
+
+use crate::registry::Resource;
+
+/// Belong to features that this server does not have.
+const NEVER: [&str; 4] = [
+    "schedulingConstraints",
+    "disruptionMode",
+    "priorityClassName",
+    "priority",
+];
+
+/// Removes fields of features that are off and that the stored object does not use.
+pub(super) fn drop_disabled(
+    features: &Features,
+    resource: &Resource,
+    object: &mut Value,
+    old: &Value,
+) {
+    let claims = features.enabled(Feature::DRAWorkloadResourceClaims);
+    if resource.is("scheduling.k8s.io", "workloads") {
+        const TEMPLATES: &str = "podGroupTemplates";
+        let templates = object["spec"][TEMPLATES].as_array_mut();
+        for (index, template) in templates.into_iter().flatten().enumerate() {
+            drop_from(template, &old["spec"][TEMPLATES][index], claims);
+        }
+    } else if resource.is("scheduling.k8s.io", "podgroups") {
+        let in_use = uses_claims(&old["spec"]);
+        if let Some(spec) = object.get_mut("spec") {
+            drop_from(spec, &old["spec"], claims);
+        }
+        if let Some(Value::Object(status)) = object.get_mut("status")
+            && !claims
+            && !in_use
+        {
+            status.remove("resourceClaimStatuses");
+        }
+    }
+}
+
+fn uses_claims(holder: &Value) -> bool {
+    let claims = holder["resourceClaims"].as_array();
+    claims.is_some_and(|claims| !claims.is_empty())
+}
+
+fn drop_from(holder: &mut Value, old: &Value, claims: bool) {
+    let Value::Object(map) = holder else { return };
+    for key in NEVER.into_iter().filter(|key| old[*key].is_null()) {
+        map.remove(key);
+    }
+    if !claims && !uses_claims(old) {
+        map.remove("resourceClaims");
+    }
+}
