@@ -9,6 +9,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_model::validate::meta as meta_rules;
 use allot_schema::{Node, definition, rules::Rules, structural, structural::Structural};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::registry::{Resource, Subresource, Version, collection_name};
 use crate::strategy::Part;
@@ -33,6 +34,8 @@ pub struct CustomResource {
     versions: Vec<CustomVersion>,
     converter: Option<conversion::Converter>,
     terminating: bool,
+    /// See [`CustomResource::ended`].
+    ended: CancellationToken,
 }
 
 /// One version of a custom resource.
@@ -97,7 +100,18 @@ impl CustomResource {
             versions,
             converter: conversion::Converter::of(object),
             terminating: definition::is_true(object, "Terminating"),
+            ended: CancellationToken::new(),
         }
+    }
+
+    /// Tells watches that what they show is not served any more as it was: the definition has changed, or is gone.
+    pub fn ended(&self) -> &CancellationToken {
+        &self.ended
+    }
+
+    /// Watches that began with an earlier state of the definition go on: it serves the same.
+    fn follows(&mut self, earlier: &Self) {
+        self.ended = earlier.ended.clone();
     }
 
     /// The definition is being deleted: there will be no more objects.

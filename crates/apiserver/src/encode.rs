@@ -154,11 +154,28 @@ impl View<'_> {
         let object = self.object(entry)?;
         Ok(match shape {
             Shape::Whole => object,
-            Shape::Metadata => metadata_only(object),
+            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => self.metadata_only(object, shape),
             Shape::Table | Shape::TableV1beta1 => {
                 table::table(self, &[object], None, shape, options)
             }
         })
+    }
+
+    /// An object of the resource reduced to its metadata, as upstream keeps it inside.
+    pub fn metadata_only(&self, object: Value, shape: Shape) -> Value {
+        let mut partial = metadata_only(object, shape);
+        if self.resource.is("apps", "daemonsets")
+            && let Some(annotations) = partial["metadata"]["annotations"].as_object_mut()
+        {
+            // Upstream keeps this one outside of the metadata and writes it last.
+            annotations.remove("deprecated.daemonset.template.generation");
+            if annotations.is_empty()
+                && let Some(metadata) = partial["metadata"].as_object_mut()
+            {
+                metadata.remove("annotations");
+            }
+        }
+        partial
     }
 
     /// The answer with one stored object.
@@ -199,7 +216,7 @@ impl View<'_> {
                 return bytes_response(code, out, media);
             }
             Shape::Whole => object,
-            Shape::Metadata => metadata_only(object),
+            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => self.metadata_only(object, shape),
             Shape::Table | Shape::TableV1beta1 => {
                 table::table(self, &[object], None, media.shape, options)
             }
@@ -256,8 +273,9 @@ impl View<'_> {
                     "metadata": meta, "items": objects,
                 })
             }
-            Shape::Metadata => {
-                let items: Vec<_> = objects.into_iter().map(metadata_only).collect();
+            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => {
+                let items = objects.into_iter().map(|it| self.metadata_only(it, shape));
+                let items: Vec<_> = items.collect();
                 // Upstream's list of nothing is null.
                 let items = if items.is_empty() {
                     Value::Null
@@ -265,7 +283,7 @@ impl View<'_> {
                     items.into()
                 };
                 json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
+                    "kind": "PartialObjectMetadataList", "apiVersion": metadata_version(shape), "metadata": meta,
                     "items": items,
                 })
             }
@@ -292,7 +310,18 @@ fn write_head(out: &mut Vec<u8>, kind: &str, api_version: &str, meta: &Value) {
     out.extend_from_slice(b",\"items\":[");
 }
 
+/// The version of what has metadata only.
+fn metadata_version(shape: Shape) -> &'static str {
+    match shape {
+        Shape::MetadataV1beta1 | Shape::TableV1beta1 => "meta.k8s.io/v1beta1",
+        _ => "meta.k8s.io/v1",
+    }
+}
+
 /// An object reduced to its metadata.
-pub fn metadata_only(mut object: Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"].take()})
+pub fn metadata_only(mut object: Value, shape: Shape) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": metadata_version(shape),
+        "metadata": object["metadata"].take(),
+    })
 }

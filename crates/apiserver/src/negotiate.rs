@@ -34,6 +34,15 @@ pub enum Shape {
     TableV1beta1,
     /// `meta.k8s.io/v1` PartialObjectMetadata or its list.
     Metadata,
+    /// `meta.k8s.io/v1beta1` PartialObjectMetadata or its list.
+    MetadataV1beta1,
+}
+
+impl Shape {
+    /// The shape has nothing of an object but its metadata.
+    pub fn is_metadata(self) -> bool {
+        matches!(self, Shape::Metadata | Shape::MetadataV1beta1)
+    }
 }
 
 /// A representation.
@@ -155,7 +164,7 @@ pub fn accepted(headers: &HeaderMap) -> Vec<Accepted> {
 /// What can be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// A document in JSON or YAML.
+    /// A document of discovery, in any encoding.
     Document,
     /// An error, in anything.
     Status,
@@ -185,6 +194,11 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
                 Some("meta.k8s.io"),
                 Some("v1"),
             ) if shapes => Shape::Metadata,
+            (
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                Some("meta.k8s.io"),
+                Some("v1beta1"),
+            ) if shapes => Shape::MetadataV1beta1,
             _ => continue,
         };
         if item
@@ -208,8 +222,8 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, offer: Offer) -> Result<Med
             });
         }
         let binary = match (offer, shape) {
-            (Offer::Document, _) | (_, Shape::Table | Shape::TableV1beta1) => false,
-            (Offer::Custom, shape) => shape == Shape::Metadata,
+            (_, Shape::Table | Shape::TableV1beta1) => false,
+            (Offer::Custom, shape) => shape.is_metadata(),
             _ => true,
         };
         if binary && item.covers("application/vnd.kubernetes.protobuf") {

@@ -148,7 +148,7 @@ impl Call<'_> {
     /// 406 where metadata is asked for as one object and the answer is a list, or the other way round.
     fn check_listed(&self) -> Result<()> {
         let verb = self.request.info.verb.as_str();
-        if self.media.shape != Shape::Metadata || !matches!(verb, "get" | "list") {
+        if !self.media.shape.is_metadata() || !matches!(verb, "get" | "list") {
             return Ok(());
         }
         let items = accepted(&self.request.headers);
@@ -248,8 +248,9 @@ pub async fn dispatch(
     }
     let verb = info.verb.as_str();
     let offer = match resource.custom {
-        Some(_) => Offer::Custom,
-        None => Offer::Builtin,
+        // Their scales are objects of a built-in kind.
+        Some(_) if request.info.subresource != "scale" => Offer::Custom,
+        _ => Offer::Builtin,
     };
     let media = match negotiate(&request.headers, &request.query, offer) {
         // What a workload answers is its own affair.

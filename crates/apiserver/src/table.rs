@@ -109,8 +109,7 @@ pub fn scale(scale: Value, shape: Shape, options: Options) -> Value {
     match options.include {
         Include::None => {}
         Include::Metadata => {
-            row["object"] = metadata_only(scale);
-            row["object"]["apiVersion"] = version.into();
+            row["object"] = metadata_only(scale, shape);
         }
         Include::Object => row["object"] = scale,
     }
@@ -143,23 +142,7 @@ pub fn table(
             match options.include {
                 Include::None => {}
                 Include::Metadata => {
-                    let mut partial = metadata_only(object.clone());
-                    if view.resource.is("apps", "daemonsets")
-                        && let Some(annotations) =
-                            partial["metadata"]["annotations"].as_object_mut()
-                    {
-                        // Upstream keeps this one outside of the metadata and writes it last.
-                        annotations.remove("deprecated.daemonset.template.generation");
-                        if annotations.is_empty()
-                            && let Some(metadata) = partial["metadata"].as_object_mut()
-                        {
-                            metadata.remove("annotations");
-                        }
-                    }
-                    if shape == Shape::TableV1beta1 {
-                        partial["apiVersion"] = "meta.k8s.io/v1beta1".into();
-                    }
-                    row["object"] = partial;
+                    row["object"] = view.metadata_only(object.clone(), shape);
                 }
                 Include::Object => row["object"] = object.clone(),
             }

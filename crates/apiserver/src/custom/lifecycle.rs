@@ -179,10 +179,26 @@ impl State {
             let basis = json!([value["spec"], value["status"]["acceptedNames"], terminating]);
             let made = match self.compiled.remove(&key) {
                 Some((before, made)) if before == basis => made,
-                _ => Arc::new(resource(value)),
+                before => {
+                    let mut new = resource(value);
+                    if let Some((served, made)) = before {
+                        let same = (0..2).all(|part| served[part] == basis[part]);
+                        if same && let (Some(new), Some(old)) = (&mut new.custom, &made.custom) {
+                            // Nobody else has it yet.
+                            if let Some(new) = Arc::get_mut(new) {
+                                new.follows(old);
+                            }
+                        } else {
+                            self.compiled.insert(key.clone(), (served, made));
+                        }
+                    }
+                    Arc::new(new)
+                }
             };
             current.insert(key, (basis, made));
         }
+        // What is left is gone, or has become something else.
+        let ended = std::mem::take(&mut self.compiled);
         self.compiled = current;
         core.registry.rcu(|registry| {
             let mut registry = (**registry).clone();
@@ -199,6 +215,9 @@ impl State {
             }
             registry
         });
+        for custom in ended.values().filter_map(|(_, made)| made.custom.as_ref()) {
+            custom.ended().cancel();
+        }
     }
 
     /// Deletes the objects of a definition that is being deleted, then the definition.

@@ -51,16 +51,37 @@ fn raw(object: &Value, api_version: &str, kind: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match (api_version, kind) {
         // Made by the server from objects of any kind.
-        ("meta.k8s.io/v1", "PartialObjectMetadata") => partial(&mut out, object),
-        ("meta.k8s.io/v1", "PartialObjectMetadataList") => {
+        ("meta.k8s.io/v1" | "meta.k8s.io/v1beta1", "PartialObjectMetadata") => {
+            partial(&mut out, object);
+        }
+        ("meta.k8s.io/v1" | "meta.k8s.io/v1beta1", "PartialObjectMetadataList") => {
+            // The older version has them the other way round.
+            let (first, second) = match api_version {
+                "meta.k8s.io/v1" => (1, 2),
+                _ => (2, 1),
+            };
             let meta = types::by_name(&format!("{META}.ListMeta"))?.get();
-            nested(&mut out, 1, |out| of(out, &object["metadata"], meta));
-            for item in object["items"].as_array().into_iter().flatten() {
-                nested(&mut out, 2, |out| partial(out, item));
+            let items = |out: &mut Vec<u8>| {
+                for item in object["items"].as_array().into_iter().flatten() {
+                    nested(out, second, |out| partial(out, item));
+                }
+            };
+            if second < first {
+                items(&mut out);
+            }
+            nested(&mut out, first, |out| of(out, &object["metadata"], meta));
+            if first < second {
+                items(&mut out);
             }
         }
         _ => {
-            let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+            // Some documents of discovery do not say their version.
+            let known = if api_version.is_empty() {
+                "v1"
+            } else {
+                api_version
+            };
+            let (group, version) = known.split_once('/').unwrap_or(("", known));
             message(&mut out, map, types::lookup(group, version, kind)?);
         }
     }
@@ -118,11 +139,17 @@ fn some_fields(
             nested(out, number, write);
             part = None;
         }
-        field(
-            out,
-            known,
-            map.get(known.name).filter(|value| !value.is_null()),
-        );
+        let value = map.get(known.name).filter(|value| !value.is_null());
+        if known.name == "verbs" && schema.simple_name() == "APIResource" {
+            // A list that is a message of its own.
+            nested(out, known.proto.into(), |out| {
+                for verb in value.and_then(Value::as_array).into_iter().flatten() {
+                    one(out, 1, &Type::String, verb);
+                }
+            });
+            continue;
+        }
+        field(out, known, value);
     }
     if let Some((number, write)) = part {
         nested(out, number, write);

@@ -117,6 +117,14 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
     Ok(response)
 }
 
+/// Waits until a resource is not served any more as it was. Those that are part of the server stay.
+async fn ended(resource: &Resource) {
+    match &resource.custom {
+        Some(custom) => custom.ended().cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// When an idle watch of that life gets its first bookmark: its client is to know where to go on.
 fn first_bookmark(life: Duration) -> Duration {
     const BEFORE_END: Duration = Duration::from_secs(2);
@@ -210,6 +218,14 @@ impl Stream {
                         return Some(join(parts));
                     }
                 }
+                () = ended(&self.resource) => {
+                    // What was before the end is still told.
+                    self.done = true;
+                    let events = self.watcher.as_mut()?.poll_changes().ok()?;
+                    let events = self.converted(events).await.ok()?;
+                    let parts = self.events(&events);
+                    return (!parts.is_empty()).then(|| join(parts));
+                }
                 () = tokio::time::sleep_until(self.deadline) => return None,
                 () = self.core.shutdown.cancelled() => return None,
             }
@@ -236,6 +252,7 @@ impl Stream {
             }
             tokio::select! {
                 changed = changes.changes() => if changed.is_err() { return false },
+                () = ended(&self.resource) => return false,
                 () = tokio::time::sleep_until(self.deadline) => return false,
                 () = self.core.shutdown.cancelled() => return false,
             }
@@ -318,7 +335,7 @@ impl Stream {
         };
         match self.media.shape {
             Shape::Whole => object,
-            Shape::Metadata => crate::encode::metadata_only(object),
+            shape @ (Shape::Metadata | Shape::MetadataV1beta1) => view.metadata_only(object, shape),
             Shape::Table | Shape::TableV1beta1 => {
                 let mut options = self.table;
                 // Only the first table of a stream names its columns.

@@ -69,6 +69,23 @@ pub(super) fn node(object: &Value) -> Vec<Value> {
     ]
 }
 
+pub(super) fn component_status(component: &Value) -> Vec<Value> {
+    let healthy = component["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Healthy");
+    let status = match healthy.map(|condition| condition["status"] == "True") {
+        None => "Unknown",
+        Some(true) => "Healthy",
+        Some(false) => "Unhealthy",
+    };
+    let part = |key: &str| healthy.map_or("", |it| it[key].as_str().unwrap_or_default());
+    let name = component["metadata"]["name"].as_str().unwrap_or_default();
+    let cells = [name, status, part("message"), part("error")];
+    cells.map(Value::from).into()
+}
+
 pub(super) fn namespace(object: &Value) -> Vec<Value> {
     vec![
         name(object),

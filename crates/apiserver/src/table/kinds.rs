@@ -36,6 +36,12 @@ const KINDS: &[(&str, &str, &str, Row)] = &[
     ("", "namespaces", "Name|Status|Age", cluster::namespace),
     (
         "",
+        "componentstatuses",
+        "Name|Status|Message|Error",
+        cluster::component_status,
+    ),
+    (
+        "",
         "events",
         "Last Seen|Type|Reason|Object|Subobject::1|Source::1|Message|First Seen::1|Count::1|Name::1",
         cluster::event,

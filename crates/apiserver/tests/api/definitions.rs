@@ -233,3 +233,43 @@ async fn no_object_is_made_while_its_definition_ends() {
         200
     );
 }
+
+#[tokio::test]
+async fn a_watch_ends_when_its_definition_changes_or_goes() {
+    let server = Server::in_memory().await.unwrap();
+    let color = json!({"color": {"type": "string"}});
+    define(&server, color.clone()).await;
+    let gadget =
+        json!({"apiVersion": "d.example.com/v1", "kind": "Gadget", "metadata": {"name": "g"}});
+    let (code, answer) = admin(&server, "POST", GADGETS, gadget).await;
+    assert_eq!(code, 201, "{answer}");
+    let watch = async |path: &str| {
+        let request = http::Request::get(path)
+            .body(Full::new(bytes::Bytes::new()))
+            .unwrap();
+        let mut body = server
+            .handle(request, Some(User::admin()))
+            .await
+            .into_body();
+        let first = body.frame().await.unwrap().unwrap();
+        (first.into_data().unwrap(), body)
+    };
+    let path = format!("{GADGETS}?watch=true&timeoutSeconds=600");
+    let (first, body) = watch(&path).await;
+    assert!(first.starts_with(b"{\"type\":\"ADDED\""));
+    define(
+        &server,
+        json!({"color": {"type": "string"}, "size": {"type": "integer"}}),
+    )
+    .await;
+    let rest = tokio::time::timeout(Duration::from_secs(10), body.collect()).await;
+    assert!(rest.expect("the watch ends").unwrap().to_bytes().is_empty());
+
+    // What happens before the definition goes is told.
+    let (_, body) = watch(&path).await;
+    let named = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.d.example.com";
+    assert_eq!(admin(&server, "DELETE", named, Value::Null).await.0, 200);
+    let rest = tokio::time::timeout(Duration::from_secs(10), body.collect()).await;
+    let rest = rest.expect("the watch ends").unwrap().to_bytes();
+    assert!(rest.starts_with(b"{\"type\":\"DELETED\""), "{rest:?}");
+}

@@ -86,6 +86,15 @@ async fn lists_errors_and_metadata_come_in_protobuf_and_tables_do_not() {
         text.contains("PartialObjectMetadata") && !text.contains("100m"),
         "{text}"
     );
+    let partial = partial.replace("v=v1", "v=v1beta1");
+    let (code, kind, text) = get(&format!("{PODS}/p"), &partial).await;
+    assert_eq!((code, kind.as_str()), (200, PROTOBUF));
+    assert!(text.contains("meta.k8s.io/v1beta1"), "{text}");
+    let json = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
+    let (code, _, text) = get(PODS, json).await;
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let versions = [&list["apiVersion"], &list["items"][0]["apiVersion"]];
+    assert_eq!((code, versions), (200, [&json!("meta.k8s.io/v1beta1"); 2]));
     let table = format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1");
     assert_eq!(get(PODS, &table).await.0, 406);
     let watch = format!("{PODS}?watch=true&timeoutSeconds=1");
@@ -95,4 +104,21 @@ async fn lists_errors_and_metadata_come_in_protobuf_and_tables_do_not() {
         (200, "application/vnd.kubernetes.protobuf;stream=watch")
     );
     assert!(text.contains("ADDED") && text.contains("k8s\0"), "{text}");
+}
+
+#[tokio::test]
+async fn documents_of_discovery_come_in_protobuf() {
+    let server = server().await;
+    for (path, kind, part) in [
+        ("/api", "APIVersions", "v1"),
+        ("/api/v1", "APIResourceList", "deletecollection"),
+        ("/apis", "APIGroupList", "resource.k8s.io/v1"),
+        ("/apis/apps", "APIGroup", "apps/v1"),
+        ("/apis/apps/v1", "APIResourceList", "deployments/scale"),
+    ] {
+        let (code, media, bytes) = ask(&server, "GET", path, PROTOBUF, Bytes::new()).await;
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!((code, media.as_str()), (200, PROTOBUF), "{path}");
+        assert!(text.starts_with("k8s\0") && text.contains(kind) && text.contains(part));
+    }
 }

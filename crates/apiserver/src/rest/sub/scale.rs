@@ -76,7 +76,7 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     let scale = scale_of(&call, &object, declared)?;
     let shown = match call.media.shape {
         Shape::Whole => scale,
-        Shape::Metadata => crate::encode::metadata_only(scale),
+        shape if shape.is_metadata() => crate::encode::metadata_only(scale, shape),
         shape => crate::table::scale(scale, shape, call.table_options()),
     };
     Ok(value_response(200, &shown, call.media))
