@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use crate::error::{ApiError, Result};
 use crate::identity::User;
+use crate::object::meta;
 use crate::registry::Resource;
 use crate::rest::{Call, DeleteOptions};
 use crate::server::{Core, Warnings};
@@ -61,6 +62,18 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// What the client has asked for; absent for a step of another request, which has been admitted as a whole.
     pub asked: Option<Asked<'a>>,
+}
+
+impl Attributes<'_> {
+    /// The same with another name where it has none.
+    fn or_named<'b>(&'b self, name: &'b str) -> Attributes<'b> {
+        let name = if self.name.is_empty() {
+            name
+        } else {
+            self.name
+        };
+        Attributes { name, ..*self }
+    }
 }
 
 /// A request as its client has sent it, for those who are told of it.
@@ -113,6 +126,16 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
 
 /// The plugins that are part of the server.
 async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Value) -> Result<()> {
+    let named = [
+        meta(object, "name"),
+        meta(object, "generateName"),
+        "Unknown",
+    ]
+    .into_iter()
+    .find(|name| !name.is_empty())
+    .unwrap_or_default()
+    .to_owned();
+    let attributes = &attributes.or_named(&named);
     let custom = attributes.resource.custom.as_ref();
     if attributes.operation == Operation::Create && custom.is_some_and(|it| it.is_terminating()) {
         let why = "create not allowed while custom resource definition is terminating";
@@ -127,13 +150,11 @@ async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Valu
     let creates_pod = attributes.operation == Operation::Create
         && attributes.resource.is("", "pods")
         && attributes.subresource.is_empty();
-    if creates_pod {
-        if enabled(core, "LimitRanger") {
-            limits::set_defaults(core, attributes, object).await?;
-        }
-        if enabled(core, "ServiceAccount") {
-            accounts::admit(core, attributes, object).await?;
-        }
+    if enabled(core, "LimitRanger") {
+        limits::set_defaults(core, attributes, object).await?;
+    }
+    if creates_pod && enabled(core, "ServiceAccount") {
+        accounts::admit(core, attributes, object).await?;
     }
     if attributes.operation == Operation::Create
         && attributes.resource.group == "certificates.k8s.io"
@@ -213,6 +234,8 @@ pub async fn validate(
     object: &Value,
     warn: &Warnings,
 ) -> Result<()> {
+    // By now it has the name that the server has made up.
+    let attributes = &attributes.or_named(meta(object, "name"));
     if attributes
         .resource
         .is("scheduling.k8s.io", "priorityclasses")
@@ -220,7 +243,7 @@ pub async fn validate(
     {
         pods::one_default_class(core, attributes, object).await?;
     }
-    if attributes.resource.is("", "pods") && enabled(core, "LimitRanger") {
+    if enabled(core, "LimitRanger") {
         limits::check(core, attributes, object).await?;
     }
     if enabled(core, "PodSecurity") {

@@ -179,7 +179,6 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
     match (group, plural) {
         ("", "pods") => pod::validate(object, None, errors),
         ("", "nodes") => node::validate(object, errors),
-        ("", "namespaces") => namespace::validate(object, errors),
         ("", "resourcequotas") => quota::validate(object, errors),
         ("", "limitranges") => scaling::limit_range(object, errors),
         ("", "endpoints") => network::endpoints(object, errors),

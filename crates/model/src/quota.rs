@@ -16,7 +16,7 @@ mod pods;
 #[cfg(test)]
 mod tests;
 
-pub use pods::{in_scopes, requests};
+pub use pods::{changes_scope, in_scopes, of_containers, requests};
 
 /// Amounts by resource name, as in a quota's `hard` and `used`.
 pub type Usage = BTreeMap<String, Quantity>;
@@ -301,19 +301,18 @@ pub fn admit(quota: &Value, delta: &Usage) -> Result<Option<Usage>, Exceeded> {
     Ok(touched.then_some(used))
 }
 
-/// Compute resources that a pod has to state because a quota limits them: `failed quota: …` otherwise.
+/// Compute resources that the containers of a pod have to state because a quota limits them: `failed quota: …`
+/// otherwise.
 ///
 /// # Errors
-/// The names that are missing, in upstream's words.
+/// The names that are missing and the containers, in upstream's words.
 pub fn must_specify(quota: &Value, pod: &Value) -> Result<(), Exceeded> {
-    let hard = quota.at("spec").at("hard");
-    let stated = pods::stated(pod);
-    let mut missing: Vec<&str> = hard
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, _)| name.as_str())
-        .filter(|name| pods::must_be_stated(name) && !stated.contains(*name))
+    let mut missing: Vec<String> = limited(quota)
+        .filter(|name| pods::must_be_stated(name))
+        .filter_map(|name| {
+            let silent: Vec<&str> = pods::silent(pod, name).into_iter().collect();
+            (!silent.is_empty()).then(|| format!("{name} for: {}", silent.join(",")))
+        })
         .collect();
     missing.sort_unstable();
     if missing.is_empty() {
@@ -322,6 +321,33 @@ pub fn must_specify(quota: &Value, pod: &Value) -> Result<(), Exceeded> {
     let name = quota.at("metadata").text("name");
     Err(Exceeded(format!(
         "failed quota: {name}: must specify {}",
-        missing.join(",")
+        missing.join("; ")
+    )))
+}
+
+fn limited(quota: &Value) -> impl Iterator<Item = &str> {
+    let hard = quota.at("status").at("hard").as_object();
+    hard.into_iter().flatten().map(|(name, _)| name.as_str())
+}
+
+/// A quota that limits what objects of a resource count for says how much of that is in use.
+///
+/// # Errors
+/// What it limits, in upstream's words, if it does not.
+pub fn must_be_known(quota: &Value, group: &str, resource: &str) -> Result<(), Exceeded> {
+    let concerned = |name: &&str| {
+        let kinds = constrained(name);
+        kinds.iter().any(|(g, r)| g == group && r == resource)
+    };
+    let mut names: Vec<&str> = limited(quota).filter(concerned).collect();
+    names.sort_unstable();
+    let used = quota.at("status").at("used");
+    if names.iter().all(|name| used.has(name)) {
+        return Ok(());
+    }
+    let name = quota.at("metadata").text("name");
+    Err(Exceeded(format!(
+        "status unknown for quota: {name}, resources: {}",
+        names.join(",")
     )))
 }

@@ -1,4 +1,4 @@
-//! Limit ranges: defaults and bounds for the resources of containers and pods.
+//! Limit ranges: defaults and bounds for the resources of containers and pods, and bounds for claims of volumes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Attributes, Operation, forbidden, stored_in};
 use crate::error::Result;
-use crate::object::{child_mut, metadata_mut, text};
+use crate::object::{child_mut, meta, metadata_mut, text};
 use crate::server::Core;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -32,15 +32,17 @@ fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Fills in what containers leave open.
+/// Fills in what containers of a pod leave open.
 pub(super) async fn set_defaults(
     core: &Core,
     attributes: &Attributes<'_>,
     pod: &mut Value,
 ) -> Result<()> {
-    let ranges = stored_in(core, "limitranges", attributes.namespace).await?;
-    let mut notes = Vec::new();
-    for range in &ranges {
+    if !concerns(attributes) || !attributes.resource.is("", "pods") {
+        return Ok(());
+    }
+    for range in &stored_in(core, "limitranges", attributes.namespace).await? {
+        let mut notes = Vec::new();
         let (mut requests, mut limits) = (Map::new(), Map::new());
         for item in items(&range["spec"]["limits"])
             .iter()
@@ -82,88 +84,111 @@ pub(super) async fn set_defaults(
                 }
             }
         }
-    }
-    if !notes.is_empty() {
-        metadata_mut(pod);
-        let text = format!("LimitRanger plugin set: {}", notes.join("; "));
-        child_mut(&mut pod["metadata"], "annotations").insert(ANNOTATION.to_owned(), text.into());
+        if !notes.is_empty() {
+            metadata_mut(pod);
+            let text = format!("LimitRanger plugin set: {}", notes.join("; "));
+            child_mut(&mut pod["metadata"], "annotations")
+                .insert(ANNOTATION.to_owned(), text.into());
+        }
     }
     Ok(())
 }
 
-/// Refuses a pod outside of the bounds.
-pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, pod: &Value) -> Result<()> {
-    if attributes.operation != Operation::Create || !attributes.subresource.is_empty() {
+/// New pods, pods that are resized, and claims of volumes, unless they are about to go.
+fn concerns(attributes: &Attributes<'_>) -> bool {
+    let (create, update) = (
+        attributes.operation == Operation::Create,
+        attributes.operation == Operation::Update,
+    );
+    let whole = attributes.subresource.is_empty();
+    let concerned = if attributes.resource.is("", "pods") {
+        create && whole || update && attributes.subresource == "resize"
+    } else {
+        attributes.resource.is("", "persistentvolumeclaims") && whole && (create || update)
+    };
+    concerned
+        && attributes
+            .old
+            .is_none_or(|old| meta(old, "deletionTimestamp").is_empty())
+}
+
+/// Refuses a pod or a claim of a volume outside of the bounds.
+pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
+    if !concerns(attributes) {
         return Ok(());
     }
-    let mut errors = Vec::new();
     for range in stored_in(core, "limitranges", attributes.namespace).await? {
+        let mut errors = Vec::new();
         for item in items(&range["spec"]["limits"]) {
-            match item["type"].as_str() {
-                Some("Container") => {
+            let kind = item["type"].as_str().unwrap_or_default();
+            match (attributes.resource.plural.as_str(), kind) {
+                ("pods", "Container") => {
                     for list in ["containers", "initContainers"] {
-                        for container in items(&pod["spec"][list]) {
-                            bounds(item, "Container", &container["resources"], &mut errors);
+                        for container in items(&object["spec"][list]) {
+                            let resources = &container["resources"];
+                            let own = Resources {
+                                requests: amounts(&resources["requests"]),
+                                limits: amounts(&resources["limits"]),
+                            };
+                            bounds(item, kind, &own, &mut errors);
                         }
                     }
                 }
-                Some("Pod") => bounds(item, "Pod", &pod_total(pod), &mut errors),
+                ("pods", "Pod") => {
+                    let total = Resources {
+                        requests: pod_total(object, "requests"),
+                        limits: pod_total(object, "limits"),
+                    };
+                    bounds(item, kind, &total, &mut errors);
+                }
+                ("persistentvolumeclaims", "PersistentVolumeClaim") => {
+                    let own = Resources {
+                        requests: amounts(&object["spec"]["resources"]["requests"]),
+                        limits: Amounts::new(),
+                    };
+                    claim_bounds(item, kind, &own, &mut errors);
+                }
                 _ => {}
             }
         }
+        // An error that several containers have is told once.
+        let mut seen = Vec::new();
+        errors.retain(|error| {
+            let new = !seen.contains(error);
+            seen.push(error.clone());
+            new
+        });
+        match errors.as_slice() {
+            [] => {}
+            [one] => return Err(forbidden(attributes, one)),
+            many => {
+                return Err(forbidden(attributes, &format!("[{}]", many.join(", "))));
+            }
+        }
     }
-    match errors.as_slice() {
-        [] => Ok(()),
-        [one] => Err(forbidden(attributes, one)),
-        many => Err(forbidden(attributes, &format!("[{}]", many.join(", ")))),
-    }
+    Ok(())
 }
 
-/// Requests and limits of a whole pod.
-fn pod_total(pod: &Value) -> Value {
-    let mut total = serde_json::json!({"requests": {}, "limits": {}});
-    for key in ["requests", "limits"] {
-        let mut sum = Amounts::new();
-        for container in items(&pod["spec"]["containers"]) {
-            for (name, amount) in amounts(&container["resources"][key]) {
-                let known = sum.remove(&name).unwrap_or_default();
-                sum.insert(name, known.checked_add(&amount).unwrap_or(amount));
-            }
-        }
-        for container in items(&pod["spec"]["initContainers"]) {
-            for (name, amount) in amounts(&container["resources"][key]) {
-                let larger = match sum.remove(&name) {
-                    Some(known) if known > amount => known,
-                    _ => amount,
-                };
-                sum.insert(name, larger);
-            }
-        }
-        for (name, amount) in sum {
-            total[key][name] = amount.to_string().into();
-        }
-    }
+/// Requests or limits of a whole pod, without its overhead.
+fn pod_total(pod: &Value, field: &str) -> Amounts {
+    let mut total = allot_model::quota::of_containers(pod, field);
+    let own = amounts(&pod["spec"]["resources"][field]);
+    total.extend(
+        own.into_iter()
+            .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory")),
+    );
     total
 }
 
-fn bounds(item: &Value, kind: &str, resources: &Value, errors: &mut Vec<String>) {
-    let (requests, limits) = (
-        amounts(&resources["requests"]),
-        amounts(&resources["limits"]),
-    );
-    for (name, least) in amounts(&item["min"]) {
-        let text = format!("minimum {name} usage per {kind} is {least}");
-        match (requests.get(&name), limits.get(&name)) {
-            (None, _) => errors.push(format!("{text}.  No request is specified")),
-            (Some(request), _) if *request < least => {
-                errors.push(format!("{text}, but request is {request}"))
-            }
-            (_, Some(limit)) if *limit < least => {
-                errors.push(format!("{text}, but limit is {limit}"))
-            }
-            _ => {}
-        }
-    }
+/// What is asked for, and at most used.
+struct Resources {
+    requests: Amounts,
+    limits: Amounts,
+}
+
+fn bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<String>) {
+    minima(item, kind, resources, errors);
+    let Resources { requests, limits } = resources;
     for (name, most) in amounts(&item["max"]) {
         let text = format!("maximum {name} usage per {kind} is {most}");
         match (limits.get(&name), requests.get(&name)) {
@@ -179,17 +204,55 @@ fn bounds(item: &Value, kind: &str, resources: &Value, errors: &mut Vec<String>)
     }
     for (name, ratio) in amounts(&item["maxLimitRequestRatio"]) {
         let text = format!("{name} max limit to request ratio per {kind} is {ratio}");
-        let (limit, request) = (limits.get(&name), requests.get(&name));
-        let (Some(limit), Some(request)) = (limit, request.filter(|it| it.milli_value() != 0))
-        else {
+        let given = |amounts: &Amounts| {
+            let amount = amounts.get(&name).map(Quantity::milli_value);
+            amount.filter(|amount| *amount != 0)
+        };
+        let (Some(request), limit) = (given(requests), given(limits)) else {
             errors.push(format!(
                 "{text}, but no request is specified or request is 0"
             ));
             continue;
         };
-        let found = limit.milli_value() as f64 / request.milli_value() as f64;
+        let Some(limit) = limit else {
+            errors.push(format!("{text}, but no limit is specified or limit is 0"));
+            continue;
+        };
+        let found = limit as f64 / request as f64;
         if found > ratio.milli_value() as f64 / 1000.0 {
             errors.push(format!("{text}, but provided ratio is {found:.6}"));
+        }
+    }
+}
+
+fn minima(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<String>) {
+    let Resources { requests, limits } = resources;
+    for (name, least) in amounts(&item["min"]) {
+        let text = format!("minimum {name} usage per {kind} is {least}");
+        match (requests.get(&name), limits.get(&name)) {
+            (None, _) => errors.push(format!("{text}.  No request is specified")),
+            (Some(request), _) if *request < least => {
+                errors.push(format!("{text}, but request is {request}"))
+            }
+            (_, Some(limit)) if *limit < least => {
+                errors.push(format!("{text}, but limit is {limit}"))
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A claim of a volume has no limits.
+fn claim_bounds(item: &Value, kind: &str, resources: &Resources, errors: &mut Vec<String>) {
+    minima(item, kind, resources, errors);
+    for (name, most) in amounts(&item["max"]) {
+        let text = format!("maximum {name} usage per {kind} is {most}");
+        match resources.requests.get(&name) {
+            None => errors.push(format!("{text}.  No request is specified")),
+            Some(request) if *request > most => {
+                errors.push(format!("{text}, but request is {request}"));
+            }
+            Some(_) => {}
         }
     }
 }

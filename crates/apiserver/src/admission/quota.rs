@@ -20,8 +20,12 @@ const CLASSES: &str = "resource.k8s.io/deviceclasses";
 const ATTEMPTS: usize = 16;
 
 /// Kinds whose updates can use more than before.
-fn counts_updates(attributes: &Attributes<'_>) -> bool {
+fn counts_updates(attributes: &Attributes<'_>, object: &Value) -> bool {
     let resource = attributes.resource;
+    if resource.is("", "pods") {
+        let old = attributes.old.unwrap_or(&Value::Null);
+        return quota::changes_scope(old, object);
+    }
     resource.is("", "services")
         || resource.is("", "persistentvolumeclaims")
         || resource.is("resource.k8s.io", "resourceclaims")
@@ -34,7 +38,12 @@ fn counts_updates(attributes: &Attributes<'_>) -> bool {
 pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
     let relevant = match attributes.operation {
         Operation::Create => attributes.subresource.is_empty(),
-        Operation::Update => attributes.subresource.is_empty() && counts_updates(attributes),
+        Operation::Update if attributes.subresource == "resize" => {
+            attributes.resource.is("", "pods")
+        }
+        Operation::Update => {
+            attributes.subresource.is_empty() && counts_updates(attributes, object)
+        }
         Operation::Delete | Operation::Connect => false,
     };
     if !relevant || attributes.namespace.is_empty() || attributes.resource.is("", QUOTAS) {
@@ -50,11 +59,11 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Val
         if page.entries.is_empty() {
             return Ok(());
         }
-        let delta = delta(core, attributes, object).await?;
+        let change = change(core, attributes, object).await?;
         let mut writes = Vec::new();
         for entry in &page.entries {
             let mut quota: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
-            if let Some(used) = judge(&quota, attributes, object, &delta)? {
+            if let Some(used) = judge(&quota, attributes, object, &change)? {
                 quota["status"]["used"] = json!(used);
                 writes.push((entry.key.clone(), entry.revision, quota));
             }
@@ -66,8 +75,14 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, object: &Val
     Err(Status::failure(409, "Conflict", "quotas change too fast, try again").into())
 }
 
+/// What an object will count for, and how much that is more than before.
+struct Change {
+    whole: Usage,
+    more: Usage,
+}
+
 /// What the write adds.
-async fn delta(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<Usage> {
+async fn change(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<Change> {
     let (group, resource) = (&attributes.resource.group, &attributes.resource.plural);
     let mut extended = std::collections::BTreeMap::new();
     if attributes.resource.is("resource.k8s.io", "resourceclaims") {
@@ -94,37 +109,42 @@ async fn delta(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Resu
         extended: &|class| extended.get(class).cloned(),
         pod: &|_| owner.clone(),
     };
-    let mut delta = quota::usage(group, resource, object, lookups);
+    let whole = quota::usage(group, resource, object, lookups);
+    let mut more = whole.clone();
     if let Some(old) = attributes.old {
         for (name, before) in quota::usage(group, resource, old, lookups) {
-            let entry = delta.entry(name).or_default();
-            if let Some(rest) = entry.checked_sub(&before) {
-                *entry = rest;
+            if let Some(entry) = more.get_mut(&name) {
+                let rest = entry.checked_sub(&before).filter(|rest| rest.signum() > 0);
+                *entry = rest.unwrap_or_default();
             }
         }
     }
-    Ok(delta)
+    Ok(Change { whole, more })
 }
 
 fn judge(
     quota: &Value,
     attributes: &Attributes<'_>,
     object: &Value,
-    delta: &Usage,
+    change: &Change,
 ) -> Result<Option<Usage>> {
     let resource = attributes.resource;
     if !quota::in_scopes(quota, &resource.group, &resource.plural, object) {
         return Ok(None);
     }
-    let name = object["metadata"]["name"]
-        .as_str()
-        .unwrap_or(attributes.name);
     let refuse = |exceeded: quota::Exceeded| {
-        Status::forbidden(&resource.group_resource(), name, &exceeded.0)
+        Status::forbidden(&resource.group_resource(), attributes.name, &exceeded.0)
     };
     if resource.is("", "pods") {
         quota::must_specify(quota, object).map_err(refuse)?;
     }
+    quota::must_be_known(quota, &resource.group, &resource.plural).map_err(refuse)?;
+    // A quota that did not take in the object before gets all of it.
+    let is_in = |object: &Value| quota::in_scopes(quota, &resource.group, &resource.plural, object);
+    let delta = match attributes.old {
+        Some(old) if is_in(old) => &change.more,
+        _ => &change.whole,
+    };
     Ok(quota::admit(quota, delta).map_err(refuse)?)
 }
 

@@ -1,12 +1,19 @@
 //! Pod security standards: what the labels of a namespace demand of its pods.
 
+mod checks;
+
+use std::collections::BTreeMap;
+
+use allot_apimachinery::Status;
+use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::gvk::GroupKind;
 use serde_json::Value;
 
-use super::{Attributes, Operation, forbidden, stored};
+use self::checks::{Pod, details, findings, reasons};
+use super::{Attributes, Operation, forbidden, stored, stored_in};
 use crate::error::Result;
 use crate::object::text;
 use crate::server::{Core, Warnings};
-use crate::validate::pod_annotations::APP_ARMOR_PREFIX;
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -19,17 +26,13 @@ enum Level {
 }
 
 impl Level {
-    fn of(namespace: &Value, mode: &str) -> (Level, String) {
-        let labels = &namespace["metadata"]["labels"];
-        let level = match labels[format!("{PREFIX}{mode}")].as_str() {
-            Some("baseline") => Level::Baseline,
-            Some("restricted") => Level::Restricted,
-            _ => Level::Privileged,
-        };
-        let version = labels[format!("{PREFIX}{mode}-version")]
-            .as_str()
-            .unwrap_or("latest");
-        (level, version.to_owned())
+    fn parse(name: &str) -> Option<Level> {
+        match name {
+            "privileged" => Some(Level::Privileged),
+            "baseline" => Some(Level::Baseline),
+            "restricted" => Some(Level::Restricted),
+            _ => None,
+        }
     }
 
     fn name(self) -> &'static str {
@@ -41,350 +44,227 @@ impl Level {
     }
 }
 
-/// Refuses or warns about a pod, or the pods that a workload would make.
+/// A level as a version of Kubernetes has it; none is the latest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Standard {
+    level: Level,
+    minor: Option<u32>,
+}
+
+impl std::fmt::Display for Standard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.minor {
+            Some(minor) => write!(f, "{}:v1.{minor}", self.level.name()),
+            None => write!(f, "{}:latest", self.level.name()),
+        }
+    }
+}
+
+/// What a namespace refuses, and what it warns about.
+struct Policy {
+    enforce: Standard,
+    warn: Standard,
+}
+
+/// The minor version that a label names; the inner none is the latest, the outer one a text that is no version.
+fn version(label: &str) -> Option<Option<u32>> {
+    if label == "latest" {
+        return Some(None);
+    }
+    let minor = label.strip_prefix("v1.")?;
+    let digits = !minor.is_empty() && minor.bytes().all(|it| it.is_ascii_digit());
+    let plain = digits && (minor == "0" || !minor.starts_with('0'));
+    plain.then(|| minor.parse().ok()).flatten().map(Some)
+}
+
+impl Policy {
+    /// What the labels of a namespace say, and what is wrong with them.
+    fn of(namespace: &Value) -> (Policy, ErrorList) {
+        let labels = &namespace["metadata"]["labels"];
+        let path = Path::new("metadata").child("labels");
+        let mut errors = ErrorList::new();
+        let mut read = |mode: &str, otherwise: Level| {
+            let mut standard = Standard {
+                level: Level::Privileged,
+                minor: None,
+            };
+            let key = format!("{PREFIX}{mode}");
+            let named = labels[&key].as_str();
+            if let Some(name) = named {
+                standard.level = Level::parse(name).unwrap_or_else(|| {
+                    let detail = "must be one of privileged, baseline, restricted";
+                    errors.push(Error::invalid(&path.key(&key), name, detail));
+                    otherwise
+                });
+            }
+            let key = format!("{key}-version");
+            if let Some(label) = labels[&key].as_str() {
+                standard.minor = version(label).unwrap_or_else(|| {
+                    let detail = "must be \"latest\" or \"v1.x\"";
+                    errors.push(Error::invalid(&path.key(&key), label, detail));
+                    None
+                });
+            }
+            (standard, named.and_then(Level::parse).is_some())
+        };
+        let (enforce, is_set) = read("enforce", Level::Restricted);
+        read("audit", Level::Privileged);
+        let (mut warn, _) = read("warn", Level::Privileged);
+        // Whoever is told nothing of warnings is warned of what is refused.
+        if labels[format!("{PREFIX}warn")].is_null() && is_set && enforce.level > warn.level {
+            warn.level = enforce.level;
+            if labels[format!("{PREFIX}warn-version")].is_null() {
+                warn.minor = enforce.minor;
+            }
+        }
+        (Policy { enforce, warn }, errors)
+    }
+}
+
+/// Refuses or warns about a pod, the pods that a workload would make, or the labels of a namespace.
 pub(super) async fn check(
     core: &Core,
     attributes: &Attributes<'_>,
     object: &Value,
     warnings: &Warnings,
 ) -> Result<()> {
-    if !matches!(attributes.operation, Operation::Create | Operation::Update)
-        || attributes.namespace.is_empty()
-    {
+    if !matches!(attributes.operation, Operation::Create | Operation::Update) {
         return Ok(());
     }
-    let resource = attributes.resource;
-    let pod = resource.is("", "pods");
-    let (spec, metadata) = match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") if matches!(attributes.subresource, "" | "ephemeralcontainers") => {
-            (&object["spec"], &object["metadata"])
-        }
-        ("", "replicationcontrollers")
-        | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
-        | ("batch", "jobs")
-            if attributes.subresource.is_empty() =>
-        {
-            (
-                &object["spec"]["template"]["spec"],
-                &object["spec"]["template"]["metadata"],
-            )
-        }
-        ("batch", "cronjobs") if attributes.subresource.is_empty() => {
-            let template = &object["spec"]["jobTemplate"]["spec"]["template"];
-            (&template["spec"], &template["metadata"])
-        }
-        _ => return Ok(()),
+    if attributes.resource.is("", "namespaces") {
+        return check_namespace(core, attributes, object, warnings).await;
+    }
+    let Some(pod) = pod_of(attributes, object) else {
+        return Ok(());
     };
-    if attributes.operation == Operation::Update
-        && pod
-        && attributes.old.is_some_and(|old| old["spec"] == *spec)
-    {
+    let is_pod = attributes.resource.is("", "pods");
+    if is_pod && attributes.old.is_some_and(|old| !changes(old, object)) {
         return Ok(());
     }
     let Some(namespace) = stored(core, "namespaces", attributes.namespace).await? else {
         return Ok(());
     };
-    if pod {
-        let (level, version) = Level::of(&namespace, "enforce");
-        let violations = violations(level, spec, metadata);
-        if !violations.is_empty() {
+    let (policy, _) = Policy::of(&namespace);
+    if is_pod {
+        let found = findings(policy.enforce.level, policy.enforce.minor, pod);
+        if !found.is_empty() {
             let why = format!(
-                "violates PodSecurity \"{}:{version}\": {}",
-                level.name(),
-                violations.join(", ")
+                "violates PodSecurity \"{}\": {}",
+                policy.enforce,
+                details(&found)
             );
             return Err(forbidden(attributes, &why));
         }
     }
-    let (level, version) = Level::of(&namespace, "warn");
-    let found = violations(level, spec, metadata);
+    let found = findings(policy.warn.level, policy.warn.minor, pod);
     if !found.is_empty() {
         warnings.add(format!(
-            "would violate PodSecurity \"{}:{version}\": {}",
-            level.name(),
-            found.join(", ")
+            "would violate PodSecurity \"{}\": {}",
+            policy.warn,
+            details(&found)
         ));
     }
     Ok(())
 }
 
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn containers(spec: &Value) -> Vec<&Value> {
-    ["initContainers", "containers", "ephemeralContainers"]
-        .iter()
-        .flat_map(|key| items(&spec[*key]))
-        .collect()
-}
-
-fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
-    if count == 1 { one } else { many }
-}
-
-fn quoted(names: &[&str]) -> String {
-    names
-        .iter()
-        .map(|name| format!("{name:?}"))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// `container "a"` or `containers "a", "b"` for those that a test holds for.
-fn offenders(spec: &Value, test: impl Fn(&Value) -> bool) -> Option<String> {
-    let names: Vec<&str> = containers(spec)
-        .into_iter()
-        .filter(|it| test(it))
-        .map(|it| text(it, &["name"]))
-        .collect();
-    if names.is_empty() {
-        return None;
-    }
-    Some(format!(
-        "{} {}",
-        plural(names.len(), "container", "containers"),
-        quoted(&names)
-    ))
-}
-
-/// What of a pod a level does not allow, in upstream's words and order.
-fn violations(level: Level, spec: &Value, metadata: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    if level >= Level::Restricted {
-        restricted_first(spec, &mut found);
-    }
-    if level >= Level::Baseline {
-        baseline(spec, metadata, &mut found);
-    }
-    if level >= Level::Restricted {
-        restricted(spec, &mut found);
-    }
-    found
-}
-
-fn baseline(spec: &Value, metadata: &Value, found: &mut Vec<String>) {
-    let hosts: Vec<String> = ["hostNetwork", "hostPID", "hostIPC"]
-        .iter()
-        .filter(|key| spec[**key] == true)
-        .map(|key| format!("{key}=true"))
-        .collect();
-    if !hosts.is_empty() {
-        found.push(format!("host namespaces ({})", hosts.join(", ")));
-    }
-    if let Some(who) = offenders(spec, |it| it["securityContext"]["privileged"] == true) {
-        found.push(format!(
-            "privileged ({who} must not set securityContext.privileged=true)"
-        ));
-    }
-    let added = |allowed: &'static [&'static str]| {
-        move |container: &Value| {
-            items(&container["securityContext"]["capabilities"]["add"])
-                .iter()
-                .any(|it| !it.as_str().is_some_and(|name| allowed.contains(&name)))
+/// The pod of a request, or what its pods are made of.
+fn pod_of<'a>(attributes: &Attributes<'_>, object: &'a Value) -> Option<Pod<'a>> {
+    let resource = attributes.resource;
+    let template = match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods")
+            if matches!(
+                attributes.subresource,
+                "" | "ephemeralcontainers" | "resize"
+            ) =>
+        {
+            object
         }
+        _ if !attributes.subresource.is_empty() => return None,
+        ("", "podtemplates") => &object["template"],
+        ("", "replicationcontrollers")
+        | ("apps", "daemonsets" | "deployments" | "replicasets" | "statefulsets")
+        | ("batch", "jobs") => &object["spec"]["template"],
+        ("batch", "cronjobs") => &object["spec"]["jobTemplate"]["spec"]["template"],
+        _ => return None,
     };
-    const DEFAULT: &[&str] = &[
-        "AUDIT_WRITE",
-        "CHOWN",
-        "DAC_OVERRIDE",
-        "FOWNER",
-        "FSETID",
-        "KILL",
-        "MKNOD",
-        "NET_BIND_SERVICE",
-        "SETFCAP",
-        "SETGID",
-        "SETPCAP",
-        "SETUID",
-        "SYS_CHROOT",
-    ];
-    if let Some(who) = offenders(spec, added(DEFAULT)) {
-        let mut names: Vec<&str> = containers(spec)
-            .into_iter()
-            .flat_map(|it| items(&it["securityContext"]["capabilities"]["add"]))
-            .filter_map(Value::as_str)
-            .filter(|name| !DEFAULT.contains(name))
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        found.push(format!(
-            "non-default capabilities ({who} must not include {} in securityContext.capabilities.add)",
-            quoted(&names)
-        ));
-    }
-    let volumes: Vec<&str> = items(&spec["volumes"])
-        .iter()
-        .filter(|volume| volume["hostPath"].is_object())
-        .map(|volume| text(volume, &["name"]))
-        .collect();
-    if !volumes.is_empty() {
-        found.push(format!(
-            "hostPath volumes ({} {})",
-            plural(volumes.len(), "volume", "volumes"),
-            quoted(&volumes)
-        ));
-    }
-    let host_port = |container: &Value| {
-        items(&container["ports"])
-            .iter()
-            .any(|port| port["hostPort"].as_i64().unwrap_or(0) != 0)
-    };
-    if let Some(who) = offenders(spec, host_port) {
-        let mut ports: Vec<i64> = containers(spec)
-            .into_iter()
-            .flat_map(|it| items(&it["ports"]))
-            .filter_map(|port| port["hostPort"].as_i64().filter(|port| *port != 0))
-            .collect();
-        ports.sort_unstable();
-        ports.dedup();
-        let shown = ports
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ");
-        found.push(format!(
-            "hostPort ({who} {} {} {shown})",
-            plural(1, "uses", "use"),
-            plural(ports.len(), "hostPort", "hostPorts")
-        ));
-    }
-    if let Some(who) = offenders(spec, |it| {
-        it["securityContext"]["procMount"]
-            .as_str()
-            .is_some_and(|it| it != "Default")
-    }) {
-        found.push(format!(
-            "procMount ({who} must not set securityContext.procMount=\"Unmasked\")"
-        ));
-    }
-    let unconfined = |value: &Value| value["seccompProfile"]["type"] == "Unconfined";
-    if unconfined(&spec["securityContext"]) {
-        found.push("seccompProfile (pod must not set securityContext.seccompProfile.type to \"Unconfined\")".to_owned());
-    } else if let Some(who) = offenders(spec, |it| unconfined(&it["securityContext"])) {
-        found.push(format!("seccompProfile ({who} must not set securityContext.seccompProfile.type to \"Unconfined\")"));
-    }
-    const SYSCTLS: &[&str] = &[
-        "kernel.shm_rmid_forced",
-        "net.ipv4.ip_local_port_range",
-        "net.ipv4.ip_unprivileged_port_start",
-        "net.ipv4.tcp_syncookies",
-        "net.ipv4.ping_group_range",
-        "net.ipv4.ip_local_reserved_ports",
-        "net.ipv4.tcp_keepalive_time",
-        "net.ipv4.tcp_fin_timeout",
-        "net.ipv4.tcp_keepalive_intvl",
-        "net.ipv4.tcp_keepalive_probes",
-        "net.ipv4.tcp_rmem",
-        "net.ipv4.tcp_wmem",
-    ];
-    let sysctls: Vec<&str> = items(&spec["securityContext"]["sysctls"])
-        .iter()
-        .filter_map(|it| it["name"].as_str())
-        .filter(|name| !SYSCTLS.contains(name))
-        .collect();
-    if !sysctls.is_empty() {
-        found.push(format!("forbidden sysctls ({})", sysctls.join(", ")));
-    }
-    let profile = metadata["annotations"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .find(|(key, value)| key.starts_with(APP_ARMOR_PREFIX) && *value == "unconfined");
-    if let Some((key, _)) = profile {
-        found.push(format!("forbidden AppArmor profile ({key}=\"unconfined\")"));
-    }
+    template.is_object().then(|| Pod {
+        metadata: &template["metadata"],
+        spec: &template["spec"],
+    })
 }
 
-/// Upstream lists this one before the checks that baseline has too.
-fn restricted_first(spec: &Value, found: &mut Vec<String>) {
-    if let Some(who) = offenders(spec, |it| {
-        it["securityContext"]["allowPrivilegeEscalation"] != false
-    }) {
-        found.push(format!(
-            "allowPrivilegeEscalation != false ({who} must set securityContext.allowPrivilegeEscalation=false)"
-        ));
-    }
+/// A pod gets an image or a container that was not judged before.
+fn changes(old: &Value, new: &Value) -> bool {
+    let list = |pod: &Value, key: &str| pod["spec"][key].as_array().cloned().unwrap_or_default();
+    let differ = |key: &str| {
+        let (old, new) = (list(old, key), list(new, key));
+        let images = old.iter().zip(&new).any(|(a, b)| a["image"] != b["image"]);
+        old.len() != new.len() || images
+    };
+    let known = list(old, "ephemeralContainers");
+    let new_helper = list(new, "ephemeralContainers").iter().any(|it| {
+        let same = known.iter().find(|old| old["name"] == it["name"]);
+        same.is_none_or(|old| old["image"] != it["image"])
+    });
+    differ("containers") || differ("initContainers") || new_helper
 }
 
-fn restricted(spec: &Value, found: &mut Vec<String>) {
-    let keeps = |container: &Value| {
-        !items(&container["securityContext"]["capabilities"]["drop"])
-            .iter()
-            .any(|it| it == "ALL")
+/// Refuses labels that say nothing, and tells which pods of the namespace new ones would refuse.
+async fn check_namespace(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    namespace: &Value,
+    warnings: &Warnings,
+) -> Result<()> {
+    if !attributes.subresource.is_empty() {
+        return Ok(());
+    }
+    let (policy, errors) = Policy::of(namespace);
+    let before = attributes.old.map(Policy::of);
+    let known = before.as_ref().is_some_and(|(_, old)| *old == errors);
+    if !errors.is_empty() && !known {
+        let kind = GroupKind::new("", "Namespace");
+        return Err(Status::invalid(&kind, attributes.name, &errors).into());
+    }
+    let (Some((old, _)), new) = (before, policy.enforce) else {
+        return Ok(());
     };
-    if let Some(who) = offenders(spec, keeps) {
-        found.push(format!(
-            "unrestricted capabilities ({who} must set securityContext.capabilities.drop=[\"ALL\"])"
-        ));
+    let relaxed = new.minor == old.enforce.minor && new.level <= old.enforce.level;
+    if new.level == Level::Privileged || relaxed {
+        return Ok(());
     }
-    const VOLUMES: &[&str] = &[
-        "configMap",
-        "csi",
-        "downwardAPI",
-        "emptyDir",
-        "ephemeral",
-        "persistentVolumeClaim",
-        "projected",
-        "secret",
-    ];
-    let mut kinds = Vec::new();
-    let bad: Vec<&str> = items(&spec["volumes"])
-        .iter()
-        .filter(|volume| {
-            let kind = volume
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(key, _)| key.as_str())
-                .find(|key| *key != "name");
-            let refused = kind.is_some_and(|kind| !VOLUMES.contains(&kind));
-            if let (true, Some(kind)) = (refused, kind) {
-                kinds.push(kind);
-            }
-            refused
-        })
-        .map(|volume| text(volume, &["name"]))
-        .collect();
-    if !bad.is_empty() {
-        kinds.sort_unstable();
-        kinds.dedup();
-        found.push(format!(
-            "restricted volume types ({} {} {} restricted volume {} {})",
-            plural(bad.len(), "volume", "volumes"),
-            quoted(&bad),
-            plural(bad.len(), "uses", "use"),
-            plural(kinds.len(), "type", "types"),
-            quoted(&kinds)
-        ));
-    }
-    let pod_non_root = spec["securityContext"]["runAsNonRoot"] == true;
-    let may_be_root =
-        |container: &Value| match container["securityContext"]["runAsNonRoot"].as_bool() {
-            Some(non_root) => !non_root,
-            None => !pod_non_root,
+    // By what is wrong: the first pod and their number.
+    let mut wrong: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    for pod in stored_in(core, "pods", attributes.name).await? {
+        let shown = Pod {
+            metadata: &pod["metadata"],
+            spec: &pod["spec"],
         };
-    if let Some(who) = offenders(spec, may_be_root) {
-        found.push(format!(
-            "runAsNonRoot != true (pod or {who} must set securityContext.runAsNonRoot=true)"
-        ));
+        let found = findings(new.level, new.minor, shown);
+        if !found.is_empty() {
+            let name = text(&pod, &["metadata", "name"]);
+            let entry = wrong
+                .entry(reasons(&found))
+                .or_insert_with(|| (name.to_owned(), 0));
+            entry.1 += 1;
+        }
     }
-    if spec["securityContext"]["runAsUser"] == 0 {
-        found.push("runAsUser=0 (pod must not set runAsUser=0)".to_owned());
-    } else if let Some(who) = offenders(spec, |it| it["securityContext"]["runAsUser"] == 0) {
-        found.push(format!("runAsUser=0 ({who} must not set runAsUser=0)"));
+    if wrong.is_empty() {
+        return Ok(());
     }
-    let fine = |value: &Value| {
-        matches!(
-            value["seccompProfile"]["type"].as_str(),
-            Some("RuntimeDefault" | "Localhost")
-        )
-    };
-    if !fine(&spec["securityContext"])
-        && let Some(who) = offenders(spec, |it| !fine(&it["securityContext"]))
-    {
-        found.push(format!(
-            "seccompProfile (pod or {who} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")"
-        ));
-    }
+    warnings.add(format!(
+        "existing pods in namespace \"{}\" violate the new PodSecurity enforce level \"{new}\"",
+        attributes.name
+    ));
+    let mut texts: Vec<String> = wrong
+        .into_iter()
+        .map(|(why, (name, count))| match count {
+            1 => format!("{name}: {why}"),
+            2 => format!("{name} (and 1 other pod): {why}"),
+            _ => format!("{name} (and {} other pods): {why}", count - 1),
+        })
+        .collect();
+    texts.sort_unstable();
+    texts.into_iter().for_each(|text| warnings.add(text));
+    Ok(())
 }

@@ -22,6 +22,8 @@ use crate::{pods, services, versions};
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 const ATTEMPTS: usize = 30;
+/// They go only with all others.
+const SYSTEM_CLASSES: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
 
 /// What a delete led to.
 pub(super) enum Deleted {
@@ -34,6 +36,13 @@ pub(super) enum Deleted {
 pub(super) async fn delete(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     call.check_path_name()?;
     let options = DeleteOptions::of(&call, &body)?;
+    if call.resource.is("scheduling.k8s.io", "priorityclasses")
+        && SYSTEM_CLASSES.contains(&call.name())
+    {
+        let why = "this is a system priority class and cannot be deleted";
+        let resource = call.resource.group_resource();
+        return Err(Status::forbidden(&resource, call.name(), why).into());
+    }
     let deleted = call
         .delete_one(call.name(), call.namespace(), &options)
         .await?;

@@ -476,8 +476,7 @@ pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
     let fixed = &object["overhead"]["podFixed"];
     if fixed.is_object() {
         let amounts = serde_json::json!({"limits": fixed});
-        let at = Path::new("overhead").child("podFixed");
-        super::resources::container(&amounts, &at, errors);
+        super::resources::container(&amounts, &Path::new("overhead"), errors);
     }
     let path = Path::new("scheduling");
     labels(
@@ -486,7 +485,19 @@ pub(super) fn runtime_class(object: &Value, errors: &mut ErrorList) {
         errors,
     );
     let tolerations = list(&object["scheduling"], "tolerations");
-    super::scheduling::tolerations(tolerations, &path.child("tolerations"), errors);
+    let path = path.child("tolerations");
+    super::scheduling::tolerations(tolerations, &path, errors);
+    let key =
+        |it: &Value| ["key", "operator", "value", "effect"].map(|part| text(it, part).to_owned());
+    for (index, toleration) in tolerations.iter().enumerate() {
+        let twice = tolerations[..index]
+            .iter()
+            .any(|it| key(it) == key(toleration));
+        if twice {
+            let shown = super::scheduling::shown_toleration(toleration);
+            errors.push(Error::duplicate(&path.index(index), shown));
+        }
+    }
 }
 
 pub(super) fn runtime_class_update(object: &Value, old: &Value, errors: &mut ErrorList) {

@@ -6,37 +6,6 @@ use serde_json::Value;
 
 use super::{list, rule, text};
 
-/// Checks the labels of a namespace that set its pod security levels and their versions.
-pub(super) fn validate(namespace: &Value, errors: &mut ErrorList) {
-    let path = Path::new("metadata").child("labels");
-    let labels = &namespace["metadata"]["labels"];
-    for mode in ["enforce", "audit", "warn"] {
-        let key = format!("pod-security.kubernetes.io/{mode}");
-        if let Some(level) = labels[&key].as_str()
-            && !matches!(level, "privileged" | "baseline" | "restricted")
-        {
-            let detail = "must be one of privileged, baseline, restricted";
-            errors.push(Error::invalid(&path.key(&key), level, detail));
-        }
-        let key = format!("{key}-version");
-        if let Some(version) = labels[&key].as_str()
-            && !is_version(version)
-        {
-            let detail = "must be \"latest\" or \"v1.x\"";
-            errors.push(Error::invalid(&path.key(&key), version, detail));
-        }
-    }
-}
-
-fn is_version(text: &str) -> bool {
-    let minor = text.strip_prefix("v1.");
-    text == "latest"
-        || minor.is_some_and(|minor| {
-            let digits = !minor.is_empty() && minor.bytes().all(|it| it.is_ascii_digit());
-            digits && (minor == "0" || !minor.starts_with('0'))
-        })
-}
-
 /// Checks a status: what it says of the end of the namespace is what its metadata says.
 pub(super) fn status(namespace: &Value, errors: &mut ErrorList) {
     let ends = namespace["metadata"]["deletionTimestamp"].is_string();

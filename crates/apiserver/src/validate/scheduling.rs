@@ -55,6 +55,19 @@ pub(super) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut Error
     }
 }
 
+/// A toleration as upstream's errors show it.
+pub(super) fn shown_toleration(toleration: &Value) -> BadValue {
+    let part = |key: &str| quote(text(toleration, key));
+    BadValue::raw(format!(
+        "{{\"Key\":{},\"Operator\":{},\"Value\":{},\"Effect\":{},\"TolerationSeconds\":{}}}",
+        part("key"),
+        part("operator"),
+        part("value"),
+        part("effect"),
+        toleration["tolerationSeconds"]
+    ))
+}
+
 /// Checks the taints of a node.
 pub(super) fn taints(taints: &[Value], path: &Path, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();

@@ -36,9 +36,9 @@ fn at_least(total: &mut Amounts, other: &Amounts) {
     }
 }
 
-/// What a pod needs of `field` (`requests` or `limits`): all containers together, or an init container that needs
-/// more on top of the sidecars before it, plus overhead; pod-level amounts replace the sums.
-pub fn requests(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
+/// What the containers of a pod need of `field` (`requests` or `limits`): all together, or an init container that needs
+/// more on top of the sidecars before it.
+pub fn of_containers(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
     let spec = pod.at("spec");
     let mut total = Amounts::new();
     for container in spec.list("containers") {
@@ -58,6 +58,13 @@ pub fn requests(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
         }
     }
     at_least(&mut total, &init);
+    total
+}
+
+/// What a pod needs of `field`: what its containers need, plus overhead; pod-level amounts replace the sums.
+pub fn requests(pod: &Value, field: &str) -> BTreeMap<String, Quantity> {
+    let spec = pod.at("spec");
+    let mut total = of_containers(pod, field);
     for (name, amount) in amounts(spec.at("resources").at(field)) {
         total.insert(name, amount);
     }
@@ -107,26 +114,30 @@ pub(super) fn must_be_stated(name: &str) -> bool {
     )
 }
 
-/// The resources that all containers of a pod state.
-pub(super) fn stated(pod: &Value) -> BTreeSet<String> {
+/// The containers that do not state a resource; none if the pod as a whole states any.
+pub(super) fn silent<'a>(pod: &'a Value, resource: &str) -> BTreeSet<&'a str> {
     let spec = pod.at("spec");
-    let mut stated = BTreeSet::new();
-    for (field, prefix) in [("requests", "requests."), ("limits", "limits.")] {
-        for name in ["cpu", "memory"] {
-            let whole = spec.at("resources").at(field).has(name);
-            let mut containers = spec
-                .list("containers")
-                .iter()
-                .chain(spec.list("initContainers"));
-            if whole || containers.all(|c| c.at("resources").at(field).has(name)) {
-                stated.insert(format!("{prefix}{name}"));
-                if field == "requests" {
-                    stated.insert(name.to_owned());
-                }
-            }
-        }
+    let (field, name) = resource.split_once('.').unwrap_or(("requests", resource));
+    let own = ["requests", "limits"].map(|field| amounts(spec.at("resources").at(field)));
+    if own
+        .iter()
+        .flat_map(BTreeMap::keys)
+        .any(|name| is_pod_level(name))
+    {
+        return BTreeSet::new();
     }
-    stated
+    let lists = ["containers", "initContainers"].map(|list| spec.list(list));
+    lists
+        .into_iter()
+        .flatten()
+        .filter(|it| !it.at("resources").at(field).has(name))
+        .map(|it| it.text("name"))
+        .collect()
+}
+
+/// Pods can state it as a whole.
+fn is_pod_level(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
 }
 
 fn is_best_effort(pod: &Value) -> bool {
@@ -134,7 +145,10 @@ fn is_best_effort(pod: &Value) -> bool {
         list.iter()
             .any(|(n, q)| matches!(n.as_str(), "cpu" | "memory") && !q.is_zero())
     };
-    !compute(requests(pod, "requests")) && !compute(requests(pod, "limits"))
+    let own = pod.at("spec").at("resources");
+    !["requests", "limits"]
+        .into_iter()
+        .any(|field| compute(of_containers(pod, field)) || compute(amounts(own.at(field))))
 }
 
 fn crosses_namespaces(pod: &Value) -> bool {
@@ -167,6 +181,11 @@ fn has_scope(pod: &Value, scope: &str) -> bool {
         "CrossNamespacePodAffinity" => crosses_namespaces(pod),
         _ => false,
     }
+}
+
+/// Whether an update of a pod can make it count for other quotas.
+pub fn changes_scope(old: &Value, new: &Value) -> bool {
+    has_scope(old, "Terminating") != has_scope(new, "Terminating")
 }
 
 /// Whether a quota's scopes take the object in. Scopes are about pods; a quota with scopes counts nothing else.

@@ -208,10 +208,28 @@ fn names_in_hard_tell_which_objects_count() {
 
 #[test]
 fn a_limited_resource_has_to_be_stated() {
-    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"limits.cpu": "4", "requests.memory": "1Gi"}}});
-    let pod = json!({"spec": {"containers": [{"resources": {"requests": {"memory": "1"}}}]}});
+    let hard = json!({"limits.cpu": "4", "memory": "1Gi", "requests.memory": "1Gi"});
+    let quota = json!({"metadata": {"name": "q"}, "status": {"hard": hard}});
+    let stated = json!({"requests": {"memory": "1"}});
+    let mut pod = json!({"spec": {
+        "initContainers": [{"name": "b"}],
+        "containers": [{"name": "a", "resources": stated}],
+    }});
     assert_eq!(
         must_specify(&quota, &pod).unwrap_err().0,
-        "failed quota: q: must specify limits.cpu"
+        "failed quota: q: must specify limits.cpu for: a,b; memory for: b; requests.memory for: b"
     );
+    pod["spec"]["resources"] = json!({"limits": {"cpu": "1"}});
+    assert_eq!(must_specify(&quota, &pod), Ok(()));
+}
+
+#[test]
+fn what_is_limited_has_to_be_counted() {
+    let hard = json!({"pods": "4", "limits.cpu": "4", "count/configmaps": "1"});
+    let quota = json!({"metadata": {"name": "q"}, "status": {"hard": hard, "used": {"pods": "0"}}});
+    assert_eq!(
+        must_be_known(&quota, "", "pods").unwrap_err().0,
+        "status unknown for quota: q, resources: limits.cpu,pods"
+    );
+    assert_eq!(must_be_known(&quota, "", "secrets"), Ok(()));
 }
