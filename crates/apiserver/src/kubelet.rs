@@ -33,6 +33,11 @@ pub async fn log(call: &Call<'_>) -> Result<Response<Body>> {
     check_log_options(call)?;
     let pod = pod(call).await?;
     let container = container(call, &pod)?;
+    if text(&pod, &["spec", "nodeName"]).is_empty() {
+        // Nothing has been logged yet.
+        let nothing = Response::builder().status(http::StatusCode::NO_CONTENT);
+        return nothing.body(Body::empty()).map_err(internal);
+    }
     let endpoint = endpoint_of_pod(call, &pod).await?;
     let path = format!(
         "/containerLogs/{}/{}/{container}",

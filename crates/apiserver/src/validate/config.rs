@@ -1,6 +1,6 @@
 //! Config maps, secrets, leases, priority classes, budgets, access, classes.
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
@@ -229,11 +229,12 @@ pub(super) fn budget(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (least, most) = (&spec["minAvailable"], &spec["maxUnavailable"]);
     if !least.is_null() && !most.is_null() {
-        errors.push(Error::invalid(
-            &path,
-            "",
-            "minAvailable and maxUnavailable cannot be both set",
-        ));
+        let shown = format!(
+            "{{\"MinAvailable\":{least},\"Selector\":{},\"MaxUnavailable\":{most},\"UnhealthyPodEvictionPolicy\":{}}}",
+            spec["selector"], spec["unhealthyPodEvictionPolicy"]
+        );
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        errors.push(Error::invalid(&path, BadValue::raw(shown), detail));
     }
     for (key, value) in [("minAvailable", least), ("maxUnavailable", most)] {
         if !value.is_null() {

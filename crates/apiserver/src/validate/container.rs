@@ -49,6 +49,9 @@ pub(super) fn validate_all(
             if !name.is_empty() && !seen.insert(name.to_owned()) {
                 errors.push(Error::duplicate(&at.index(index).child("name"), name));
             }
+            if key == "ephemeralContainers" {
+                helper(container, spec, &at.index(index), errors);
+            }
         }
         if key == "containers" {
             host_ports(items, &at, errors);
@@ -131,17 +134,7 @@ fn validate(
     let with_probes = list_name == "containers" || text(container, "restartPolicy") == "Always";
     if list_name == "ephemeralContainers" {
         padded_image(container, path, errors);
-        for key in ["ports", "resources", "resizePolicy", "restartPolicy"] {
-            let absent = match &container[key] {
-                Value::Array(items) => items.is_empty(),
-                Value::Object(map) => map.is_empty(),
-                value => value.is_null(),
-            };
-            if !absent {
-                let detail = "cannot be set for an Ephemeral Container";
-                errors.push(Error::forbidden(&path.child(key), detail));
-            }
-        }
+        return;
     }
     for key in [
         "livenessProbe",
@@ -153,33 +146,66 @@ fn validate(
             continue;
         }
         let at = path.child(key);
-        match (list_name, with_probes, key) {
-            ("ephemeralContainers", _, _) => {
-                errors.push(Error::forbidden(
-                    &at,
-                    "cannot be set for an Ephemeral Container",
-                ));
-            }
-            (_, false, "lifecycle") => {
+        match (with_probes, key) {
+            (false, "lifecycle") => {
                 errors.push(Error::forbidden(
                     &at,
                     "may not be set for init containers without restartPolicy=Always",
                 ));
             }
-            (_, false, _) => {
+            (false, _) => {
                 errors.push(Error::forbidden(
                     &at,
                     "may not be set for init containers without restartPolicy=Always",
                 ));
             }
-            (_, true, "lifecycle") => {
+            (true, "lifecycle") => {
                 for hook in ["postStart", "preStop"] {
                     if container[key][hook].is_object() {
                         probes::handler(&container[key][hook], pod.grace, &at.child(hook), errors);
                     }
                 }
             }
-            (_, true, key) => probes::probe(&container[key], key, &at, errors),
+            (true, key) => probes::probe(&container[key], key, &at, errors),
+        }
+    }
+}
+
+/// A container that is there to look at others has a container of the pod as its target, and nothing that a service needs.
+fn helper(container: &Value, spec: &Value, path: &Path, errors: &mut ErrorList) {
+    const DETAIL: &str = "cannot be set for an Ephemeral Container";
+    let target = text(container, "targetContainerName");
+    let lists = ["containers", "initContainers"].map(|key| list(spec, key));
+    let mut others = lists.into_iter().flatten();
+    if !target.is_empty() && !others.any(|it| text(it, "name") == target) {
+        errors.push(Error::not_found(&path.child("targetContainerName"), target));
+    }
+    for key in [
+        "ports",
+        "resources",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+    ] {
+        let absent = match &container[key] {
+            Value::Array(items) => items.is_empty(),
+            Value::Object(map) => map.is_empty(),
+            value => value.is_null(),
+        };
+        if !absent {
+            errors.push(Error::forbidden(&path.child(key), DETAIL));
+        }
+    }
+    let mounts = path.child("volumeMounts");
+    for (index, mount) in list(container, "volumeMounts").iter().enumerate() {
+        for key in ["subPath", "subPathExpr"] {
+            if !text(mount, key).is_empty() {
+                errors.push(Error::forbidden(&mounts.index(index).child(key), DETAIL));
+            }
         }
     }
 }
