@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::groups::{self, PodGroup};
 use super::plan::{self, Owner};
-use super::{BY_OWNER, Claims, classic};
+use super::{BY_OWNER, Claims, FINALIZER, classic};
 use crate::Error;
 use crate::kit::api::{self, Part};
 use crate::kit::events::{Level, reference};
@@ -147,7 +147,11 @@ impl Claims {
                 "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
             )));
         };
-        let body = plan::new_claim(owner, entry, found.at("/spec"));
+        let mut body = plan::new_claim(owner, entry, found.at("/spec"));
+        if self.queue.is_behind() {
+            // The scheduler would add it before the allocation. Where many pods wait, one write of six is saved.
+            body["metadata"]["finalizers"] = json!([FINALIZER]);
+        }
         let admin = plan::asks_for_admin_access(&body);
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
         let created = api::create(&self.client, &claims, &body).await;
@@ -172,7 +176,7 @@ impl Claims {
             "status": {"resourceClaimStatuses": statuses},
         });
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), meta::namespace(pod));
-        match api::patch(&pods, meta::name(pod), Part::Status, &body).await {
+        match api::patch_strategic(&pods, meta::name(pod), Part::Status, &body).await {
             Ok(pod) => {
                 self.pods.assume(pod);
                 Ok(())

@@ -142,6 +142,12 @@ impl<T: QueueKey> Queue<T> {
         self.0.state.lock().failures.remove(key);
     }
 
+    /// Whether more keys wait than are being processed: all workers will be busy for a while.
+    pub fn is_behind(&self) -> bool {
+        let state = self.0.state.lock();
+        state.ready.len() > state.processing.len()
+    }
+
     /// Whether nothing waits, is being processed, or is due later.
     pub fn is_idle(&self) -> bool {
         let state = self.0.state.lock();

@@ -86,6 +86,27 @@ async fn a_pod_gets_a_claim_from_its_template() {
         claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"],
         "gpu"
     );
+    // It comes with the allocation.
+    assert_eq!(metadata["finalizers"], Value::Null);
+}
+
+/// Where many pods wait for claims, the scheduler is spared a write for each; nothing else is different.
+#[tokio::test]
+async fn claims_for_many_pods_at_once_are_made_with_their_finalizer() {
+    const MANY: usize = 200;
+    let mut cluster = Cluster::bare().await;
+    template(&cluster).await;
+    for i in 0..MANY {
+        cluster.create(PODS, from_template(&format!("p{i}"))).await;
+    }
+    cluster.start_controllers(allot_controllers::Config::embedded());
+    let claims = cluster.until_count(CLAIMS, MANY).await;
+    let protected = |c: &Value| c["metadata"]["finalizers"] == json!([FINALIZER]);
+    assert!(claims.iter().any(protected));
+    for i in 0..MANY {
+        cluster.delete(&format!("{PODS}/p{i}")).await;
+    }
+    cluster.until_count(CLAIMS, 0).await;
 }
 
 #[tokio::test]

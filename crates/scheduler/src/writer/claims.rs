@@ -158,8 +158,17 @@ impl ClaimWriter {
             let reserved = [consumers, &[consumer.reference()]].concat();
             status.insert("reservedFor".to_owned(), json!(reserved));
         }
-        let patch = Patch::Merge(json!({"metadata": preconditions, "status": status}));
-        let wrote = patch_claim(api, &task.key.name, Some("status"), &patch).await;
+        let new = claim
+            .status
+            .as_ref()
+            .is_none_or(|s| *s == Default::default());
+        let wrote = if new {
+            put_status(api, claim, status).await
+        } else {
+            // What others wrote into it, and what this release does not know, stays.
+            let patch = Patch::Merge(json!({"metadata": preconditions, "status": status}));
+            patch_claim(api, &task.key.name, Some("status"), &patch).await
+        };
         Ok(Step::Wrote(Box::new(wrote)))
     }
 
@@ -298,6 +307,25 @@ async fn create_claim(
 ) -> Result<ResourceClaim, kube::Error> {
     let claim = serde_json::to_vec(claim).map_err(kube::Error::SerdeError)?;
     let request = Request::new(api.resource_url()).create(&PostParams::default(), claim);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    observe::request(&api.into_client(), request).await
+}
+
+/// Gives a claim its first status. Of the rest, the server takes nothing but the preconditions from the body. For it this
+/// is half the work of a patch, for which it prints and reads the whole claim.
+async fn put_status(
+    api: Api<ResourceClaim>,
+    claim: &ResourceClaim,
+    status: serde_json::Map<String, serde_json::Value>,
+) -> Result<ResourceClaim, kube::Error> {
+    let mut body = serde_json::to_value(claim).map_err(kube::Error::SerdeError)?;
+    body["status"] = status.into();
+    let request = Request::new(api.resource_url()).replace_subresource(
+        "status",
+        claim.metadata.name.as_deref().unwrap_or_default(),
+        &PostParams::default(),
+        body.to_string().into_bytes(),
+    );
     let request = request.map_err(kube::Error::BuildRequest)?;
     observe::request(&api.into_client(), request).await
 }

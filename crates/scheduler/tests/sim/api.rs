@@ -352,12 +352,7 @@ impl Api {
         patch: &Value,
         strategic: bool,
     ) -> Result<Value, Refusal> {
-        let old = self.get(id).ok_or(Refusal::NotFound)?;
-        let meta = &patch["metadata"];
-        let differs = |field: &str| !meta[field].is_null() && meta[field] != old["metadata"][field];
-        if differs("resourceVersion") || differs("uid") {
-            return Err(Refusal::Conflict);
-        }
+        let old = self.expected(id, patch)?;
         let mut new = old.clone();
         if status {
             merge(&mut new, &json!({"status": patch["status"]}), strategic);
@@ -368,8 +363,31 @@ impl Api {
                 None => drop(new.as_object_mut().and_then(|o| o.remove("status"))),
             }
         }
+        self.change(id, status, &old, new)
+    }
+
+    /// Replaces the status of an object.
+    pub fn put_status(&self, id: &Id, body: &Value) -> Result<Value, Refusal> {
+        let old = self.expected(id, body)?;
+        let mut new = old.clone();
+        new["status"] = body["status"].clone();
+        self.change(id, true, &old, new)
+    }
+
+    /// The object that a change is meant for.
+    fn expected(&self, id: &Id, change: &Value) -> Result<Value, Refusal> {
+        let old = self.get(id).ok_or(Refusal::NotFound)?;
+        let meta = &change["metadata"];
+        let differs = |field: &str| !meta[field].is_null() && meta[field] != old["metadata"][field];
+        match differs("resourceVersion") || differs("uid") {
+            true => Err(Refusal::Conflict),
+            false => Ok(old),
+        }
+    }
+
+    fn change(&self, id: &Id, status: bool, old: &Value, new: Value) -> Result<Value, Refusal> {
         let allow = self.0.lock().rules.allow;
-        match allow(&id.0, status, &old, &new) {
+        match allow(&id.0, status, old, &new) {
             true => self.put(id.clone(), new),
             false => Err(Refusal::Invalid),
         }
@@ -422,7 +440,11 @@ fn merge(target: &mut Value, patch: &Value, strategic: bool) {
                 merge(&mut target[key], value, strategic);
             }
             Value::Array(items) if strategic => {
-                let merge_key = if key == "conditions" { "type" } else { "uid" };
+                let merge_key = match key.as_str() {
+                    "conditions" => "type",
+                    "resourceClaimStatuses" => "name",
+                    _ => "uid",
+                };
                 let mut list = target[key].as_array().cloned().unwrap_or_default();
                 for item in items {
                     list.retain(|old| old[merge_key] != item[merge_key]);

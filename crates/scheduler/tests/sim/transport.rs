@@ -221,6 +221,7 @@ impl Peer {
             (&Method::PATCH, Some(_), sub) => {
                 self.api.patch(&at, sub == "status", &body, strategic)
             }
+            (&Method::PUT, Some(_), "status") => self.api.put_status(&at, &body),
             (&Method::DELETE, Some(_), _) => {
                 let uid = body["preconditions"]["uid"].as_str();
                 self.api.delete(&at, uid).map(|left| left.unwrap_or(done))

@@ -107,6 +107,22 @@ async fn a_key_is_never_handled_twice_at_the_same_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn it_is_behind_while_more_keys_wait_than_are_handled() {
+    let queue = queue();
+    queue.add("a");
+    assert_eq!(queue.next().await, "a");
+    queue.add("b");
+    assert!(!queue.is_behind());
+    // What is handled now and has to be again does not wait yet.
+    queue.add("a");
+    assert!(!queue.is_behind());
+    queue.add("c");
+    assert!(queue.is_behind());
+    assert_eq!(queue.next().await, "b");
+    assert!(!queue.is_behind());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_does_not_lose_the_key() {
     let queue = queue();
     let attempts = Arc::new(AtomicUsize::new(0));

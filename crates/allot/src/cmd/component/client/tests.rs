@@ -30,3 +30,37 @@ async fn a_busy_server_is_asked_again_soon() {
         assert!(waits <= Duration::from_secs(2), "{attempt}: {waits:?}");
     }
 }
+
+#[test]
+fn writes_and_streams_do_not_share_a_connection_with_reads() {
+    let check = |method: &str, uri: &str, expected| {
+        let request = Request::builder().method(method).uri(uri);
+        let request = request.body(Body::empty()).expect("a request");
+        assert_eq!(traffic(&request), expected, "{method} {uri}");
+    };
+    check("GET", "/api/v1/pods", Traffic::Read);
+    check("GET", "/api/v1/pods?limit=500&watchful=true", Traffic::Read);
+    check("GET", "/api/v1/pods?limit=500&watch=true", Traffic::Watch);
+    check("GET", "/api/v1/pods?watch=1", Traffic::Watch);
+    check(
+        "GET",
+        "/api/v1/namespaces/d/pods/p/log?follow=true",
+        Traffic::Watch,
+    );
+    check("POST", "/api/v1/namespaces/d/pods", Traffic::Write);
+    check(
+        "PATCH",
+        "/api/v1/namespaces/d/pods/p/status",
+        Traffic::Write,
+    );
+    check("DELETE", "/api/v1/namespaces/d/pods/p", Traffic::Write);
+}
+
+/// A server that is stopped keeps its connections: nothing but time tells.
+#[tokio::test]
+async fn a_request_to_a_frozen_server_is_given_up() {
+    let answer = std::future::pending::<Result<(), BoxError>>();
+    let error = within(Duration::from_millis(5), answer).await;
+    let error = error.expect_err("nobody answers");
+    assert_eq!(error.to_string(), "no answer within 5ms");
+}
