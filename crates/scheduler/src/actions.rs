@@ -156,6 +156,14 @@ pub enum Action {
         /// The claim.
         claim: Arc<ResourceClaim>,
     },
+    /// Take something of a claim back on which a binding of an earlier scheduler may count that is still under way: make a
+    /// new version of its pods first, so that it is refused.
+    AfterTouch {
+        /// The pods.
+        pods: Vec<Arc<PodInfo>>,
+        /// What to write then, unless one of them has a node.
+        then: Box<Action>,
+    },
     /// Something about classic kinds.
     Classic(crate::classic::Action),
     /// Tell that devices of a pod are being made ready.

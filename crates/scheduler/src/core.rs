@@ -182,6 +182,9 @@ pub struct Core {
     classic: Option<Box<Classic>>,
     solver: Solver,
     pods: FxHashMap<Key, Arc<PodInfo>>,
+    /// Pods without a node that were there when the scheduler started: one that is gone may have bound them.
+    inherited: FxHashMap<Uid, Key>,
+    pods_listed: bool,
     slices: FxHashSet<String>,
     slices_listed: bool,
     /// What devices stand for, where that counts.
@@ -209,6 +212,8 @@ impl Core {
             classic: None,
             solver: Solver::new(features),
             pods: FxHashMap::default(),
+            inherited: FxHashMap::default(),
+            pods_listed: false,
             slices: FxHashSet::default(),
             slices_listed: false,
             native: config

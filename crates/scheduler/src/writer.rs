@@ -39,6 +39,7 @@ mod classic;
 mod events;
 mod rejections;
 mod retry;
+mod touch;
 mod volumes;
 
 use binding::{log, patch_pod_status};
@@ -47,6 +48,7 @@ use classic::ClassicWriter;
 pub use events::{Note, Recorder};
 use rejections::Rejections;
 use retry::{Pause, Turns, answered, code, text, until_known};
+use touch::Versions;
 
 /// Carries decisions out in the background; cheap to clone.
 #[derive(Clone)]
@@ -58,6 +60,7 @@ pub struct Writer {
     classic: Option<Arc<ClassicWriter>>,
     /// Per pod: what its status says of the node's resources is written by one at a time.
     demands: Arc<Turns<()>>,
+    versions: Arc<Versions>,
     metrics: Metrics,
     rejections: Rejections,
     recorder: Recorder,
@@ -93,6 +96,7 @@ impl Writer {
             )),
             classic: None,
             demands: Arc::default(),
+            versions: Arc::default(),
             metrics,
             rejections: Rejections::new(client.clone(), clock.clone()),
             permits: Arc::new(Semaphore::new(options.parallel.max(1))),
@@ -131,7 +135,7 @@ impl Writer {
             }
             Action::ClearNomination(pod) => writer.spawn(async move |w| {
                 let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"nominatedNodeName": null}});
-                log("clear nomination", &pod.key, w.patch_pod_status(&pod.key, &patch).await);
+                log("clear nomination", &pod.key, w.patch_pod_status(&pod.key, &patch).await.map(drop));
             }),
             Action::Preempt { preemptor, node, victims } => {
                 for victim in victims {
@@ -159,6 +163,9 @@ impl Writer {
                 });
                 w.released(&claim, Some(pod), written);
             }),
+            Action::AfterTouch { pods, then } => {
+                writer.spawn(async move |w| w.after_touch(&pods, *then).await);
+            }
             Action::Classic(action) => self.start_classic(action),
             Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
         }

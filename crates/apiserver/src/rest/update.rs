@@ -89,9 +89,14 @@ impl Call<'_> {
     }
 
     pub(super) fn uid_conflict(&self, wanted: &str, found: &str) -> ApiError {
+        self.precondition_failed("UID", wanted, found)
+    }
+
+    /// As the storage of upstream tells that an object has another UID or version than was asked for.
+    pub(super) fn precondition_failed(&self, what: &str, wanted: &str, found: &str) -> ApiError {
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-             Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+             Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}",
             match self.resource.custom {
                 Some(_) => format!("{}/{}", self.resource.group, self.resource.plural),
                 None => self.resource.plural.clone(),

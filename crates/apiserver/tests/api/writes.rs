@@ -54,6 +54,26 @@ async fn a_binding_owns_no_field_of_the_pod() {
 }
 
 #[tokio::test]
+async fn a_binding_may_name_the_version_of_the_pod() {
+    let server = Server::in_memory().await.unwrap();
+    let (_, made) = admin(&server, "POST", PODS, pod("p")).await;
+    let path = format!("{PODS}/p/binding");
+    let target = |version: &Value| {
+        let metadata = json!({"name": "p", "resourceVersion": version});
+        json!({"metadata": metadata, "target": {"kind": "Node", "name": "n"}})
+    };
+    let (code, body) = admin(&server, "POST", &path, target(&json!("1"))).await;
+    assert_eq!(code, 409, "{body}");
+    let version = &made["metadata"]["resourceVersion"];
+    let text = version.as_str().unwrap();
+    let why = format!(
+        "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: {text}"
+    );
+    assert!(body["message"].as_str().unwrap().contains(&why), "{body}");
+    assert_eq!(admin(&server, "POST", &path, target(version)).await.0, 201);
+}
+
+#[tokio::test]
 async fn a_running_pod_gets_time_to_end() {
     let server = Server::in_memory().await.unwrap();
     admin(&server, "POST", PODS, pod("p")).await;

@@ -342,7 +342,7 @@ impl Core {
             }
         }
         if let Some(special) = &binding.special {
-            self.actions.push(Action::DeleteSpecial(special.clone()));
+            self.delete_special(special.clone());
         }
         if binding.demands {
             let pod = binding.queued.info.clone();

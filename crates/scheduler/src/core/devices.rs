@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of, uid_of};
-use crate::dra::groups::PodGroup;
+use crate::dra::groups::{self, PodGroup};
 use crate::hints::ClusterEvent;
 use crate::known::Object;
 use crate::pod::{Key, PodInfo, Uid};
@@ -103,16 +103,51 @@ impl Core {
     /// Takes the allocation from a claim that stands in the way of a pod.
     pub(super) fn deallocate(&mut self, claim: Arc<ResourceClaim>) {
         self.claims.release(claim.uid(), None);
-        self.actions.push(Action::Deallocate(claim));
+        self.take_back(&claim.clone(), |_| true, Action::Deallocate(claim));
+    }
+
+    /// Deletes a claim for extended resources that is left over.
+    pub(super) fn delete_special(&mut self, claim: Arc<ResourceClaim>) {
+        self.take_back(&claim.clone(), |_| true, Action::DeleteSpecial(claim));
+    }
+
+    /// Takes something of a claim back that some of its users may count on: bindings of an earlier scheduler are refused
+    /// before.
+    fn take_back(
+        &mut self,
+        claim: &ResourceClaim,
+        concerns: impl Fn(&PodInfo) -> bool,
+        then: Action,
+    ) {
+        let status = claim.status.as_ref();
+        let users = status.and_then(|s| s.reserved_for.as_deref());
+        let users = users.unwrap_or_default();
+        let namespace = claim.metadata.namespace.as_deref();
+        let pods = self.inherited.values().filter_map(|key| self.pods.get(key));
+        let mut pods: Vec<Arc<PodInfo>> = pods
+            .filter(|p| Some(&*p.key.namespace) == namespace && concerns(p))
+            .filter(|p| users.iter().any(|user| groups::serves(user, p)))
+            .cloned()
+            .collect();
+        pods.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));
+        let action = match pods.is_empty() {
+            true => then,
+            false => Action::AfterTouch {
+                pods,
+                then: Box::new(then),
+            },
+        };
+        self.actions.push(action);
     }
 
     /// Takes a pod's reservation of a claim back.
     pub(super) fn leave(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
         self.claims.release(claim.uid(), Some(pod.clone()));
-        self.actions.push(Action::Unreserve {
+        let then = Action::Unreserve {
             pod: pod.clone(),
-            claim,
-        });
+            claim: claim.clone(),
+        };
+        self.take_back(&claim, |p| p.uid == *pod, then);
     }
 
     pub(super) fn released(

@@ -24,6 +24,11 @@ impl Core {
                     .cloned()
                     .collect();
                 gone.iter().for_each(|k| self.remove_pod(k, time));
+                if !std::mem::replace(&mut self.pods_listed, true) {
+                    let pending = items.iter().filter(|p| p.node_name().is_none());
+                    let known = pending.map(|p| (p.uid.clone(), p.key.clone()));
+                    self.inherited = known.collect();
+                }
                 items.into_iter().for_each(|pod| self.set_pod(pod, time));
             }
         }
@@ -51,6 +56,7 @@ impl Core {
     fn set_assigned(&mut self, old: Option<&PodInfo>, new: Arc<PodInfo>, time: Time) {
         self.queue.remove(&new.uid);
         self.nominated.remove(&new.uid);
+        self.inherited.remove(&new.uid);
         self.cache.set_pod(new.clone());
         match old.filter(|o| o.node_name().is_some()) {
             None => {
@@ -117,6 +123,7 @@ impl Core {
         };
         self.queue.remove(&pod.uid);
         self.nominated.remove(&pod.uid);
+        self.inherited.remove(&pod.uid);
         self.stop_waiting_for_volumes(&pod, time);
         if let Some(classic) = &mut self.classic {
             classic.negotiations.forget(key);

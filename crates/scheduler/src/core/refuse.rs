@@ -159,7 +159,7 @@ impl Core {
         match undo {
             Some(Deallocation::Deallocate(claim)) => self.deallocate(claim),
             Some(Deallocation::Leave(claim)) => self.leave(&pod.uid, claim),
-            Some(Deallocation::Delete(claim)) => self.actions.push(Action::DeleteSpecial(claim)),
+            Some(Deallocation::Delete(claim)) => self.delete_special(claim),
             Some(Deallocation::Classic(claim, publish)) => {
                 self.deallocate_classic(&pod, claim, publish);
             }

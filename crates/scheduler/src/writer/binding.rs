@@ -32,6 +32,7 @@ impl Writer {
         let status = json!({"nominatedNodeName": &*job.node});
         let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
         let written = self.patch_pod_status(&pod.key, &patch).await;
+        let written = written.map(|version| self.versions.note(&pod.uid, version));
         log("nominate", &pod.key, written);
     }
 
@@ -63,7 +64,10 @@ impl Writer {
             let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
             let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"extendedResourceClaimStatus": status}});
             match self.patch_pod_status(&pod.key, &patch).await {
-                Ok(()) => Ok(Some(name)),
+                Ok(version) => {
+                    self.versions.note(&pod.uid, version);
+                    Ok(Some(name))
+                }
                 Err(error) => Err(not_recorded(&error)),
             }
         };
@@ -83,11 +87,13 @@ impl Writer {
         let _turn = self.demands.of(&pod.uid).lock_owned().await;
         let demand = job.demand.clone().named(special.as_deref());
         let written = self.record_demand(pod, &demand).await;
-        written.map_err(|e| of_claims(not_recorded(&e)))
+        let version = written.map_err(|e| of_claims(not_recorded(&e)))?;
+        self.versions.note(&pod.uid, version);
+        Ok(())
     }
 
     /// Records in a pod's status which resources of the node come with its devices.
-    async fn record_demand(&self, pod: &PodInfo, demand: &Demand) -> Result<(), kube::Error> {
+    async fn record_demand(&self, pod: &PodInfo, demand: &Demand) -> Result<String, kube::Error> {
         let status = json!({"nodeAllocatableResourceClaimStatuses": demand.0});
         let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
         // The whole list: a strategic patch would add to what an earlier attempt left.
@@ -111,18 +117,22 @@ impl Writer {
     }
 
     pub(super) async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": &*pod.key.name, "namespace": &*pod.key.namespace, "uid": &*pod.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        });
+        let mut version = self.versions.take(pod);
         let url = format!(
             "/api/v1/namespaces/{}/pods/{}/binding",
             pod.key.namespace, pod.key.name
         );
         let mut pause = Pause::new();
         loop {
+            let body = json!({
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {
+                    "name": &*pod.key.name, "namespace": &*pod.key.namespace, "uid": &*pod.uid,
+                    "resourceVersion": version,
+                },
+                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+            });
             let request = http::Request::post(&url)
                 .header("content-type", "application/json")
                 .body(body.to_string().into_bytes())
@@ -146,6 +156,12 @@ impl Writer {
             if on == Some(node) {
                 break;
             }
+            let now = bound.as_ref().map(|p| p.metadata.resource_version.clone());
+            if code(&error) == 409 && on.is_none() && now.as_ref().is_some_and(|v| *v != version) {
+                // Something about the pod changed that does not matter here.
+                version = now.flatten();
+                continue;
+            }
             if answered(&error) || on.is_some() || bound.is_none() {
                 let message = format!("running Bind plugin \"DefaultBinder\": {}", text(&error));
                 return Err(BindError {
@@ -160,7 +176,7 @@ impl Writer {
         Ok(())
     }
 
-    fn pods(&self, key: &Key) -> Api<Pod> {
+    pub(super) fn pods(&self, key: &Key) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
@@ -168,7 +184,7 @@ impl Writer {
         &self,
         key: &Key,
         patch: &serde_json::Value,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<String, kube::Error> {
         patch_pod_status(&self.client, key, patch).await
     }
 
@@ -185,11 +201,8 @@ impl Writer {
             });
             let patch =
                 json!({"metadata": {"uid": &*victim.uid}, "status": {"conditions": [condition]}});
-            log(
-                "mark victim",
-                &victim.key,
-                self.patch_pod_status(&victim.key, &patch).await,
-            );
+            let marked = self.patch_pod_status(&victim.key, &patch).await;
+            log("mark victim", &victim.key, marked.map(drop));
             let params = DeleteParams {
                 preconditions: Some(Preconditions {
                     uid: Some(victim.uid.to_string()),
@@ -220,11 +233,12 @@ pub(super) fn log(what: &str, pod: &Key, result: Result<(), kube::Error>) {
     }
 }
 
+/// With the version that it makes.
 pub(super) async fn patch_pod_status(
     client: &Client,
     key: &Key,
     patch: &serde_json::Value,
-) -> Result<(), kube::Error> {
+) -> Result<String, kube::Error> {
     send_pod_status(client, key, &Patch::Strategic(patch)).await
 }
 
@@ -232,10 +246,24 @@ async fn send_pod_status(
     client: &Client,
     key: &Key,
     patch: &Patch<&serde_json::Value>,
-) -> Result<(), kube::Error> {
+) -> Result<String, kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &key.namespace);
     let request = Request::new(api.resource_url())
         .patch_subresource("status", &key.name, &PatchParams::default(), patch)
         .map_err(kube::Error::BuildRequest)?;
-    client.request::<IgnoredAny>(request).await.map(|_| ())
+    let written: Written = client.request(request).await?;
+    Ok(written.metadata.resource_version)
+}
+
+/// Of the answer to a write only what is needed.
+#[derive(serde::Deserialize)]
+struct Written {
+    metadata: WrittenMeta,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMeta {
+    #[serde(default)]
+    resource_version: String,
 }

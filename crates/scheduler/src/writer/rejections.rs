@@ -135,6 +135,6 @@ impl Rejections {
                 state.written.remove(&pod.uid);
             }
         }
-        log("update condition", &pod.key, result);
+        log("update condition", &pod.key, result.map(drop));
     }
 }

@@ -65,16 +65,15 @@ impl Peer {
         }
     }
 
-    /// A request reaches the API: of a process that died meanwhile only some do, and no bindings. Against one that arrives
-    /// while the successor takes the pod's claims back only leader election helps.
-    async fn arrive(&self, path: &str) {
+    /// A request reaches the API: of a process that died meanwhile only some do.
+    async fn arrive(&self) {
         if self.alive.load(Ordering::Relaxed) {
             return;
         }
         let arrives = {
             let mut s = self.api.0.lock();
             let late = s.late;
-            late > 0 && !path.ends_with("/binding") && s.rng.random_range(0..100) < late
+            late > 0 && s.rng.random_range(0..100) < late
         };
         if !arrives {
             std::future::pending::<()>().await;
@@ -101,7 +100,7 @@ impl Peer {
             (fault, delay(), delay())
         };
         tokio::time::sleep(there).await;
-        self.arrive(parts.uri.path()).await;
+        self.arrive().await;
         if matches!(fault, Fault::Before) {
             return failure(StatusCode::INTERNAL_SERVER_ERROR, "injected before");
         }
@@ -241,6 +240,8 @@ impl Peer {
     fn bind(&self, at: &super::api::Id, body: &Value) -> Result<(), Refusal> {
         let mut pod = self.api.get(at).ok_or(Refusal::NotFound)?;
         let same = body["metadata"]["uid"] == pod["metadata"]["uid"];
+        let version = &body["metadata"]["resourceVersion"];
+        let same = same && (version.is_null() || *version == pod["metadata"]["resourceVersion"]);
         let leaving = !pod["metadata"]["deletionTimestamp"].is_null();
         if !pod["spec"]["nodeName"].is_null() || !same || leaving {
             return Err(Refusal::Conflict);

@@ -66,6 +66,11 @@ async fn bind(call: &Call<'_>, binding: &Value) -> Result<()> {
         if !uid.is_empty() && uid != meta(pod, "uid") {
             return Err(call.uid_conflict(uid, meta(pod, "uid")));
         }
+        let version = meta(binding, "resourceVersion");
+        if !version.is_empty() && version != meta(pod, "resourceVersion") {
+            let found = meta(pod, "resourceVersion");
+            return Err(call.precondition_failed("ResourceVersion", version, found));
+        }
         let name = meta(pod, "name");
         if pod["metadata"]["deletionTimestamp"].is_string() {
             return conflict(format!(

@@ -124,3 +124,35 @@ fn a_failed_binding_gives_back_what_was_allocated_for_it() {
     // It was there before, and stays; only the reservation goes.
     assert!(!fails(allocated("n0", &[])));
 }
+
+/// A binding that a dead scheduler sent arrived after that, and the pod ran without its devices.
+#[test]
+fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
+    let touches = |is_inherited: bool| {
+        let mut world = World::new("");
+        world.node("n0", json!({"unschedulable": true}));
+        world.claim("a", allocated("n0", &["p"]));
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"},
+            "spec": {"containers": [], "resourceClaims": [{"name": "a", "resourceClaimName": "a"}]},
+        });
+        let info = PodInfo::observed(*world.object::<Pod>(pod));
+        let items = match is_inherited {
+            true => vec![Arc::new(info.clone())],
+            false => Vec::new(),
+        };
+        let version = "1".to_owned();
+        world.handle(Input::Pod(Observed::Listed { items, version }));
+        world.handle(Input::Pod(Observed::Applied(Box::new(Arc::new(info)))));
+        let outcome = world.run();
+        assert_eq!(outcome.node(), None);
+        let touch = outcome.0.iter().find_map(|a| match a {
+            Action::AfterTouch { pods, then } => Some((pods.len(), &**then)),
+            _ => None,
+        });
+        let direct = outcome.deallocated().is_some();
+        (matches!(touch, Some((1, Action::Deallocate(_)))), direct)
+    };
+    assert_eq!(touches(true), (true, false));
+    assert_eq!(touches(false), (false, true));
+}

@@ -13,7 +13,10 @@
 //!
 //! A scheduler that died may also have been taking a claim back, by a request that arrives when its successor counts on
 //! that claim. Such requests are based on a version of the claim; so the successor makes a new version of each claim that
-//! it finds allocated before it binds a pod with it ([`Claims::is_inherited`]), and what is late is refused.
+//! it finds allocated before it binds a pod with it ([`Claims::is_inherited`]), and what is late is refused. The other way
+//! round, it may have been binding a pod whose claims its successor takes back. Bindings name the version of their pod; so
+//! the successor makes a new version of a pod that it finds waiting before it takes anything back that is reserved for it
+//! ([`Action::AfterTouch`](crate::actions::Action::AfterTouch)).
 
 use std::sync::Arc;
 
