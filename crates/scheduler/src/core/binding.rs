@@ -1,7 +1,6 @@
 //! Pods on their way to a node: claims get written, conditions come true, the binding is written; or something fails.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
@@ -13,7 +12,7 @@ use crate::dra::conditions::{self, Readiness};
 use crate::dra::{groups, resolve};
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
-use crate::pod::{Key, PodInfo, Uid, scheduler_name};
+use crate::pod::{Key, Uid, scheduler_name};
 
 /// Why a binding failed, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +80,9 @@ impl Core {
             return;
         };
         let (info, node) = (binding.queued.info.clone(), binding.node.clone());
-        let timeout = self.binding_timeout(&info);
+        let timeout = self
+            .profile(scheduler_name(&info.pod))
+            .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout);
         let claims = self.claims_of(pod);
         let deadline = claims
             .iter()
@@ -103,12 +104,6 @@ impl Core {
             self.actions
                 .push(Action::WaitsForConditions { pod: info, node });
         }
-    }
-
-    /// How long the devices of a pod may take to get ready.
-    fn binding_timeout(&self, pod: &PodInfo) -> Duration {
-        self.profile(scheduler_name(&pod.pod))
-            .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout)
     }
 
     /// The claims of a pod, by name.
@@ -295,7 +290,7 @@ impl Core {
                 let current = self.current(&binding.queued.info);
                 let runs = current.is_some_and(|p| p.node_name().is_some());
                 if !error.bound_elsewhere && !runs {
-                    self.unreserve(pod, &binding, time);
+                    self.unreserve(pod, &binding);
                 }
                 self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
@@ -318,8 +313,7 @@ impl Core {
     }
 
     /// Takes back what was written for a pod that is on no node.
-    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding, time: Time) {
-        let timeout = self.binding_timeout(&binding.queued.info);
+    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
         let special = binding.special.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != special;
         for version in binding.claims.iter().filter(own) {
@@ -332,13 +326,15 @@ impl Core {
             let users = claim.status.as_ref().and_then(|s| s.reserved_for.as_ref());
             let alone = users.is_some_and(|u| u.len() == 1);
             let contested = self.claims.has_to_give_way(&claim, &self.pods).is_some();
-            // Nobody but the pod would give it back, which may not be tried again. Of a device that failed the next
-            // attempt tells.
-            let failed = conditions::is_hopeless(&claim, timeout, time.wall);
-            let own = !binding.found.contains(&version.uid) && !failed;
-            match alone && (contested || own) {
+            match alone && contested {
                 true => self.deallocate(claim),
-                false => self.leave(pod, claim),
+                false => {
+                    // It stays for the next attempt; nobody but the pod would give it back.
+                    if !binding.found.contains(&version.uid) {
+                        self.claims.leave_allocated(&version.uid);
+                    }
+                    self.leave(pod, claim);
+                }
             }
         }
         if let Some(special) = &binding.special {

@@ -70,6 +70,8 @@ pub struct Claims {
     /// Claims that were allocated when the first list came, and that were not written by us since.
     inherited: FxHashSet<Uid>,
     is_listed: bool,
+    /// Claims that were allocated for a pod whose binding failed, and serve nobody since.
+    left: FxHashSet<Uid>,
     /// Groups of pods; `None` where they have no claims.
     groups: Option<Groups>,
 }
@@ -106,6 +108,7 @@ impl Claims {
             contested: FxHashMap::default(),
             inherited: FxHashSet::default(),
             is_listed: false,
+            left: FxHashSet::default(),
             groups: None,
         }
     }
@@ -250,6 +253,7 @@ impl Claims {
             let uid = Uid::from(uid_of(claim));
             self.contested.remove(&uid);
             self.inherited.remove(&uid);
+            self.left.remove(&uid);
             self.remember_gone(uid.clone());
             self.recount(&uid, None);
         }
@@ -302,6 +306,7 @@ impl Claims {
 
     /// An attempt decided on an allocation for a claim, or joined one that is in flight.
     pub fn reserve(&mut self, uid: &Uid, key: &Key, allocation: &Arc<AllocationResult>, pod: &Uid) {
+        self.left.remove(uid);
         let entry = self
             .in_flight
             .entry(uid.clone())
@@ -344,6 +349,16 @@ impl Claims {
     /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
     pub fn release(&mut self, uid: &str, pod: Option<Uid>) {
         self.releases.begin(uid, pod);
+    }
+
+    /// The binding for which a claim was allocated failed; the allocation stays for now.
+    pub fn leave_allocated(&mut self, uid: &Uid) {
+        self.left.insert(uid.clone());
+    }
+
+    /// Whether a claim was left allocated by a binding that failed, rather than by somebody else.
+    pub fn is_left(&self, uid: &str) -> bool {
+        self.left.contains(uid)
     }
 
     /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.

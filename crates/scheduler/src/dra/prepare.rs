@@ -78,6 +78,8 @@ pub struct PodClaim {
     nodes: Option<Nodes>,
     /// Allocated, but failed or late, or with what another claim had before.
     hopeless: bool,
+    /// Allocated for an attempt that came to nothing.
+    left: bool,
 }
 
 /// The special claim as it would be on a node.
@@ -147,6 +149,7 @@ impl PodDevices {
                 && (cx.binding_conditions
                     && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now)
                     || cx.claims.has_to_give_way(&claim, cx.pods).is_some());
+            let left = cx.claims.is_left(uid_of(&claim));
             claims.push(PodClaim {
                 key,
                 claim,
@@ -154,6 +157,7 @@ impl PodDevices {
                 allocation,
                 nodes,
                 hopeless,
+                left,
             });
         }
         let open: Vec<&ResourceClaim> = claims

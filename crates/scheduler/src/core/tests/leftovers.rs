@@ -97,32 +97,50 @@ fn a_pod_that_fits_nowhere_holds_nothing() {
 }
 
 #[test]
-fn a_failed_binding_gives_back_what_was_allocated_for_it() {
-    let fails = |status: Value| {
+fn what_a_failed_binding_left_is_given_back_by_a_pod_that_fits_nowhere() {
+    let gives_back = |status: Value| {
         let mut world = World::new("");
         world.claim("a", status);
         world.pod("p", &["a"]);
         let outcome = world.run();
         let job = outcome.bound().expect("bound");
         let (node, pod) = (job.node.clone(), job.pod.uid.clone());
-        let answer = world.object(json!({
-            "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
-            "spec": {},
-            "status": allocated(&node, &["p"]),
-        }));
+        let mut written = |pods: &[&str]| {
+            let claim = world.object::<ResourceClaim>(json!({
+                "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+                "spec": {},
+                "status": allocated(&node, pods),
+            }));
+            Arc::new(*claim)
+        };
+        let (reserved, left) = (written(&["p"]), written(&[]));
         world.handle(Input::ClaimWritten {
             pod: pod.clone(),
             in_flight: "uid-a".into(),
-            claim: Arc::new(*answer),
+            claim: reserved,
         });
         let outcome = Err(BindError::new("refused".to_owned()));
+        let failed = pod.clone();
         world.handle(Input::Bound { pod, outcome });
         let actions = world.core.take_actions();
-        actions.iter().any(|a| matches!(a, Action::Deallocate(_)))
+        let leaves = |a: &Action| matches!(a, Action::Unreserve { .. });
+        assert!(actions.iter().any(leaves));
+        world.handle(Input::Released {
+            key: Key::new("ns", "a"),
+            uid: "uid-a".into(),
+            pod: Some(failed),
+            claim: Some(left),
+        });
+        for node in ["n0", "n1"] {
+            world.node(node, json!({"unschedulable": true}));
+        }
+        let time = world.time();
+        assert!(world.core.schedule_one(time));
+        Outcome(world.core.take_actions()).deallocated().is_some()
     };
-    assert!(fails(json!({})));
-    // It was there before, and stays; only the reservation goes.
-    assert!(!fails(allocated("n0", &[])));
+    assert!(gives_back(json!({})));
+    // It was there before, and stays.
+    assert!(!gives_back(allocated("n0", &[])));
 }
 
 /// A binding that a dead scheduler sent arrived after that, and the pod ran without its devices.

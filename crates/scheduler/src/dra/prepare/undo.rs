@@ -51,11 +51,11 @@ impl PodDevices {
 
     /// What the pod keeps from others without being able to use it, as long as it fits nowhere: an earlier attempt left
     /// it. Two pods that have each what the other one lacks would wait for ever, as they do upstream. What somebody
-    /// allocated who did not reserve it stays.
+    /// else allocated and did not reserve stays.
     pub fn held_in_vain(&self, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
         let reserved = |c: &PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
         let mut unused = self.unused(nodes);
-        let unused = unused.find(|c| c.hopeless || reserved(c));
+        let unused = unused.find(|c| c.hopeless || c.left || reserved(c));
         let unused = unused.map(|c| Deallocation::Deallocate(c.claim.clone()));
         let left = || {
             let claim = self.left_behind().next()?;
