@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::strategy::Part;
 
+mod access;
 mod admission;
 mod apps;
 mod batch;
@@ -204,7 +205,7 @@ fn check(group: &str, plural: &str, object: &Value, errors: &mut ErrorList) {
         ("scheduling.k8s.io", "podgroups") => workload::group(object, errors),
         ("certificates.k8s.io", _) => certificate::request(object, errors),
         ("policy", "poddisruptionbudgets") => config::budget(object, errors),
-        ("rbac.authorization.k8s.io", _) => config::access(plural, object, errors),
+        ("rbac.authorization.k8s.io", _) => access::role_or_binding(plural, object, errors),
         ("networking.k8s.io", "ipaddresses") => network::address(object, errors),
         ("networking.k8s.io", "servicecidrs") => network::range(object, errors),
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => flow::schema(object, errors),
