@@ -1,6 +1,7 @@
 //! Carries decisions out: every write to the API server is here.
 //!
-//! Rules: patches with preconditions, so that no unknown field is lost and nobody's newer write is overwritten; when
+//! Rules: patches with preconditions, so that no unknown field is lost and nobody's newer write is overwritten (a claim's
+//! first status is put, where there is nothing to lose); when
 //! an answer is lost, the object is read until it is known whether the write happened, because the device stays in
 //! flight exactly as long; writes for one claim go one after the other, so that pods sharing it do not conflict with
 //! each other.

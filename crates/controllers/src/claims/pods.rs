@@ -87,8 +87,10 @@ impl Claims {
         let known = plan::claim_name(pod, pod_claim);
         if let Some(group) = self.group_of(pod, pod_claim) {
             // The pod follows its group, unless it is on a node with what it has.
-            let exists = |name| self.newer_claim(namespace, name).is_some();
-            if !meta::node_name(pod).is_empty() && known.is_some_and(exists) {
+            if !meta::node_name(pod).is_empty()
+                && let Some(known) = known
+                && self.recorded(namespace, known).await?.is_some()
+            {
                 return Ok(None);
             }
             let name = groups::claim_name(&group, pod_claim);

@@ -1,4 +1,4 @@
-//! Writes that can not lose fields: creates from JSON, merge patches, deletes with preconditions.
+//! Writes that can not lose fields: creates from JSON, patches, deletes with preconditions.
 
 use allot_reflector::Readable;
 use kube::api::{
@@ -86,7 +86,7 @@ where
     Ok(allot_reflector::request(&api.clone().into_client(), request, slim::keep::<K>()).await?)
 }
 
-/// The metadata of a merge patch that is refused when the object changed since it was read.
+/// The metadata of a patch that is refused when the object changed since it was read.
 pub fn unchanged<K: Resource>(obj: &K) -> Value {
     json!({
         "uid": meta::uid(obj),
@@ -94,7 +94,7 @@ pub fn unchanged<K: Resource>(obj: &K) -> Value {
     })
 }
 
-/// The metadata of a merge patch that is refused when the object is not the same one any more.
+/// The metadata of a patch that is refused when the object is not the same one any more.
 pub fn same<K: Resource>(obj: &K) -> Value {
     json!({ "uid": meta::uid(obj) })
 }

@@ -226,8 +226,9 @@ impl Core {
             let special = binding.special.as_deref().map(uid_of);
             let specials = self.claims.specials_of(&pod.uid);
             let others = specials.filter(|c| Some(uid_of(c)) != special);
-            let left = others.cloned().map(Action::DeleteSpecial);
-            self.actions.extend(left);
+            for left in others.cloned().collect::<Vec<_>>() {
+                self.delete_special(left);
+            }
             self.actions.push(Action::BindPod { pod, node });
             return false;
         }
@@ -275,6 +276,9 @@ impl Core {
                 for uid in &binding.in_flight {
                     let change = self.claims.settle(uid, pod, true);
                     self.after(&change, time);
+                }
+                for version in &binding.claims {
+                    self.claims.mark_used(&version.uid);
                 }
                 self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
             }

@@ -207,6 +207,9 @@ impl Claims {
         }
         let after = entry.effective().cloned();
         change.freed |= lost_allocation(before.as_deref(), after.as_deref());
+        if after.as_deref().is_none_or(|c| allocation_of(c).is_none()) {
+            self.left.remove(&uid);
+        }
         // Most changes of a claim are not about its devices.
         let same = |a: &Option<Arc<ResourceClaim>>, b: &Option<Arc<ResourceClaim>>| {
             devices_of(a.as_deref()) == devices_of(b.as_deref())
@@ -354,6 +357,11 @@ impl Claims {
     /// The binding for which a claim was allocated failed; the allocation stays for now.
     pub fn leave_allocated(&mut self, uid: &Uid) {
         self.left.insert(uid.clone());
+    }
+
+    /// A pod got its node with the claim: what it has is not left over any more.
+    pub fn mark_used(&mut self, uid: &Uid) {
+        self.left.remove(uid);
     }
 
     /// Whether a claim was left allocated by a binding that failed, rather than by somebody else.

@@ -69,9 +69,15 @@ fn is_list(input: &Input) -> bool {
             classic::Input::Slice(o) => listed(o),
             classic::Input::ClaimParameters(o) => listed(o),
             classic::Input::ClassParameters(o) => listed(o),
-            _ => false,
+            classic::Input::ClaimWritten { .. }
+            | classic::Input::Released { .. }
+            | classic::Input::Published { .. } => false,
         },
-        _ => false,
+        Input::VolumesWritten { .. }
+        | Input::ClaimWritten { .. }
+        | Input::Released { .. }
+        | Input::ClaimsReady(_)
+        | Input::Bound { .. } => false,
     }
 }
 

@@ -123,6 +123,8 @@ impl Writer {
             pod.key.namespace, pod.key.name
         );
         let mut pause = Pause::new();
+        // Whether a request is under way that may still be carried out.
+        let mut unknown = false;
         loop {
             let body = json!({
                 "apiVersion": "v1",
@@ -156,13 +158,23 @@ impl Writer {
             if on == Some(node) {
                 break;
             }
+            unknown |= !answered(&error);
+            let same = bound.as_ref().is_some_and(|p| has_claims_of(p, pod));
             let now = bound.as_ref().map(|p| p.metadata.resource_version.clone());
-            if code(&error) == 409 && on.is_none() && now.as_ref().is_some_and(|v| *v != version) {
+            let changed = now.as_ref().is_some_and(|v| *v != version);
+            if code(&error) == 409 && on.is_none() && changed && same {
                 // Something about the pod changed that does not matter here.
                 version = now.flatten();
                 continue;
             }
-            if answered(&error) || on.is_some() || bound.is_none() {
+            let given_up = answered(&error) && code(&error) != 429;
+            if given_up && on.is_none() && bound.is_some() && std::mem::take(&mut unknown) {
+                // What the pod's claims have is taken back now: no earlier request may bind it any more.
+                if let Ok(true) = self.touch(pod).await {
+                    continue;
+                }
+            }
+            if given_up || on.is_some() || bound.is_none() {
                 let message = format!("running Bind plugin \"DefaultBinder\": {}", text(&error));
                 return Err(BindError {
                     bound_elsewhere: on.is_some(),
@@ -219,6 +231,12 @@ impl Writer {
         tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
         self.recorder.note(Note::preempted(preemptor, victim, node));
     }
+}
+
+/// Whether a pod still has the generated claims with which it was decided about.
+fn has_claims_of(now: &Pod, decided: &PodInfo) -> bool {
+    let claims = |pod: &Pod| pod.status.as_ref()?.resource_claim_statuses.clone();
+    claims(now).unwrap_or_default() == claims(&decided.pod).unwrap_or_default()
 }
 
 fn not_recorded(error: &kube::Error) -> BindError {

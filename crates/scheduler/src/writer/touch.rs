@@ -56,7 +56,7 @@ impl Writer {
     }
 
     /// Makes a new version of a pod. Says whether it has a node.
-    async fn touch(&self, pod: &PodInfo) -> Result<bool, kube::Error> {
+    pub(super) async fn touch(&self, pod: &PodInfo) -> Result<bool, kube::Error> {
         let api = self.pods(&pod.key);
         let mut pause = Pause::new();
         let mut is_new = false;

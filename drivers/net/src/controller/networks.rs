@@ -211,8 +211,10 @@ impl State {
         }
         let owned = |object: &DynamicObject| owner(object).map(str::to_owned);
         let current = |uid: &str| {
-            let network = |n: &&Network| n.reference.uid.as_deref() == Some(uid);
-            let network = self.networks.values().find(network)?;
+            let mut networks = self.networks.iter();
+            let found = networks.find(|(_, n)| n.reference.uid.as_deref() == Some(uid));
+            // One that cannot be written where it belongs stays where it is: pods may use it.
+            let (_, network) = found.filter(|(name, _)| !wrong.contains_key(*name))?;
             Some(target(network.definition.as_ref().ok()?))
         };
         for (name, object) in &self.there {

@@ -1,21 +1,23 @@
 //! Clients of an API server behind a socket.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use anyhow::Context;
-use futures::TryFutureExt;
 use futures::future::BoxFuture;
 use http::header::{HeaderValue, UPGRADE, USER_AGENT};
 use http::{Method, Request, Response};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client as Http;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Bytes, Incoming};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client as Http, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
@@ -30,6 +32,8 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// A write that is not answered for so long is given up: longer than a server takes before it does so itself (60 s), so
 /// that only one that has frozen is meant, whose kernel goes on acknowledging.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(75);
+/// How many writes are under way at once; the others wait for their turn. As many as an HTTP/2 connection would carry.
+const WRITES: usize = 100;
 /// A connection without requests is closed after so long, before the server does it (90 s) while one is on its way.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -39,10 +43,10 @@ pub async fn client(kubeconfig: Option<&Path>, agent: &str) -> anyhow::Result<ku
     connect(config(kubeconfig).await?, agent, Watches::Apart)
 }
 
-/// Where watches go.
+/// Where watches go, and writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Watches {
-    /// On connections of their own.
+    /// On connections of their own, writes with a limit in time.
     ///
     /// A server allows a hundred streams or so on a connection, and hyper opens no second one: watches would use them
     /// up and then hold up everything else.
@@ -103,15 +107,22 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Connections to one server: HTTP/2 for what is read, where the server speaks it, and HTTP/1.1 for writes and for
-/// upgrades (exec), which need it.
+/// Connections to one server: HTTP/2 for what is read, where the server speaks it, and HTTP/1.1 for writes (unless all
+/// are to share a connection) and for upgrades (exec), which need it.
 #[derive(Clone)]
 struct Transport {
     reads: Http<Connector, Body>,
     /// One connection for each request at a time.
     single: Http<Connector, Body>,
     watches: Watches,
+    /// As many connections as there may be for writes.
+    writes: Arc<Semaphore>,
+    /// How long one waits for the whole answer to a write.
+    limit: Duration,
 }
+
+/// An answer: as it comes, or whole.
+type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
 type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 
@@ -154,12 +165,14 @@ impl Transport {
             reads,
             single,
             watches,
+            writes: Arc::new(Semaphore::new(WRITES)),
+            limit: WRITE_TIMEOUT,
         })
     }
 }
 
 impl Service<Request<Body>> for Transport {
-    type Response = Response<Incoming>;
+    type Response = Answer;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -170,26 +183,35 @@ impl Service<Request<Body>> for Transport {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         match traffic(&request) {
             Traffic::Write if self.watches == Watches::Apart => {
-                Box::pin(within(WRITE_TIMEOUT, self.single.request(request)))
+                let (client, writes, limit) =
+                    (self.single.clone(), self.writes.clone(), self.limit);
+                Box::pin(async move {
+                    let _permit = writes.acquire_owned().await?;
+                    let answer = tokio::time::timeout(limit, whole(client.request(request)));
+                    let answer = answer.await;
+                    answer.map_err(|_| format!("no answer within {limit:?}"))?
+                })
             }
-            Traffic::Upgrade => Box::pin(self.single.request(request).err_into()),
-            Traffic::Watch if self.watches == Watches::Apart => {
-                Box::pin(self.single.request(request).err_into())
-            }
-            _ => Box::pin(self.reads.request(request).err_into()),
+            Traffic::Upgrade => stream(&self.single, request),
+            Traffic::Watch if self.watches == Watches::Apart => stream(&self.single, request),
+            _ => stream(&self.reads, request),
         }
     }
 }
 
-/// An answer that comes in time.
-async fn within<T, E: Into<BoxError>>(
-    limit: Duration,
-    answer: impl Future<Output = Result<T, E>>,
-) -> Result<T, BoxError> {
-    match tokio::time::timeout(limit, answer).await {
-        Ok(answer) => answer.map_err(Into::into),
-        Err(_) => Err(format!("no answer within {limit:?}").into()),
-    }
+fn stream(
+    connections: &Http<Connector, Body>,
+    request: Request<Body>,
+) -> BoxFuture<'static, Result<Answer, BoxError>> {
+    let answer = connections.request(request);
+    Box::pin(async { Ok(answer.await?.map(Either::Right)) })
+}
+
+/// The answer with all of its body.
+async fn whole(answer: ResponseFuture) -> Result<Answer, BoxError> {
+    let (head, body) = answer.await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    Ok(Response::from_parts(head, Either::Left(Full::new(body))))
 }
 
 /// What a request asks of its connection.

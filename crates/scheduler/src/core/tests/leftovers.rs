@@ -74,18 +74,21 @@ fn a_claim_whose_creation_was_not_answered_goes_before_its_pod_is_bound() {
     assert_eq!(deleted(&outcome), ["lost"]);
 }
 
-/// Otherwise two pods that have each what the other one lacks wait for ever.
-#[test]
-fn a_pod_that_fits_nowhere_holds_nothing() {
+/// All devices but one are others', and that is on n0.
+fn with_one_device_left() -> World {
     let mut world = World::new("");
-    let mut rest = |name: &str, node: &str, device: &str| {
+    for (name, node, device) in [("x", "n0", "d1"), ("y", "n1", "d0"), ("z", "n1", "d1")] {
         let mut status = allocated(node, &["other"]);
         status["allocation"]["devices"]["results"][0]["device"] = device.into();
         world.claim(name, status);
-    };
-    rest("x", "n0", "d1");
-    rest("y", "n1", "d0");
-    rest("z", "n1", "d1");
+    }
+    world
+}
+
+/// Otherwise two pods that have each what the other one lacks wait for ever.
+#[test]
+fn a_pod_that_fits_nowhere_holds_nothing() {
+    let mut world = with_one_device_left();
     // A scheduler that died got no further.
     world.claim("a", allocated("n0", &["p"]));
     world.claim("b", json!({}));
@@ -94,6 +97,27 @@ fn a_pod_that_fits_nowhere_holds_nothing() {
     let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
     assert_eq!(taken.as_deref(), Some("a"), "{}", outcome.message());
     assert!(outcome.message().contains("still not schedulable"));
+}
+
+/// A scheduler that is restarted after a failed binding does not know whose allocation it was.
+#[test]
+fn a_pod_that_fits_nowhere_gives_back_what_only_it_could_use() {
+    let gives_back = |owner: Value| {
+        let mut world = with_one_device_left();
+        world.claim("b", json!({}));
+        world.pod("p", &["a", "b"]);
+        let claim = world.object(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a", "ownerReferences": owner},
+            "spec": {},
+            "status": allocated("n0", &[]),
+        }));
+        world.handle(Input::Claim(Observed::Applied(claim)));
+        world.run().deallocated().is_some()
+    };
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": true});
+    assert!(gives_back(json!([owner])));
+    assert!(!gives_back(json!([])));
 }
 
 #[test]

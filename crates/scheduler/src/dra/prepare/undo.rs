@@ -54,8 +54,10 @@ impl PodDevices {
     /// else allocated and did not reserve stays.
     pub fn held_in_vain(&self, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
         let reserved = |c: &PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
+        // Also when nobody remembers whose attempt it was: no other pod can use it.
+        let own = |c: &PodClaim| resolve::is_owner(&self.pod.pod, &c.claim);
         let mut unused = self.unused(nodes);
-        let unused = unused.find(|c| c.hopeless || c.left || reserved(c));
+        let unused = unused.find(|c| c.hopeless || c.left || reserved(c) || own(c));
         let unused = unused.map(|c| Deallocation::Deallocate(c.claim.clone()));
         let left = || {
             let claim = self.left_behind().next()?;
