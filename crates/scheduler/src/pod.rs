@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, PodStatus, Toleration};
+use k8s_openapi::api::core::v1::{
+    Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec, PodStatus, Toleration,
+};
 
 use crate::dra::native::{self, Demand};
 use crate::plugins::volumes::disks::Disk;
@@ -310,6 +312,16 @@ impl PodInfo {
             .nominated_node_name
             .as_deref()
             .filter(|n| !n.is_empty())
+    }
+
+    /// Whether a later version of the pod has the same claims from templates.
+    pub fn has_claims_of(&self, later: &Pod) -> bool {
+        fn claims(pod: &Pod) -> &[PodResourceClaimStatus] {
+            let status = pod.status.as_ref();
+            let claims = status.and_then(|s| s.resource_claim_statuses.as_deref());
+            claims.unwrap_or_default()
+        }
+        claims(later) == claims(&self.pod)
     }
 
     /// Whether deletion was requested.

@@ -97,7 +97,11 @@ impl Core {
             self.nominated.remove(&new.uid);
         }
         if let Some(binding) = self.bindings.get_mut(&new.uid) {
-            binding.queued.info = new;
+            // With other claims it is as good as another pod: the binding names the version that was decided about, and
+            // is refused.
+            if binding.queued.info.has_claims_of(&new.pod) {
+                binding.queued.info = new;
+            }
             return;
         }
         if new.is_terminating() {

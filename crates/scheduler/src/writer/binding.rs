@@ -159,7 +159,7 @@ impl Writer {
                 break;
             }
             unknown |= !answered(&error);
-            let same = bound.as_ref().is_some_and(|p| has_claims_of(p, pod));
+            let same = bound.as_ref().is_some_and(|p| pod.has_claims_of(p));
             let now = bound.as_ref().map(|p| p.metadata.resource_version.clone());
             let changed = now.as_ref().is_some_and(|v| *v != version);
             if code(&error) == 409 && on.is_none() && changed && same {
@@ -231,12 +231,6 @@ impl Writer {
         tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
         self.recorder.note(Note::preempted(preemptor, victim, node));
     }
-}
-
-/// Whether a pod still has the generated claims with which it was decided about.
-fn has_claims_of(now: &Pod, decided: &PodInfo) -> bool {
-    let claims = |pod: &Pod| pod.status.as_ref()?.resource_claim_statuses.clone();
-    claims(now).unwrap_or_default() == claims(&decided.pod).unwrap_or_default()
 }
 
 fn not_recorded(error: &kube::Error) -> BindError {

@@ -96,3 +96,44 @@ fn all_devices_of_a_node_whose_pool_is_incomplete_fail() {
     let text = "asks for all devices, but resource pool d/n1-more is currently being updated";
     assert!(outcome.message().contains(text), "{}", outcome.message());
 }
+
+/// The binding of a pod names the version that was decided about where its claims are others now, so that it is refused.
+#[test]
+fn a_pod_whose_claims_changed_on_its_way_is_not_bound_as_if_nothing_had() {
+    let bound_as = |status: Value| {
+        let mut world = World::new("");
+        world.claim("a", json!({}));
+        world.pod("p", &["a"]);
+        let outcome = world.run();
+        let job = outcome.bound().expect("bound");
+        let (pod, decided) = (job.pod.uid.clone(), job.pod.pod.metadata.clone());
+        let mut later: Box<Pod> = world.object(json!({"metadata": {}, "status": status}));
+        let version = later.metadata.resource_version.take();
+        later.spec = job.pod.pod.spec.clone();
+        later.metadata = decided.clone();
+        later.metadata.resource_version = version;
+        let later = Arc::new(PodInfo::observed(*later));
+        world.handle(Input::Pod(Observed::Applied(Box::new(later))));
+        let claim: Box<ResourceClaim> = world.object(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+            "spec": {},
+            "status": allocated(&job.node, &["p"]),
+        }));
+        world.handle(Input::ClaimWritten {
+            pod: pod.clone(),
+            in_flight: "uid-a".into(),
+            claim: Arc::new((*claim).clone()),
+        });
+        world.handle(Input::ClaimsReady(pod));
+        world.handle(Input::Claim(Observed::Applied(claim)));
+        let actions = world.core.take_actions();
+        let bound = actions.iter().find_map(|a| match a {
+            Action::BindPod { pod, .. } => Some(pod.pod.metadata.resource_version.clone()),
+            _ => None,
+        });
+        bound.expect("it is bound") == decided.resource_version
+    };
+    assert!(!bound_as(json!({"phase": "Pending"})));
+    let others = json!([{"name": "x", "resourceClaimName": "y"}]);
+    assert!(bound_as(json!({"resourceClaimStatuses": others})));
+}
