@@ -67,6 +67,8 @@ pub enum Outcome {
     Preempt(Victims),
     /// Nothing to do; the text goes into the pod's condition.
     Nothing(String),
+    /// Pods that were deleted for it are still leaving the node; with the text for the condition.
+    RoomIsMade(String),
 }
 
 fn start_time(pod: &PodInfo) -> Timestamp {
@@ -83,21 +85,14 @@ fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
         .then_with(|| start_time(a).cmp(&start_time(b)))
 }
 
-/// Whether a pod may preempt at all; otherwise the reason.
-fn eligible(
-    pod: &PodInfo,
-    unplaced: &Unplaced,
-    nodes: &[Arc<NodeInfo>],
-) -> Result<(), &'static str> {
+/// Why a pod may not preempt at all; `None` if it may.
+fn ineligible(pod: &PodInfo, unplaced: &Unplaced, nodes: &[Arc<NodeInfo>]) -> Option<Outcome> {
     if pod.spec().preemption_policy.as_deref() == Some("Never") {
-        return Err("not eligible due to preemptionPolicy=Never.");
+        let text = "preemption: not eligible due to preemptionPolicy=Never.";
+        return Some(Outcome::Nothing(text.to_owned()));
     }
-    let Some(at) = pod
-        .nominated_node()
-        .and_then(|n| nodes.iter().position(|i| &*i.name == n))
-    else {
-        return Ok(());
-    };
+    let nominated = pod.nominated_node()?;
+    let at = nodes.iter().position(|i| &*i.name == nominated)?;
     // Room is being made already, unless the node turned out to be hopeless.
     let hopeless = unplaced
         .nodes
@@ -105,10 +100,8 @@ fn eligible(
         .and_then(Option::as_ref)
         .is_some_and(|r| r.code == Code::Unresolvable);
     let leaving = |p: &Arc<PodInfo>| p.is_terminating() && p.priority() < pod.priority();
-    if !hopeless && nodes[at].pods.iter().any(leaving) {
-        return Err("not eligible due to a terminating pod on the nominated node.");
-    }
-    Ok(())
+    let text = "preemption: not eligible due to a terminating pod on the nominated node.";
+    (!hopeless && nodes[at].pods.iter().any(leaving)).then(|| Outcome::RoomIsMade(text.to_owned()))
 }
 
 /// Looks for the node where preemption does the least harm.
@@ -120,8 +113,8 @@ pub fn preempt(
     nominated: &dyn Fn(&str) -> Vec<Arc<PodInfo>>,
 ) -> Outcome {
     let nodes = &attempt.snapshot.nodes;
-    if let Err(reason) = eligible(attempt.pod, unplaced, nodes) {
-        return Outcome::Nothing(format!("preemption: {reason}"));
+    if let Some(outcome) = ineligible(attempt.pod, unplaced, nodes) {
+        return outcome;
     }
     let total = nodes.len();
     let candidates: Vec<usize> = (0..total)

@@ -91,10 +91,11 @@ impl Core {
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    room_is_made = text.contains("not eligible due to a terminating");
-                    if !room_is_made {
-                        nominate = nowhere(attempt.pod);
-                    }
+                    nominate = nowhere(attempt.pod);
+                    after.push(text);
+                }
+                preemption::Outcome::RoomIsMade(text) => {
+                    room_is_made = true;
                     after.push(text);
                 }
             }
