@@ -237,13 +237,20 @@ impl Claims {
     }
 
     fn pod_changed(&self, pod: &Pod, deleted: bool) {
+        let ended = deleted || plan::is_done(pod);
+        if ended {
+            // Among them one for extended resources whose name the pod never learned.
+            for claim in self.claims.by_index(BY_OWNER, meta::uid(pod)) {
+                self.queue.add(Work::Claim(key_of(&*claim)));
+            }
+        }
         if plan::pod_claims(pod).next().is_none() && plan::extended_claim(pod).is_none() {
             return;
         }
         if deleted {
             self.deleted.lock().add(meta::uid(pod));
         }
-        if deleted || plan::is_done(pod) {
+        if ended {
             let early = self.classic.as_ref().filter(|c| c.is_early());
             let early = early.map_or_else(Vec::new, |_| classic::deterministic_claims(pod));
             for claim in claims_of_pod(pod).into_iter().chain(early) {

@@ -90,6 +90,34 @@ async fn a_pod_gets_a_claim_from_its_template() {
     assert_eq!(metadata["finalizers"], Value::Null);
 }
 
+/// Its scheduler died before it wrote the claim's name into the pod's status. Found by simulation.
+#[tokio::test]
+async fn regression_a_claim_for_extended_resources_goes_with_a_pod_that_does_not_name_it() {
+    let cluster = Cluster::start().await;
+    let mut pod = pod("p", json!({"resourceClaimName": "none"}));
+    pod["spec"]["resourceClaims"] = Value::Null;
+    pod["spec"]["containers"][0]["resources"] = Value::Null;
+    let pod = cluster.create(PODS, pod).await;
+    let claim = json!({
+        "metadata": {
+            "name": "special",
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "controller": true,
+            }],
+        },
+        "spec": claim_spec(),
+    });
+    cluster.create(CLAIMS, claim).await;
+    allocate(&cluster, "special", &pod).await;
+    let path = format!("{CLAIMS}/special");
+    // Marked, and kept for the pod; nothing about the claim changes when that goes.
+    cluster.delete(&path).await;
+    cluster.delete(&format!("{PODS}/p")).await;
+    cluster.until_gone(&path).await;
+}
+
 /// Where many pods wait for claims, the scheduler is spared a write for each; nothing else is different.
 #[tokio::test]
 async fn claims_for_many_pods_at_once_are_made_with_their_finalizer() {
