@@ -56,6 +56,11 @@ pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
         .unwrap_or_default()
 }
 
+/// The elements of a list; none of anything else.
+pub fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
 /// Removes an empty map or list, or null, under a key of `metadata`.
 pub fn drop_empty(map: &mut Map<String, Value>, key: &str) {
     let empty = match map.get(key) {

@@ -268,15 +268,15 @@ impl Driver for Networks {
             }
         }
         let mut results = Vec::new();
-        let nodes = self.known.nodes(names).len();
+        let nodes = self.known.nodes(names);
         for (claim, unsuitable) in claims
             .iter()
-            .zip(asked::unsuitable(&self.known, &asked, names))
+            .zip(asked::unsuitable(&self.known, &asked, &nodes))
         {
             for (node, reason) in &unsuitable {
                 tracing::info!(claim = %claim.claim, node, reason, "unsuitable");
             }
-            if nodes > 0 && unsuitable.len() == nodes {
+            if !nodes.is_empty() && unsuitable.len() == nodes.len() {
                 let note = format!("claim {}: {}", claim.claim, told(&unsuitable));
                 self.tell(pod, note).await;
             }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Attributes, Operation, forbidden, stored_in};
 use crate::error::Result;
-use crate::object::{child_mut, meta, metadata_mut, text};
+use crate::object::{child_mut, items, meta, metadata_mut, text};
 use crate::server::Core;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
@@ -26,10 +26,6 @@ fn amounts(value: &Value) -> Amounts {
         .flatten()
         .filter_map(|(key, value)| Some((key.clone(), parse(value)?)))
         .collect()
-}
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Fills in what containers of a pod leave open.

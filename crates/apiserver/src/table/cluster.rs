@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::format::{items, name, number, or_none};
+use super::format::{name, number, or_none};
 use super::{age, since};
-use crate::object::{string_map, text};
+use crate::object::{items, string_map, text};
 
 pub(super) fn node(object: &Value) -> Vec<Value> {
     let ready = items(&object["status"]["conditions"])

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::format::{items, name, number, or_none};
-use crate::object::text;
+use super::format::{name, number, or_none};
+use crate::object::{items, text};
 
 fn subjects(object: &Value) -> [String; 3] {
     let of = |kind: &str| {

@@ -78,11 +78,6 @@ pub(super) fn access_modes(value: &Value) -> String {
     modes.join(",")
 }
 
-/// The elements of a list; none of anything else.
-pub(super) fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 /// The cell with an object's name.
 pub(super) fn name(object: &Value) -> Value {
     meta(object, "name").into()

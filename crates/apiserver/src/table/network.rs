@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::format::{items, label_selector, labels, list_with_more, name, number, or_none};
-use crate::object::{strings, text};
+use super::format::{label_selector, labels, list_with_more, name, number, or_none};
+use crate::object::{items, strings, text};
 
 pub(super) fn service(object: &Value) -> Vec<Value> {
     let spec = &object["spec"];

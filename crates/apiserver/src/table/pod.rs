@@ -4,11 +4,7 @@ use serde_json::{Value, json};
 
 use super::format::or_none;
 use super::{age, since};
-use crate::object::{meta, text};
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
+use crate::object::{items, meta, text};
 
 /// What the column Status says, and restarts and readiness on the way.
 struct Summary {

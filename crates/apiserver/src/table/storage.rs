@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::format::{access_modes, items, name, or_none};
-use crate::object::{meta, strings, text};
+use super::format::{access_modes, name, or_none};
+use crate::object::{items, meta, strings, text};
 
 pub(super) fn storage_class(object: &Value) -> Vec<Value> {
     let default =

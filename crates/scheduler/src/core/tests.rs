@@ -106,6 +106,16 @@ impl World {
         self.handle(Input::Claim(Observed::Applied(claim)));
     }
 
+    /// Gives the devices the name of a resource. With what makes a pod ask for one of them.
+    fn extended_resource(&mut self) -> Value {
+        let class =
+            json!({"metadata": {"name": "x"}, "spec": {"extendedResourceName": "example.com/gpu"}});
+        let class = self.object(class);
+        self.handle(Input::Class(Observed::Applied(class)));
+        let requests = json!({"cpu": "1", "example.com/gpu": "1"});
+        json!({"containers": [{"name": "c", "resources": {"requests": requests}}]})
+    }
+
     /// A pod that uses claims.
     fn pod(&mut self, name: &str, claims: &[&str]) {
         self.any_pod(name, claims, json!({}));
@@ -457,12 +467,7 @@ fn a_claim_with_resources_of_the_node_serves_one_pod() {
 #[test]
 fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
     let mut world = native(NATIVE);
-    let class =
-        json!({"metadata": {"name": "x"}, "spec": {"extendedResourceName": "example.com/gpu"}});
-    let class = world.object(class);
-    world.handle(Input::Class(Observed::Applied(class)));
-    let requests = json!({"cpu": "1", "example.com/gpu": "1"});
-    let pod = json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+    let pod = world.extended_resource();
     world.any_pod("p", &[], pod.clone());
     let outcome = world.run();
     let job = outcome.bound().expect("bound");

@@ -26,7 +26,7 @@ fn resources(asked: &[Asked]) -> BTreeMap<String, Quantity> {
         let before = sum.entry(resource.to_owned()).or_default();
         *before = before.checked_add(amount).unwrap_or_default();
     };
-    for one in once(asked) {
+    for one in once(asked).map(|index| &asked[index]) {
         // What each network takes for itself; a claim that says how much knows better.
         let networks = one.wanted.networks.iter().filter_map(|(_, n)| n.resource());
         for resource in networks.filter(|name| !one.resources.contains_key(*name)) {
@@ -43,19 +43,20 @@ fn resources(asked: &[Asked]) -> BTreeMap<String, Quantity> {
 pub(super) fn unsuitable(
     known: &Known,
     asked: &[Asked],
-    names: &[String],
+    nodes: &[Node],
 ) -> Vec<Vec<(String, String)>> {
-    let (nodes, pools) = (known.nodes(names), known.pools());
+    let pools = known.pools();
     let resources = resources(asked);
-    let short = known.short_of(&resources, &nodes);
+    let short = known.short_of(&resources, nodes);
     let mut unsuitable = vec![Vec::new(); asked.len()];
-    for node in &nodes {
+    for node in nodes {
         let described = described(node);
         let check = |one: &Asked| suitable::check(&one.wanted, &pools, &described);
         let judged: Vec<_> = asked.iter().map(check).collect();
         let short = short.get(&described.name).map_or(&[][..], Vec::as_slice);
         // Claims of one pod go to the node together, or none of them does.
-        let demands: Vec<_> = once(asked).flat_map(check).flatten().collect();
+        let demands = once(asked).filter_map(|index| judged[index].as_ref().ok());
+        let demands: Vec<_> = demands.flatten().cloned().collect();
         let together = suitable::together(&demands);
         for ((one, judged), list) in asked.iter().zip(judged).zip(&mut unsuitable) {
             let lacks = short.iter().find(|(resource, _)| one.takes(resource));
@@ -71,12 +72,11 @@ pub(super) fn unsuitable(
     unsuitable
 }
 
-/// The claims, without those that ask for the networks of the pod after the first of them: the pod has these once.
-fn once(asked: &[Asked]) -> impl Iterator<Item = &Asked> {
+/// The places of the claims, without those that ask for the networks of the pod after the first of them: the pod has these
+/// once.
+fn once(asked: &[Asked]) -> impl Iterator<Item = usize> {
     let first = asked.iter().position(|one| one.of_the_pod);
-    let each = asked.iter().enumerate();
-    each.filter(move |(index, one)| !one.of_the_pod || Some(*index) == first)
-        .map(|(_, one)| one)
+    (0..asked.len()).filter(move |index| !asked[*index].of_the_pod || Some(*index) == first)
 }
 
 impl Asked {
@@ -130,7 +130,7 @@ mod tests {
                 "spec": {"subnet": "10.0.0.0/8", "ips": ["10.0.0.1-10.0.0.2"], "default": true},
             }),
         );
-        let reasons = unsuitable(&known, asked, &["n".to_owned()]).into_iter();
+        let reasons = unsuitable(&known, asked, &known.nodes(&["n".to_owned()])).into_iter();
         let reasons = reasons.map(|list| list.into_iter().map(|(_, reason)| reason).collect());
         let reasons: Vec<String> = reasons.collect();
         assert_eq!(reasons, expected);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Level;
-use crate::object::text;
+use crate::object::{items, text};
 
 mod host;
 mod profiles;
@@ -103,10 +103,6 @@ pub(super) fn details(findings: &[Finding]) -> String {
 pub(super) fn reasons(findings: &[Finding]) -> String {
     let reasons: Vec<&str> = findings.iter().map(|finding| finding.reason).collect();
     reasons.join(", ")
-}
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn containers(spec: &Value) -> impl Iterator<Item = &Value> {

@@ -5,12 +5,7 @@ use super::*;
 /// A world in which pods can ask for the devices by an extended resource, and a pod that does.
 fn with_resource() -> World {
     let mut world = World::new("");
-    let class =
-        json!({"metadata": {"name": "x"}, "spec": {"extendedResourceName": "example.com/gpu"}});
-    let class = world.object(class);
-    world.handle(Input::Class(Observed::Applied(class)));
-    let requests = json!({"cpu": "1", "example.com/gpu": "1"});
-    let pod = json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+    let pod = world.extended_resource();
     world.any_pod("p", &[], pod);
     world
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Finding, Pod, items, named, of_pod, offenders, plural, quoted, setters};
-use crate::object::text;
+use super::{Finding, Pod, named, of_pod, offenders, plural, quoted, setters};
+use crate::object::{items, text};
 
 pub(super) fn host_namespaces(pod: Pod<'_>, _: u32) -> Option<Finding> {
     let hosts: Vec<String> = ["hostNetwork", "hostPID", "hostIPC"]

@@ -5,25 +5,29 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Finding, Pod, containers, is_windows, items, named, of_pod, offenders, plural, quoted, setters,
+    Finding, Pod, containers, is_windows, named, of_pod, offenders, plural, quoted, setters,
 };
-use crate::object::text;
-use crate::validate::pod_annotations::APP_ARMOR_PREFIX;
+use crate::object::{items, text};
+use crate::validate::pod_annotations::{APP_ARMOR_PREFIX, SECCOMP, SECCOMP_PREFIX};
 
-pub(super) fn app_armor(pod: Pod<'_>, _: u32) -> Option<Finding> {
-    let mut values = BTreeSet::new();
+/// Who sets a profile that is neither the runtime's nor one of the node, and their types.
+fn of_other_types(pod: Pod<'_>, field: &str) -> (String, BTreeSet<String>) {
+    let mut kinds = BTreeSet::new();
     let mut refused = |profile: &Value| {
-        let kind = profile["type"].as_str().unwrap_or_default();
+        let kind = text(profile, &["type"]);
         let refused = profile.is_object() && !matches!(kind, "RuntimeDefault" | "Localhost");
         if refused {
-            values.insert(kind.to_owned());
+            kinds.insert(kind.to_owned());
         }
         refused
     };
-    let of_whole = refused(of_pod(pod, "appArmorProfile"));
-    let names = offenders(pod.spec, |it| {
-        refused(&it["securityContext"]["appArmorProfile"])
-    });
+    let of_whole = refused(of_pod(pod, field));
+    let names = offenders(pod.spec, |it| refused(&it["securityContext"][field]));
+    (setters(of_whole, &names), kinds)
+}
+
+pub(super) fn app_armor(pod: Pod<'_>, _: u32) -> Option<Finding> {
+    let (mut who, values) = of_other_types(pod, "appArmorProfile");
     let allowed = |value: &str| {
         value.is_empty() || value == "runtime/default" || value.starts_with("localhost/")
     };
@@ -36,7 +40,6 @@ pub(super) fn app_armor(pod: Pod<'_>, _: u32) -> Option<Finding> {
         .map(|(key, value)| format!("{key}={value:?}"))
         .collect();
     annotations.sort_unstable();
-    let mut who = setters(of_whole, &names);
     if !annotations.is_empty() {
         let and = if who.is_empty() { "" } else { " and " };
         who = format!(
@@ -115,9 +118,9 @@ fn old_seccomp(pod: Pod<'_>) -> Option<Finding> {
     };
     let of_containers = containers(pod.spec).map(|it| {
         let name = text(it, &["name"]);
-        format!("container.seccomp.security.alpha.kubernetes.io/{name}")
+        format!("{SECCOMP_PREFIX}{name}")
     });
-    let keys = std::iter::once("seccomp.security.alpha.kubernetes.io/pod".to_owned());
+    let keys = std::iter::once(SECCOMP.to_owned());
     let refused: BTreeSet<String> = keys
         .chain(of_containers)
         .filter_map(|key| {
@@ -140,20 +143,7 @@ pub(super) fn seccomp(pod: Pod<'_>, minor: u32) -> Option<Finding> {
     if minor < 19 {
         return old_seccomp(pod);
     }
-    let mut kinds = BTreeSet::new();
-    let mut refused = |profile: &Value| {
-        let kind = text(profile, &["type"]);
-        let refused = profile.is_object() && !matches!(kind, "RuntimeDefault" | "Localhost");
-        if refused {
-            kinds.insert(kind.to_owned());
-        }
-        refused
-    };
-    let of_whole = refused(of_pod(pod, "seccompProfile"));
-    let names = offenders(pod.spec, |it| {
-        refused(&it["securityContext"]["seccompProfile"])
-    });
-    let who = setters(of_whole, &names);
+    let (who, kinds) = of_other_types(pod, "seccompProfile");
     if who.is_empty() {
         return None;
     }

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Finding, Pod, has_user_namespace, is_windows, items, named, of_pod, offenders, quoted, setters,
+    Finding, Pod, has_user_namespace, is_windows, named, of_pod, offenders, quoted, setters,
 };
+use crate::object::items;
 
-/// The capabilities that a container adds and may not, and the containers.
-fn added<'a>(pod: Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<String>) {
+/// What is wrong with the capabilities that containers add.
+fn added(pod: Pod<'_>, allowed: &[&str]) -> Option<String> {
     let mut refused = BTreeSet::new();
     let names = offenders(pod.spec, |it| {
         let before = items(&it["securityContext"]["capabilities"]["add"])
@@ -21,7 +22,13 @@ fn added<'a>(pod: Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<String>)
         refused.extend(found);
         any
     });
-    (names, refused)
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} must not include {} in securityContext.capabilities.add",
+            named(&names),
+            quoted(refused)
+        )
+    })
 }
 
 pub(super) fn added_capabilities(pod: Pod<'_>, _: u32) -> Option<Finding> {
@@ -40,16 +47,7 @@ pub(super) fn added_capabilities(pod: Pod<'_>, _: u32) -> Option<Finding> {
         "SETUID",
         "SYS_CHROOT",
     ];
-    let (names, refused) = added(pod, DEFAULT);
-    if names.is_empty() {
-        return None;
-    }
-    let detail = format!(
-        "{} must not include {} in securityContext.capabilities.add",
-        named(&names),
-        quoted(refused)
-    );
-    Finding::new("non-default capabilities", detail)
+    Finding::new("non-default capabilities", added(pod, DEFAULT)?)
 }
 
 pub(super) fn capabilities(pod: Pod<'_>, minor: u32) -> Option<Finding> {
@@ -61,7 +59,6 @@ pub(super) fn capabilities(pod: Pod<'_>, minor: u32) -> Option<Finding> {
             .iter()
             .any(|it| it == "ALL")
     });
-    let (adding, refused) = added(pod, &["NET_BIND_SERVICE"]);
     let mut details = Vec::new();
     if !keeping.is_empty() {
         details.push(format!(
@@ -69,13 +66,7 @@ pub(super) fn capabilities(pod: Pod<'_>, minor: u32) -> Option<Finding> {
             named(&keeping)
         ));
     }
-    if !adding.is_empty() {
-        details.push(format!(
-            "{} must not include {} in securityContext.capabilities.add",
-            named(&adding),
-            quoted(refused)
-        ));
-    }
+    details.extend(added(pod, &["NET_BIND_SERVICE"]));
     if details.is_empty() {
         return None;
     }
