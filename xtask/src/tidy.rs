@@ -16,6 +16,7 @@ const ORDER: &[&str] = &[
     "apiserver",
     "election",
     "reflector",
+    "claims",
     "controllers",
     "scheduler",
     "protos",
@@ -50,6 +51,7 @@ const IMPURE: &[&str] = &[
 const CLIENTS: &[&str] = &[
     "election",
     "reflector",
+    "claims",
     "controllers",
     "scheduler",
     "node",

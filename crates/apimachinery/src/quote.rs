@@ -1,6 +1,10 @@
 //! Go's quoting of strings, as `%q` and `strconv.Quote` write them: error texts use it everywhere.
 
 use std::fmt::Write;
+use std::io;
+
+use serde::Serialize;
+use serde_json::ser::Formatter;
 
 /// `text` in double quotes, escaped as Go's `strconv.Quote` does.
 pub fn quote(text: &str) -> String {
@@ -48,22 +52,53 @@ fn is_mark(c: char) -> bool {
         | 0xe0100..=0xe01ef)
 }
 
-/// `value` as compact JSON the way Go's `json.Marshal` writes it: `<`, `>` and `&` are escaped.
+/// `value` as compact JSON the way Go's `json.Marshal` writes it: `<`, `>` and `&` are escaped, and a number with a
+/// fraction is as short as can be.
 pub fn go_json(value: &serde_json::Value) -> String {
-    let text = value.to_string();
-    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-        return text;
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                push(&mut out, format_args!("\\u{:04x}", c as u32))
-            }
-            c => out.push(c),
-        }
-    }
+    String::from_utf8(go_json_bytes(value)).unwrap_or_default()
+}
+
+/// As [`go_json`], for the body of a request.
+pub fn go_json_bytes(value: &serde_json::Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, GoFormatter);
+    // Writing to a vector cannot fail, and the keys of a value are text.
+    let _ = value.serialize(&mut serializer);
     out
+}
+
+struct GoFormatter;
+
+impl Formatter for GoFormatter {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        to: &mut W,
+        text: &str,
+    ) -> io::Result<()> {
+        let mut rest = text;
+        while let Some(at) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+            let (before, after) = rest.split_at(at);
+            let mut after = after.chars();
+            let escaped = after.next().map_or(0, |c| c as u32);
+            write!(to, "{before}\\u{escaped:04x}")?;
+            rest = after.as_str();
+        }
+        to.write_all(rest.as_bytes())
+    }
+
+    fn write_f64<W: ?Sized + io::Write>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
+        let size = value.abs();
+        if size != 0.0 && !(1e-6..1e21).contains(&size) {
+            let text = format!("{value:e}");
+            // Go names the sign of the exponent.
+            let positive = text.find('e').filter(|at| !text[at + 1..].starts_with('-'));
+            return match positive {
+                Some(at) => write!(to, "{}e+{}", &text[..at], &text[at + 1..]),
+                None => to.write_all(text.as_bytes()),
+            };
+        }
+        write!(to, "{value}")
+    }
 }
 
 #[cfg(test)]
@@ -82,5 +117,29 @@ mod tests {
             go_json(&serde_json::json!({"a": "<&>"})),
             r#"{"a":"\u003c\u0026\u003e"}"#
         );
+    }
+
+    #[test]
+    fn json_numbers_are_as_short_as_in_go() {
+        let check = |number: &str, wanted: &str| {
+            let value: serde_json::Value = serde_json::from_str(number).unwrap();
+            assert_eq!(go_json(&value), wanted);
+        };
+        check("1.0", "1");
+        check("-0.0", "-0");
+        check("1.50", "1.5");
+        check("100000000000000000000.0", "100000000000000000000");
+        check("1e21", "1e+21");
+        check("-1.5e300", "-1.5e+300");
+        check("0.000001", "0.000001");
+        check("0.0000001", "1e-7");
+        check("9223372036854775807", "9223372036854775807");
+    }
+
+    #[test]
+    fn json_escapes_are_as_short_as_in_go() {
+        let value = serde_json::json!("\u{8}\u{c}\u{1}\n\"\u{2028}<");
+        let wanted = r#""\b\f\u0001\n\"\u2028\u003c""#;
+        assert_eq!(go_json(&value), wanted);
     }
 }

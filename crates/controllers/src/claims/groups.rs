@@ -79,7 +79,7 @@ pub(crate) fn is_group(consumer: &ResourceClaimConsumerReference) -> bool {
 
 /// Whether a claim is reserved for a pod, or for the group that it is in.
 pub(crate) fn is_reserved_for(claim: &ResourceClaim, pod: &Pod) -> bool {
-    super::plan::reserved_for(claim).iter().any(|consumer| {
+    allot_claims::reserved_for(claim).iter().any(|consumer| {
         consumer.uid == meta::uid(pod) || is_group(consumer) && name_of(pod) == Some(&consumer.name)
     })
 }

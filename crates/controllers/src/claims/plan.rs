@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_claims::reserved_for;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use serde_json::{Map, Value, json};
@@ -54,15 +55,6 @@ pub(super) fn is_done(pod: &Pod) -> bool {
 /// Whether the claim was generated for that pod.
 pub(super) fn is_for_pod(claim: &ResourceClaim, pod: &Pod) -> bool {
     meta::is_controlled_by(&claim.metadata, meta::uid(pod))
-}
-
-/// Who the claim is reserved for.
-pub(super) fn reserved_for(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
-    claim
-        .status
-        .as_ref()
-        .and_then(|s| s.reserved_for.as_deref())
-        .unwrap_or_default()
 }
 
 fn is_allocated(claim: &ResourceClaim) -> bool {
@@ -237,6 +229,8 @@ pub(super) fn consumer(
 pub(super) enum ClaimStep {
     /// Merged into the status.
     Status(Value),
+    /// Those that it stays reserved for.
+    ReservedFor(Vec<ResourceClaimConsumerReference>),
     /// The finalizers that remain.
     RemoveFinalizer(Vec<String>),
 }
@@ -246,6 +240,7 @@ impl ClaimStep {
     pub(super) fn body(&self) -> (Part, Value) {
         match self {
             Self::Status(status) => (Part::Status, json!({"status": status})),
+            Self::ReservedFor(users) => (Part::Status, json!({"status": {"reservedFor": users}})),
             Self::RemoveFinalizer(rest) => (Part::Main, json!({"metadata": {"finalizers": rest}})),
         }
     }
@@ -263,17 +258,13 @@ pub(super) fn release(
     let mut deallocated = !is_allocated(claim);
     let shrank = needed.len() < reserved_for(claim).len();
     if shrank {
-        let reserved = if needed.is_empty() {
-            Value::Null
-        } else {
-            json!(needed)
-        };
-        let mut status = json!({"reservedFor": reserved});
         if needed.is_empty() && protected && !deallocated {
-            status["allocation"] = Value::Null;
+            let nothing = json!({"reservedFor": null, "allocation": null});
+            steps.push(ClaimStep::Status(nothing));
             deallocated = true;
+        } else {
+            steps.push(ClaimStep::ReservedFor(needed.to_vec()));
         }
-        steps.push(ClaimStep::Status(status));
     } else if protected && meta::deleting(claim) && needed.is_empty() {
         if !deallocated {
             steps.push(ClaimStep::Status(json!({"allocation": null})));

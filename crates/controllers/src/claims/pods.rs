@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_claims::{Change, reserved_for};
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
@@ -226,16 +227,12 @@ impl Claims {
             if !plan::wants_reservation(&claim, pod) {
                 continue;
             }
-            let mut reserved = plan::reserved_for(&claim).to_vec();
-            reserved.push(match self.group_of(pod, pod_claim) {
+            let mut users = reserved_for(&claim).to_vec();
+            users.push(match self.group_of(pod, pod_claim) {
                 Some(group) => groups::reference(&group),
                 None => plan::pod_reference(pod),
             });
-            let body = json!({
-                "metadata": api::unchanged(&*claim),
-                "status": {"reservedFor": reserved},
-            });
-            let updated = api::patch(&claims, meta::name(&*claim), Part::Status, &body).await?;
+            let updated = api::change(&claims, &claim, Change::ReservedFor(&users)).await?;
             self.claims.assume(updated);
         }
         Ok(())

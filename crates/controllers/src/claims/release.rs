@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use allot_claims::{Change, reserved_for};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::Api;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use super::Claims;
 use super::classic::{self, Classic};
 use super::groups::{self, PodGroup};
-use super::plan::{self, Consumer};
+use super::plan::{self, ClaimStep, Consumer};
 use crate::Error;
 use crate::kit::api::{self, Delete};
 use crate::kit::informer::split_key;
@@ -68,15 +69,26 @@ impl Claims {
         };
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
         let mut needed = Vec::new();
-        for consumer in plan::reserved_for(&claim) {
+        for consumer in reserved_for(&claim) {
             if self.is_needed(namespace, consumer, false).await? {
                 needed.push(consumer.clone());
             }
         }
         for step in plan::release(&claim, &needed) {
-            let (part, body) = step.body();
-            let body = with_precondition(body, &*claim);
-            match api::patch(&claims, name, part, &body).await {
+            let written = match &step {
+                ClaimStep::ReservedFor(users) => {
+                    api::change(&claims, &claim, Change::ReservedFor(users)).await
+                }
+                ClaimStep::RemoveFinalizer(rest) => {
+                    api::change(&claims, &claim, Change::Finalizers(rest)).await
+                }
+                ClaimStep::Status(_) => {
+                    let (part, body) = step.body();
+                    let body = with_precondition(body, &*claim);
+                    api::patch(&claims, name, part, &body).await
+                }
+            };
+            match written {
                 Ok(new) => {
                     self.claims.assume(new.clone());
                     claim = Arc::new(new);

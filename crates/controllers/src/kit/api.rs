@@ -1,6 +1,9 @@
 //! Writes that can not lose fields: creates from JSON, patches, deletes with preconditions.
 
+use allot_apimachinery::quote::go_json_bytes;
+use allot_claims::{Change, Target};
 use allot_reflector::Readable;
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{
     Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
 };
@@ -64,6 +67,19 @@ where
     send_patch(api, name, part, &Patch::Strategic(body)).await
 }
 
+/// Changes one field of a claim, whatever parameters of drivers are in it, and returns the new claim.
+///
+/// # Errors
+/// What the API server answered; a conflict where the claim is not in that version any more.
+pub async fn change(
+    api: &Api<ResourceClaim>,
+    claim: &ResourceClaim,
+    change: Change<'_>,
+) -> Result<ResourceClaim, Error> {
+    let (target, keep) = (Target::version_of(claim), slim::keep::<ResourceClaim>());
+    Ok(allot_claims::change(api, target, change, Some(FIELD_MANAGER), keep).await?)
+}
+
 async fn send_patch<K>(
     api: &Api<K>,
     name: &str,
@@ -111,9 +127,10 @@ where
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..Default::default()
     };
-    let data = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+    // As Go writes it: parameters of drivers are kept as they come, and a patch by which the server prints them again
+    // has to find nothing changed.
     let request = Request::new(api.resource_url())
-        .create(&params, data)
+        .create(&params, go_json_bytes(body))
         .map_err(kube::Error::BuildRequest)?;
     Ok(allot_reflector::request(client, request, slim::keep::<K>()).await?)
 }

@@ -76,12 +76,9 @@ pub fn is_owner(pod: &Pod, claim: &ResourceClaim) -> bool {
 
 /// Whether the claim is reserved for a pod or a group.
 pub fn is_reserved_for(claim: &ResourceClaim, uid: &str) -> bool {
-    let consumers = claim
-        .status
-        .as_ref()
-        .and_then(|s| s.reserved_for.as_deref())
-        .unwrap_or_default();
-    consumers.iter().any(|c| c.uid == uid)
+    allot_claims::reserved_for(claim)
+        .iter()
+        .any(|c| c.uid == uid)
 }
 
 /// A claim of a pod together with its object.

@@ -1,5 +1,8 @@
 //! Writes of claims.
 
+use allot_apimachinery::quote::go_json_bytes;
+use allot_claims::{Change, Target, reserved_for};
+
 use super::*;
 use crate::actions::{ClaimTask, SpecialTask};
 use crate::dra::claims::allocation_of;
@@ -84,9 +87,8 @@ impl ClaimWriter {
         let version = task.claim.metadata.resource_version.as_deref();
         let mut renewed = None;
         for value in [version, None] {
-            let metadata = json!({"uid": &*task.uid, "annotations": {RENEWED: value}});
-            let patch = Patch::Merge(json!({"metadata": metadata}));
-            let write = || patch_claim(api.clone(), name, None, &patch);
+            let change = Change::Annotation(RENEWED, value);
+            let write = || change_claim(&api, Target::any_of(&task.claim), change);
             let known = until_known(write, || observe::get(&api, name)).await;
             renewed = known.map_err(|e| failed(&format!("renew claim {}", task.key), &e))?;
         }
@@ -105,8 +107,6 @@ impl ClaimWriter {
             return Err(deleted(&task.key));
         }
         let api = self.api(&task.key.namespace);
-        let preconditions =
-            json!({"uid": &*task.uid, "resourceVersion": claim.metadata.resource_version});
         let mut status = serde_json::Map::new();
         let expected = task.allocation.as_deref();
         let expected = expected.or_else(|| allocation_of(&task.claim));
@@ -125,39 +125,32 @@ impl ClaimWriter {
                 )));
             }
             (None, Some(ours)) => {
-                let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+                let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
                 if !finalizers.iter().any(|f| f == FINALIZER) {
                     *doing = "add finalizer to";
-                    let mut metadata = preconditions;
-                    metadata["finalizers"] = finalizers
-                        .into_iter()
-                        .chain([FINALIZER.to_owned()])
-                        .collect();
-                    let patch = Patch::Merge(json!({"metadata": metadata}));
-                    let wrote = patch_claim(api, &task.key.name, None, &patch).await;
+                    finalizers.push(FINALIZER.to_owned());
+                    let change = Change::Finalizers(&finalizers);
+                    let wrote = change_claim(&api, Target::version_of(claim), change).await;
                     return Ok(Step::Wrote(Box::new(wrote)));
                 }
                 status.insert("allocation".to_owned(), self.allocation(ours));
             }
         }
         let consumer = &task.consumer;
-        if status.is_empty() && is_reserved_for(claim, &consumer.uid) {
+        let mut consumers = reserved_for(claim).to_vec();
+        if !is_reserved_for(claim, &consumer.uid) {
+            consumers.push(consumer.reference());
+        } else if status.is_empty() {
             return Ok(Step::Done);
         }
-        *doing = if status.is_empty() {
-            "add reservation to"
-        } else {
-            "add allocation and reservation to"
-        };
-        let consumers = claim
-            .status
-            .as_ref()
-            .and_then(|s| s.reserved_for.as_deref())
-            .unwrap_or_default();
-        if !is_reserved_for(claim, &consumer.uid) {
-            let reserved = [consumers, &[consumer.reference()]].concat();
-            status.insert("reservedFor".to_owned(), json!(reserved));
+        if status.is_empty() {
+            *doing = "add reservation to";
+            let change = Change::ReservedFor(&consumers);
+            let wrote = change_claim(&api, Target::version_of(claim), change).await;
+            return Ok(Step::Wrote(Box::new(wrote)));
         }
+        *doing = "add allocation and reservation to";
+        status.insert("reservedFor".to_owned(), json!(consumers));
         let new = claim
             .status
             .as_ref()
@@ -166,8 +159,10 @@ impl ClaimWriter {
             put_status(api, claim, status).await
         } else {
             // What others wrote into it, and what this release does not know, stays.
-            let patch = Patch::Merge(json!({"metadata": preconditions, "status": status}));
-            patch_claim(api, &task.key.name, Some("status"), &patch).await
+            let version = &claim.metadata.resource_version;
+            let metadata = json!({"uid": &*task.uid, "resourceVersion": version});
+            let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
+            patch_status(api, &task.key.name, &patch).await
         };
         Ok(Step::Wrote(Box::new(wrote)))
     }
@@ -232,7 +227,11 @@ impl ClaimWriter {
             "metadata": {"uid": claim.uid(), "resourceVersion": claim.metadata.resource_version},
             "status": {"allocation": null, "reservedFor": null, "devices": null},
         }));
-        self.take_back(claim, &patch).await
+        let key = key_of(claim);
+        let api = self.api(&key.namespace);
+        let write = || patch_status(api.clone(), &key.name, &patch);
+        let known = until_known(write, || observe::get(&api, &key.name)).await?;
+        Ok(known.filter(|c| c.uid() == claim.uid()))
     }
 
     /// Takes the reservation for a pod back. With the claim as it is then; `None` when it is gone.
@@ -241,45 +240,31 @@ impl ClaimWriter {
         claim: &ResourceClaim,
         pod: &Uid,
     ) -> Result<Option<ResourceClaim>, kube::Error> {
-        let mut version = claim.metadata.resource_version.clone();
+        let key = key_of(claim);
+        let api = self.api(&key.namespace);
+        let mut now = claim.clone();
         loop {
+            let mut consumers = reserved_for(&now).to_vec();
+            consumers.retain(|c| *c.uid != **pod);
             // Based on a version, so that a request which arrives late finds that the claim was reserved anew.
-            let patch = Patch::Strategic(json!({
-                "metadata": {"uid": claim.uid(), "resourceVersion": version},
-                "status": {"reservedFor": [{"$patch": "delete", "uid": &**pod}]},
-            }));
-            match self.take_back(claim, &patch).await? {
-                Some(now) if is_reserved_for(&now, pod) => version = now.metadata.resource_version,
+            let change = Change::ReservedFor(&consumers);
+            let write = || change_claim(&api, Target::version_of(&now), change);
+            let known = until_known(write, || observe::get(&api, &key.name)).await?;
+            match known.filter(|c| c.uid() == claim.uid()) {
+                Some(other) if is_reserved_for(&other, pod) => now = other,
                 done => return Ok(done),
             }
         }
-    }
-
-    async fn take_back(
-        &self,
-        claim: &ResourceClaim,
-        patch: &Patch<serde_json::Value>,
-    ) -> Result<Option<ResourceClaim>, kube::Error> {
-        let (key, claim_uid) = (key_of(claim), claim.uid());
-        let (api, name) = (self.api(&key.namespace), &*key.name);
-        let write = || patch_claim(api.clone(), name, Some("status"), patch);
-        let known = until_known(write, || observe::get(&api, name)).await?;
-        Ok(known.filter(|c| c.uid() == claim_uid))
     }
 
     /// Removes a special claim that was created for a pod which did not get bound.
     pub(super) async fn delete_special(&self, claim: &ResourceClaim) -> Result<(), kube::Error> {
         let (key, claim_uid) = (key_of(claim), claim.uid());
         let (api, name) = (self.api(&key.namespace), &*key.name);
-        let finalizers = claim
-            .metadata
-            .finalizers
-            .iter()
-            .flatten()
-            .filter(|f| *f != FINALIZER)
-            .collect::<Vec<_>>();
-        let patch = Patch::Merge(json!({"metadata": {"uid": claim_uid, "finalizers": finalizers}}));
-        let write = || patch_claim(api.clone(), name, None, &patch);
+        let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|f| f != FINALIZER);
+        let change = Change::Finalizers(&finalizers);
+        let write = || change_claim(&api, Target::any_of(claim), change);
         let known = until_known(write, || observe::get(&api, name)).await?;
         if known.is_none_or(|c| c.uid() != claim_uid) {
             return Ok(());
@@ -305,7 +290,8 @@ async fn create_claim(
     api: Api<ResourceClaim>,
     claim: &ResourceClaim,
 ) -> Result<ResourceClaim, kube::Error> {
-    let claim = serde_json::to_vec(claim).map_err(kube::Error::SerdeError)?;
+    let claim = serde_json::to_value(claim).map_err(kube::Error::SerdeError)?;
+    let claim = go_json_bytes(&claim);
     let request = Request::new(api.resource_url()).create(&PostParams::default(), claim);
     let request = request.map_err(kube::Error::BuildRequest)?;
     observe::request(&api.into_client(), request).await
@@ -324,26 +310,38 @@ async fn put_status(
         "status",
         claim.metadata.name.as_deref().unwrap_or_default(),
         &PostParams::default(),
-        body.to_string().into_bytes(),
+        go_json_bytes(&body),
     );
     let request = request.map_err(kube::Error::BuildRequest)?;
     observe::request(&api.into_client(), request).await
 }
 
-/// Sends a patch for a claim or its subresource.
-async fn patch_claim(
+/// Sends a patch for the status of a claim.
+async fn patch_status(
     api: Api<ResourceClaim>,
     name: &str,
-    subresource: Option<&str>,
     patch: &Patch<serde_json::Value>,
 ) -> Result<ResourceClaim, kube::Error> {
-    let (params, request) = (PatchParams::default(), Request::new(api.resource_url()));
-    let request = match subresource {
-        Some(part) => request.patch_subresource(part, name, &params, patch),
-        None => request.patch(name, &params, patch),
-    };
+    let request = Request::new(api.resource_url());
+    let request = request.patch_subresource("status", name, &PatchParams::default(), patch);
     let request = request.map_err(kube::Error::BuildRequest)?;
     observe::request(&api.into_client(), request).await
+}
+
+/// Changes one field of a claim, whatever parameters of drivers are in it.
+async fn change_claim(
+    api: &Api<ResourceClaim>,
+    target: Target<'_>,
+    change: Change<'_>,
+) -> Result<ResourceClaim, kube::Error> {
+    allot_claims::change(
+        api,
+        target,
+        change,
+        None,
+        <ResourceClaim as observe::Observe>::keep,
+    )
+    .await
 }
 
 enum Step {

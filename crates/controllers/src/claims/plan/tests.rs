@@ -75,7 +75,7 @@ fn release_steps() {
     check(
         allocated(&["a", "b"], true, false),
         &["b"],
-        &[ClaimStep::Status(json!({"reservedFor": [user("b")]}))],
+        &[ClaimStep::ReservedFor(vec![user("b")])],
     );
     // The last one is gone: released, and the finalizer goes too, although nobody deletes the claim.
     check(
@@ -90,7 +90,7 @@ fn release_steps() {
     check(
         allocated(&["a"], false, false),
         &[],
-        &[ClaimStep::Status(json!({"reservedFor": null}))],
+        &[ClaimStep::ReservedFor(Vec::new())],
     );
     // Deleted while allocated and unused.
     check(

@@ -1,0 +1,203 @@
+//! Changes one field of a ResourceClaim and leaves every byte of the rest.
+//!
+//! Parameters of drivers are kept by the API server as the bytes that somebody wrote: with spaces, in any order of keys,
+//! `1.0` where `1` would do. Every patch of a claim makes the server print and read the claim again, and then the
+//! parameters have other bytes. Where validation compares them (`spec` never changes, nor does an allocation, and
+//! `status.devices` belongs to drivers), it refuses the patch as a change of something that the patch does not mention.
+//! Upstream's components never meet this: they write whole objects in protobuf, in which parameters stay bytes.
+//!
+//! So a change is a patch as long as the server takes it, which is the cheapest for both sides; a claim for which it does
+//! not is read in protobuf, changed in the one field, and put.
+
+#![forbid(unsafe_code)]
+
+use allot_reflector::Keep;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http_body_util::BodyExt;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::core::{Request, Status};
+use kube::{Api, Error};
+use serde_json::{Value, json};
+
+#[cfg(test)]
+mod tests;
+mod wire;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// Which claim is changed.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid: another claim of the name is a conflict.
+    pub uid: &'a str,
+    /// The version that the change is based on: any other is a conflict. `None` where the change does not depend on it.
+    pub version: Option<&'a str>,
+}
+
+impl<'a> Target<'a> {
+    /// This claim in this version.
+    pub fn version_of(claim: &'a ResourceClaim) -> Self {
+        Self {
+            version: claim.metadata.resource_version.as_deref(),
+            ..Self::any_of(claim)
+        }
+    }
+
+    /// This claim in whatever version it is.
+    pub fn any_of(claim: &'a ResourceClaim) -> Self {
+        Self {
+            name: claim.metadata.name.as_deref().unwrap_or_default(),
+            uid: claim.metadata.uid.as_deref().unwrap_or_default(),
+            version: None,
+        }
+    }
+}
+
+/// What is changed.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    /// All finalizers are these.
+    Finalizers(&'a [String]),
+    /// The annotation has this value; `None` if it is to go.
+    Annotation(&'a str, Option<&'a str>),
+    /// The status says that the claim is reserved for these.
+    ReservedFor(&'a [ResourceClaimConsumerReference]),
+}
+
+impl Change<'_> {
+    /// The subresource that is written.
+    fn part(self) -> Option<&'static str> {
+        matches!(self, Self::ReservedFor(_)).then_some("status")
+    }
+
+    fn patch(self, target: &Target<'_>) -> Value {
+        let mut patch = json!({"metadata": {"uid": target.uid}});
+        if let Some(version) = target.version {
+            patch["metadata"]["resourceVersion"] = version.into();
+        }
+        match self {
+            Self::Finalizers(all) => patch["metadata"]["finalizers"] = json!(all),
+            Self::Annotation(key, value) => {
+                patch["metadata"]["annotations"] = json!({ key: value });
+            }
+            Self::ReservedFor([]) => patch["status"] = json!({"reservedFor": null}),
+            Self::ReservedFor(all) => patch["status"] = json!({"reservedFor": all}),
+        }
+        patch
+    }
+
+    fn edit(self, claim: &mut wire::Claim) -> Option<()> {
+        match self {
+            Self::Finalizers(all) => claim.set_finalizers(all),
+            Self::Annotation(key, value) => claim.set_annotation(key, value),
+            Self::ReservedFor(all) => claim.set_reserved_for(all),
+        }
+    }
+}
+
+/// Who a claim is reserved for.
+pub fn reserved_for(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
+    let status = claim.status.as_ref();
+    status
+        .and_then(|s| s.reserved_for.as_deref())
+        .unwrap_or_default()
+}
+
+/// Makes a change under the name of a field manager, and returns the claim as it is then, as far as `keep` wants it.
+///
+/// # Errors
+/// What the API server answered; a conflict also where the claim is not the [`Target`] any more.
+pub async fn change(
+    api: &Api<ResourceClaim>,
+    target: Target<'_>,
+    change: Change<'_>,
+    manager: Option<&str>,
+    keep: Keep,
+) -> Result<ResourceClaim, Error> {
+    let params = PatchParams {
+        field_manager: manager.map(str::to_owned),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(change.patch(&target));
+    let request = Request::new(api.resource_url());
+    let request = match change.part() {
+        Some(part) => request.patch_subresource(part, target.name, &params, &patch),
+        None => request.patch(target.name, &params, &patch),
+    };
+    let request = request.map_err(Error::BuildRequest)?;
+    let client = api.clone().into_client();
+    let invalid = match allot_reflector::request(&client, request, keep).await {
+        Err(Error::Api(status)) if status.code == 422 => status,
+        done => return done,
+    };
+    loop {
+        match put(api, target, change, manager, keep).await {
+            Ok(Some(written)) => return Ok(written),
+            // A server that has no protobuf keeps no bytes either: it means what it says.
+            Ok(None) => return Err(Error::Api(invalid)),
+            // Somebody else's write in between; of the target it was said that its version does not matter.
+            Err(Error::Api(status)) if status.code == 409 && target.version.is_none() => {
+                let found = allot_reflector::get(api, target.name, keep).await?;
+                if found.is_none_or(|c| c.metadata.uid.as_deref() != Some(target.uid)) {
+                    return Err(Error::Api(status));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads the claim in protobuf and puts it with the change; `None` if it can not be had in protobuf.
+async fn put(
+    api: &Api<ResourceClaim>,
+    target: Target<'_>,
+    change: Change<'_>,
+    manager: Option<&str>,
+    keep: Keep,
+) -> Result<Option<ResourceClaim>, Error> {
+    let client = api.clone().into_client();
+    let url = api.resource_url();
+    let get = http::Request::get(format!("{url}/{}", target.name)).header(ACCEPT, PROTOBUF);
+    let get = get.body(Body::empty()).map_err(Error::HttpError)?;
+    let answer = client.send(get).await?;
+    if answer.status() == http::StatusCode::NOT_FOUND {
+        let text = format!("claim {} is gone", target.name);
+        return Err(refused(404, "NotFound", &text));
+    }
+    let body = answer.into_body().collect().await?.to_bytes();
+    let Some(mut claim) = wire::Claim::read(&body) else {
+        return Ok(None);
+    };
+    let version = target.version.unwrap_or_default().as_bytes();
+    let changed = !version.is_empty() && version != claim.resource_version();
+    if changed || claim.uid() != target.uid.as_bytes() {
+        let text = format!("claim {} changed in the meantime", target.name);
+        return Err(refused(409, "Conflict", &text));
+    }
+    let Some(edited) = change.edit(&mut claim).and_then(|()| claim.write()) else {
+        return Ok(None);
+    };
+    let params = PostParams {
+        field_manager: manager.map(str::to_owned),
+        ..PostParams::default()
+    };
+    let request = Request::new(url);
+    let request = match change.part() {
+        Some(part) => request.replace_subresource(part, target.name, &params, edited),
+        None => request.replace(target.name, &params, edited),
+    };
+    let mut request = request.map_err(Error::BuildRequest)?;
+    let protobuf = http::HeaderValue::from_static(PROTOBUF);
+    request.headers_mut().insert(CONTENT_TYPE, protobuf);
+    let written = allot_reflector::request(&client, request, keep).await;
+    written.map(Some)
+}
+
+/// An error as the server would have answered.
+fn refused(code: u16, reason: &str, message: &str) -> Error {
+    Error::Api(Box::new(Status::failure(message, reason).with_code(code)))
+}
