@@ -69,6 +69,9 @@ impl<'a> Source<'a> {
         let Some(offset) = issue.offset else {
             return format!("ERROR: <input>:-1:0: {}", issue.message);
         };
+        if self.text.is_empty() {
+            return format!("ERROR: <input>:1:0: {}", issue.message);
+        }
         let (line, column) = self.position(offset);
         let mut text = format!("ERROR: <input>:{line}:{}: {}", column + 1, issue.message);
         let snippet = self.line(line).replace('\t', " ");

@@ -39,7 +39,14 @@ impl Checker<'_> {
         }
         let mut types: Vec<Type> = args.iter().map(|arg| self.get(arg.id)).collect();
         let overloads = match target {
-            None => env.function(function),
+            None => {
+                let overloads = env.function(function);
+                // A dot in front asks for the function of the outermost container, which is the only one.
+                if let (Some(_), Some(name)) = (overloads, function.strip_prefix('.')) {
+                    *function = name.into();
+                }
+                overloads
+            }
             Some(receiver) => {
                 let namespaced = receiver
                     .qualified_name()

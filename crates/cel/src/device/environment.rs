@@ -178,6 +178,11 @@ impl MapSource for Device {
         })
     }
 
+    fn find_other(&self, part: u32) -> Option<Value<'_>> {
+        let by_domain = matches!(Part::new(part), Part::Attributes | Part::Capacity);
+        by_domain.then(|| self.part(Part::Nothing))
+    }
+
     fn contains(&self, part: u32, key: Key<'_>) -> bool {
         match Part::new(part) {
             Part::Attributes => self.layout.attributes.domain(key).is_some(),

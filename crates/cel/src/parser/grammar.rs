@@ -207,11 +207,18 @@ impl<'a> Parser<'a> {
     }
 
     fn member(&mut self, follow: Set) -> Parsed<Expr> {
-        self.rule(Some(Rule::Member), follow, unspecified(), |p| {
+        // What was read before something that is no suffix: macros complain about it, too.
+        let mut before = unspecified();
+        let read = self.rule(Some(Rule::Member), follow, None, |p| {
             let own = SUFFIXES.or_end();
             let mut target = p.primary(own)?;
             loop {
                 match p.peek() {
+                    Kind::Dot if !p.is_selection() => {
+                        before = target;
+                        let end = (p.at + 1).min(p.tokens.len() - 1);
+                        return Err(Failure::NoAlternative(end));
+                    }
                     Kind::Dot => target = p.selection(target)?,
                     Kind::LeftBracket => {
                         p.enter(Rule::Member)?;
@@ -227,22 +234,21 @@ impl<'a> Parser<'a> {
                             vec![target, index],
                         );
                     }
-                    _ => return Ok(target),
+                    _ => return Ok(Some(target)),
                 }
             }
-        })
+        })?;
+        Ok(read.unwrap_or(before))
+    }
+
+    /// Whether the dot at hand has behind it what can be selected.
+    fn is_selection(&self) -> bool {
+        let names = [Kind::Question, Kind::Ident, Kind::EscapedIdent];
+        names.contains(&self.peek_at(1))
     }
 
     fn selection(&mut self, target: Expr) -> Parsed<Expr> {
         let own = SUFFIXES.or_end();
-        if !matches!(
-            self.peek_at(1),
-            Kind::Question | Kind::Ident | Kind::EscapedIdent
-        ) {
-            return Err(Failure::NoAlternative(
-                (self.at + 1).min(self.tokens.len() - 1),
-            ));
-        }
         self.enter(Rule::Member)?;
         let is_call = self.peek_at(1) == Kind::Ident && self.peek_at(2) == Kind::LeftParen;
         let op = self.take();

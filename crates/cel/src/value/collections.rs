@@ -35,6 +35,11 @@ pub trait MapSource: Debug + Sync {
     /// The value of a key when the map is indexed or a field is selected.
     fn find(&self, part: u32, key: Key<'_>) -> Option<Value<'_>>;
 
+    /// The value of a key that is no text when the map is indexed.
+    fn find_other(&self, _part: u32) -> Option<Value<'_>> {
+        None
+    }
+
     /// Whether `key in map` holds.
     fn contains(&self, part: u32, key: Key<'_>) -> bool {
         self.find(part, key).is_some()
@@ -210,6 +215,7 @@ impl<'a> Map<'a> {
                 .flatten()
                 .find_map(|key| entries.get(&key).cloned()),
             (_, Value::String(text)) => self.find_key(Key::new(text)),
+            (Self::Source(source, part), _) => source.find_other(*part),
             _ => None,
         }
     }
@@ -228,6 +234,7 @@ impl<'a> Map<'a> {
             (Self::Source(source, part), Value::String(text)) => {
                 source.contains(*part, Key::new(text))
             }
+            (Self::Source(..), _) => false,
             _ => self.find(key).is_some(),
         }
     }

@@ -63,12 +63,7 @@ pub(super) fn precompute(
 pub(super) fn is_hashable(value: &Value<'_>) -> bool {
     matches!(
         value,
-        Value::Bool(_)
-            | Value::Int(_)
-            | Value::Uint(_)
-            | Value::Double(_)
-            | Value::String(_)
-            | Value::Null
+        Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::String(_)
     )
 }
 
