@@ -42,6 +42,15 @@ pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     errors
 }
 
+/// The same by the rules that upstream declares beside its types, which name the unit of the longest length.
+pub fn declared_subdomain(value: &str) -> Vec<String> {
+    let mut errors = dns1123_subdomain(value);
+    if value.len() > DNS_SUBDOMAIN_MAX {
+        errors[0] = format!("must be no more than {DNS_SUBDOMAIN_MAX} bytes");
+    }
+    errors
+}
+
 /// A DNS subdomain whose labels may begin with an underscore and have more inside (search paths).
 pub fn dns1123_subdomain_with_underscore(value: &str) -> Vec<String> {
     const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";

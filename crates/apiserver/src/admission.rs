@@ -315,7 +315,7 @@ pub(crate) async fn admit_sent(
 }
 
 /// Field errors that depend on more than the object: administrative access, who may change a claim's status, and whose
-/// policies may read what.
+/// policies may read what. They go around `found`, which the object itself gave rise to.
 ///
 /// # Errors
 /// Those of the store.
@@ -324,8 +324,11 @@ pub async fn field_errors(
     attributes: &Attributes<'_>,
     verb: &str,
     object: &Value,
+    found: ErrorList,
 ) -> Result<ErrorList> {
-    let mut errors = dra::field_errors(core, attributes, verb, object).await?;
+    let mut errors = dra::admin_errors(core, attributes, object).await?;
+    errors.extend(found);
+    errors.extend(dra::status_errors(core, attributes, verb, object).await?);
     errors.extend(dynamic::permission::field_errors(core, attributes, object).await?);
     Ok(errors)
 }

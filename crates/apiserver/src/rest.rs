@@ -235,9 +235,6 @@ pub async fn dispatch(
             return Err(ApiError::no_such_path());
         }
     }
-    if let Some(version) = resource.version(&info.version) {
-        request.warnings.add(version.deprecation.clone());
-    }
     if let Some(definition) = &resource.custom {
         check_custom(&resource, definition, &info)?;
     } else if info.subresource.is_empty() {
@@ -257,14 +254,18 @@ pub async fn dispatch(
         Err(_) if info.subresource == "proxy" => Media::JSON,
         chosen => chosen?,
     };
+    if let Some(version) = resource.version(&info.version) {
+        request.warnings.add(version.deprecation.clone());
+    }
+    let options = options::WriteOptions::of(request, verb)?;
     let call = Call {
         core,
         request,
         version: info.version.clone(),
         media,
-        dry_run: options::dry_run(request, verb)?,
-        field_validation: options::field_validation(request, verb)?,
-        manager: options::manager(request, verb)?,
+        dry_run: options.dry_run,
+        field_validation: options.field_validation,
+        manager: options.manager,
         object_name: None,
         conversions: conversion::Known::default(),
         resource,

@@ -229,9 +229,9 @@ impl Selection {
             let known = selectable(resource);
             for requirement in fields.requirements() {
                 let field = requirement.field.as_str();
-                if !matches!(field, "metadata.name" | "metadata.namespace")
-                    && !known.iter().any(|it| it == field)
-                {
+                let everywhere = field == "metadata.name"
+                    || field == "metadata.namespace" && !is_slices(resource);
+                if !everywhere && !known.iter().any(|it| it == field) {
                     return Err(ApiError::bad_request(unsupported_field(
                         resource, version, field,
                     )));
@@ -281,6 +281,11 @@ impl Selection {
     }
 }
 
+/// The only kind without namespaces that refuses to be asked for one.
+fn is_slices(resource: &Resource) -> bool {
+    resource.is("resource.k8s.io", "resourceslices")
+}
+
 /// Upstream's text depends on whether the kind registered its own conversion of field labels.
 fn unsupported_field(resource: &Resource, version: &str, field: &str) -> String {
     const CORE: [&str; 7] = [
@@ -296,7 +301,7 @@ fn unsupported_field(resource: &Resource, version: &str, field: &str) -> String 
     if group.is_empty() && CORE.contains(&plural) {
         return format!("field label not supported: {field}");
     }
-    if group == "resource.k8s.io" && plural == "resourceslices" {
+    if is_slices(resource) {
         return format!(
             "field label not supported for {group}/{version}, Kind={}: {field}",
             resource.kind

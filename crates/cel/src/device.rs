@@ -53,8 +53,14 @@ pub const MAX_LENGTH: usize = 10 * 1024;
 
 /// Why an expression cannot be used as a selector; the text is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct CompileError(pub(crate) String);
+pub enum CompileError {
+    /// The expression is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// It is right, but no program could be made of it. Upstream takes that for a mistake of its own.
+    #[error("{0}")]
+    Internal(String),
+}
 
 /// Why a selector has no answer for a device; the text is upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +90,7 @@ pub fn compile(expression: &str, options: &Options) -> Result<Selector, CompileE
     let env = environment(options);
     let checked = env
         .compile(expression)
-        .map_err(|error| CompileError(format!("compilation failed: {error}")))?;
+        .map_err(|error| CompileError::Invalid(format!("compilation failed: {error}")))?;
     let output = checked.output().clone();
     let unknown = output == Type::Any || (options.list_type_attributes && output == Type::Dyn);
     if output != Type::Bool && !unknown {
@@ -92,10 +98,11 @@ pub fn compile(expression: &str, options: &Options) -> Result<Selector, CompileE
             "must evaluate to bool or the unknown type, not {}",
             output.runtime_name()
         );
-        return Err(CompileError(text));
+        return Err(CompileError::Invalid(text));
     }
-    let program = Program::new(&checked)
-        .map_err(|error| CompileError(format!("program instantiation failed: {error}")))?;
+    let program = Program::new(&checked).map_err(|error| {
+        CompileError::Internal(format!("program instantiation failed: {error}"))
+    })?;
     let max_cost = checked.cost(env).max;
     Ok(Selector {
         code: Arc::new(Code {

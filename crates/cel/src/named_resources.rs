@@ -179,14 +179,15 @@ pub struct Selector {
 pub fn compile(expression: &str) -> Result<Selector, CompileError> {
     let checked = ENVIRONMENT
         .compile(expression)
-        .map_err(|error| CompileError(format!("compilation failed: {error}")))?;
+        .map_err(|error| CompileError::Invalid(format!("compilation failed: {error}")))?;
     let output = checked.output();
     if *output != Type::Bool {
         let text = format!("must evaluate to bool, not {}", output.runtime_name());
-        return Err(CompileError(text));
+        return Err(CompileError::Invalid(text));
     }
-    let program = Program::new(&checked)
-        .map_err(|error| CompileError(format!("program instantiation failed: {error}")))?;
+    let program = Program::new(&checked).map_err(|error| {
+        CompileError::Internal(format!("program instantiation failed: {error}"))
+    })?;
     Ok(Selector {
         program: Arc::new(program),
     })

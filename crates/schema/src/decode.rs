@@ -4,6 +4,7 @@
 //! wrong type with the texts of Go's JSON package, drops what no field holds, and leaves or fills in zero values as the Go encoder would.
 //! Without a type (custom resources) only duplicates are found and nothing is dropped.
 
+use allot_apimachinery::quote::quote;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -11,6 +12,7 @@ use crate::types::{Field, Struct, Type};
 
 mod scalar;
 mod shape;
+mod time;
 
 pub use scalar::json_type;
 pub(crate) use shape::is_always_written;
@@ -162,11 +164,12 @@ impl Context {
     }
 
     fn strict(&mut self, what: &str, key: &str) {
-        let text = if self.path.is_empty() {
-            format!("{what} field \"{key}\"")
+        let path = if self.path.is_empty() {
+            quote(key)
         } else {
-            format!("{what} field \"{}.{key}\"", self.path)
+            quote(&format!("{}.{key}", self.path))
         };
+        let text = format!("{what} field {path}");
         if !self.strict.contains(&text) {
             self.strict.push(text);
         }
@@ -266,7 +269,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Typed(Type::List(element), _) => element_shape(element),
             Shape::Typed(Type::Raw | Type::Json | Type::SchemaOrArray, _) => Shape::Raw,
             Shape::Typed(ty, go_type) => {
-                if let Some(text) = scalar::collection_text(ty, "array") {
+                if let Some(text) = scalar::collection_text(ty) {
                     context.save(|| text);
                 } else {
                     let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);
@@ -321,7 +324,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Typed(ty, go_type) => {
                 let mut map = map;
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                if let Some(text) = scalar::collection_text(ty, "object") {
+                if let Some(text) = scalar::collection_text(ty) {
                     context.save(|| text);
                 } else {
                     let expected = go_type.map_or_else(|| scalar::go_type(ty), str::to_owned);

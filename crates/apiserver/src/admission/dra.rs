@@ -11,11 +11,10 @@ use crate::object::{meta, string_map};
 use crate::server::Core;
 use crate::versions::dra_kind;
 
-/// See [`super::field_errors`].
-pub(super) async fn field_errors(
+/// Administrative access that the namespace does not give.
+pub(super) async fn admin_errors(
     core: &Core,
     attributes: &Attributes<'_>,
-    verb: &str,
     object: &Value,
 ) -> Result<ErrorList> {
     let Some(kind) = dra_kind(attributes.resource) else {
@@ -38,7 +37,20 @@ pub(super) async fn field_errors(
         let labels = labels.ok_or_else(|| format!("namespaces {namespace:?} not found"));
         errors.extend(admin::check(&place, labels.as_ref().map_err(Clone::clone)));
     }
-    if let (true, Kind::ResourceClaim, Some(old)) = (status, kind, attributes.old) {
+    Ok(errors)
+}
+
+/// What of a claim's status the user may not change.
+pub(super) async fn status_errors(
+    core: &Core,
+    attributes: &Attributes<'_>,
+    verb: &str,
+    object: &Value,
+) -> Result<ErrorList> {
+    let mut errors = ErrorList::new();
+    let status = attributes.subresource == "status";
+    let kind = dra_kind(attributes.resource);
+    if let (true, Some(Kind::ResourceClaim), Some(old)) = (status, kind, attributes.old) {
         let caller = authorize::Caller {
             user: &attributes.user.name,
             extra: &attributes.user.extra,

@@ -2,6 +2,7 @@
 
 use allot_apimachinery::Status;
 use allot_schema::decode::DecodeError;
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
@@ -11,9 +12,8 @@ use crate::error::{ApiError, Result};
 use crate::yaml;
 
 /// Media type of the body without parameters; JSON if none is given.
-pub(super) fn content_type(call: &Call<'_>) -> String {
-    call.request
-        .headers
+pub(super) fn content_type(headers: &HeaderMap) -> String {
+    headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .map(|value| {
@@ -51,7 +51,7 @@ impl Call<'_> {
     pub(super) fn object_of(&self, body: &[u8], api_version: &str, kind: &str) -> Result<Value> {
         let unread = |error: String| unrecognized(kind, &error, body);
         let mut repeated = None;
-        let text = match content_type(self).as_str() {
+        let text = match content_type(&self.request.headers).as_str() {
             "application/json" => std::borrow::Cow::Borrowed(body),
             "application/yaml" => {
                 let read = yaml::read(body)
@@ -230,7 +230,10 @@ impl Call<'_> {
 
 /// Upstream's program knows the kind in that version. Older versions of its groups are known though not served.
 pub(super) fn is_registered(call: &Call<'_>, group: &str, version: &str, kind: &str) -> bool {
+    let known =
+        group == allot_model::GROUP && matches!(version, "v1alpha3" | "v1beta1" | "v1beta2");
     let older = (version.contains("alpha") || version.contains("beta"))
+        && !known
         && (group == call.resource.group || matches!(group, "apps" | "batch" | "policy"))
         && !group.is_empty();
     kind.is_empty() || older || allot_schema::types::lookup(group, version, kind).is_some()

@@ -155,10 +155,10 @@ impl Call<'_> {
                 for warning in crate::warnings::replace_annotations(&self.resource, &mut object) {
                     self.request.warnings.add(warning);
                 }
-                let mut errors = strategy::validate_create(self.core, &self.resource, &object);
-                errors.extend(
-                    admission::field_errors(self.core, &attributes, "create", &object).await?,
-                );
+                let errors = strategy::validate_create(self.core, &self.resource, &object);
+                let errors =
+                    admission::field_errors(self.core, &attributes, "create", &object, errors)
+                        .await?;
                 if !errors.is_empty() {
                     let name = meta(&object, "name");
                     let kind = object::claimed_kind(&self.resource, &object);

@@ -6,7 +6,7 @@ use allot_apimachinery::gvk::GroupKind;
 use serde_json::{Value, json};
 
 use super::body::{claimed_type, content_type, unknown_format};
-use super::{Call, FieldValidation};
+use super::{Call, FieldValidation, patch};
 use crate::error::{ApiError, Result};
 use crate::request::Query;
 use crate::server::Incoming;
@@ -28,70 +28,108 @@ pub(super) fn invalid(kind: &str, errors: &ErrorList) -> ApiError {
     Status::invalid(&GroupKind::new("meta.k8s.io", kind), "", errors).into()
 }
 
-/// `dryRun`; for deletes it may also come in the body.
-pub(super) fn dry_run(request: &Incoming, verb: &str) -> Result<bool> {
-    if !matches!(verb, "create" | "update" | "patch") {
-        return Ok(false);
-    }
-    let values: Vec<&str> = request.query.all("dryRun").collect();
-    check_dry_run(&values, options_kind(verb))
+/// The options of a write other than a delete.
+pub(super) struct WriteOptions {
+    /// Nothing is stored.
+    pub(super) dry_run: bool,
+    /// How unknown and duplicate fields are answered.
+    pub(super) field_validation: FieldValidation,
+    /// Who owns what is written: `fieldManager`, or the first part of the user agent.
+    pub(super) manager: String,
 }
 
-/// A `dryRun` list: empty or `All`.
-fn check_dry_run(values: &[&str], kind: &str) -> Result<bool> {
-    if values.iter().any(|value| *value != "All") {
-        let shown = Value::from(values.to_vec());
-        let error = Error::not_supported(&Path::new("dryRun"), &shown, &["All"]);
-        return Err(invalid(kind, &vec![error]));
-    }
-    Ok(!values.is_empty())
-}
-
-/// `fieldValidation`; `Warn` by default.
-pub(super) fn field_validation(request: &Incoming, verb: &str) -> Result<FieldValidation> {
-    if !matches!(verb, "create" | "update" | "patch") {
-        return Ok(FieldValidation::Warn);
-    }
-    match request.query.get("fieldValidation").unwrap_or_default() {
-        "" | "Warn" => Ok(FieldValidation::Warn),
-        "Strict" => Ok(FieldValidation::Strict),
-        "Ignore" => Ok(FieldValidation::Ignore),
-        other => {
-            let path = Path::new("fieldValidation");
-            let error = Error::not_supported(&path, other, &["", "Ignore", "Strict", "Warn"]);
-            Err(invalid(options_kind(verb), &vec![error]))
+impl WriteOptions {
+    /// Reads them; the error names all that is wrong with them, in upstream's order.
+    pub(super) fn of(request: &Incoming, verb: &str) -> Result<Self> {
+        let mut options = Self {
+            dry_run: false,
+            field_validation: FieldValidation::Warn,
+            manager: from_agent(request),
+        };
+        if !matches!(verb, "create" | "update" | "patch") {
+            return Ok(options);
         }
-    }
-}
-
-/// `fieldManager`, or the first part of the user agent.
-pub(super) fn manager(request: &Incoming, verb: &str) -> Result<String> {
-    let named = request.query.text("fieldManager");
-    if let Some(named) = named
-        && matches!(verb, "create" | "update" | "patch")
-    {
-        let path = Path::new("fieldManager");
         let mut errors = ErrorList::new();
-        if named.len() > MAX_MANAGER {
-            errors.push(Error::too_long(&path, MAX_MANAGER));
+        let named = request.query.text("fieldManager");
+        if verb == "patch" {
+            let media_type = content_type(&request.headers);
+            // A body that nobody reads is refused before anything else.
+            if !patch::MEDIA_TYPES.contains(&media_type.as_str()) {
+                return Ok(options);
+            }
+            let is_apply = media_type == patch::APPLY;
+            if is_apply && named.is_none() {
+                let text = "is required for apply patch";
+                errors.push(Error::required(&Path::new("fieldManager"), text));
+            }
+            if !is_apply && request.query.text("force").is_some() {
+                let text = "may not be specified for non-apply patch";
+                errors.push(Error::forbidden(&Path::new("force"), text));
+            }
         }
-        for (at, character) in named.char_indices().filter(|(_, c)| c.is_control()) {
-            let code = u32::from(character);
-            let detail = format!("invalid character U+{code:04X} (at position {at})");
-            errors.push(Error::invalid(&path, named, detail));
+        if let Some(named) = named {
+            errors.extend(manager_errors(named));
+            options.manager = named.to_owned();
         }
-        if !errors.is_empty() {
-            return Err(invalid(options_kind(verb), &errors));
+        let values: Vec<&str> = request.query.all("dryRun").collect();
+        errors.extend(dry_run_error(&values));
+        options.dry_run = !values.is_empty();
+        match request.query.get("fieldValidation").unwrap_or_default() {
+            "" | "Warn" => {}
+            "Strict" => options.field_validation = FieldValidation::Strict,
+            "Ignore" => options.field_validation = FieldValidation::Ignore,
+            other => errors.push(Error::not_supported(
+                &Path::new("fieldValidation"),
+                other,
+                &["", "Ignore", "Strict", "Warn"],
+            )),
         }
-        return Ok(named.to_owned());
+        match errors.is_empty() {
+            true => Ok(options),
+            false => Err(invalid(options_kind(verb), &errors)),
+        }
     }
+}
+
+fn manager_errors(named: &str) -> ErrorList {
+    let path = Path::new("fieldManager");
+    let mut errors = ErrorList::new();
+    if named.len() > MAX_MANAGER {
+        errors.push(Error::too_long(&path, MAX_MANAGER));
+    }
+    for (at, character) in named.char_indices().filter(|(_, c)| c.is_control()) {
+        let code = u32::from(character);
+        let detail = format!("invalid character U+{code:04X} (at position {at})");
+        errors.push(Error::invalid(&path, named, detail));
+    }
+    errors
+}
+
+fn from_agent(request: &Incoming) -> String {
     let agent = request
         .headers
         .get(http::header::USER_AGENT)
         .and_then(|agent| agent.to_str().ok())
         .unwrap_or_default();
     let first = agent.split('/').next().unwrap_or_default();
-    Ok(first.chars().take(MAX_MANAGER).collect())
+    first.chars().take(MAX_MANAGER).collect()
+}
+
+/// A `dryRun` list is empty or `All`.
+fn dry_run_error(values: &[&str]) -> Option<Error> {
+    let shown = || Value::from(values.to_vec());
+    values
+        .iter()
+        .any(|value| *value != "All")
+        .then(|| Error::not_supported(&Path::new("dryRun"), &shown(), &["All"]))
+}
+
+/// As [`dry_run_error`]; whether nothing is to be stored.
+fn check_dry_run(values: &[&str], kind: &str) -> Result<bool> {
+    match dry_run_error(values) {
+        Some(error) => Err(invalid(kind, &vec![error])),
+        None => Ok(!values.is_empty()),
+    }
 }
 
 /// What must hold of an object that is to be deleted.
@@ -165,7 +203,7 @@ impl DeleteOptions {
         if body.is_empty() {
             return Self::parse(body, query);
         }
-        match content_type(call).as_str() {
+        match content_type(&call.request.headers).as_str() {
             "application/json" | "application/vnd.kubernetes.protobuf" => Self::parse(body, query),
             "application/yaml" => {
                 let read = crate::yaml::read(body).map_err(|error| {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value};
 
-use super::body::{claimed_type, is_registered, not_registered};
+use super::body::{claimed_type, content_type, is_registered, not_registered};
 use super::{Call, FieldValidation};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
@@ -19,7 +19,7 @@ use crate::object::{meta, metadata_mut, split_api_version, text};
 use crate::strategy::Part;
 use crate::{managed, versions, yaml};
 
-pub(super) use parse::{Patch, Read, parse};
+pub(super) use parse::{APPLY, MEDIA_TYPES, Patch, Read, parse};
 
 pub(super) async fn patch(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     patch_part(call, body, Part::Main).await
@@ -27,7 +27,10 @@ pub(super) async fn patch(call: Call<'_>, body: Bytes) -> Result<Response<Body>>
 
 /// Patches the object of the path through an endpoint.
 pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Result<Response<Body>> {
-    let mut read = parse(&call, &body)?;
+    let mut read = match parse(&call, &body) {
+        Ok(read) => read,
+        Err(error) => return Err(call.unless_missing(error).await?),
+    };
     let (group, kind) = (&call.resource.group, &call.resource.kind);
     // What a list of claims is merged with has the newer form.
     if let Patch::Merge(patch) | Patch::Strategic(patch) | Patch::Apply { config: patch, .. } =
@@ -50,6 +53,22 @@ pub(super) async fn patch_part(call: Call<'_>, body: Bytes, part: Part) -> Resul
         .modify_owned(part, |current, owners| apply(&call, &read, current, owners))
         .await?;
     call.stored_response(200, stored).await
+}
+
+impl Call<'_> {
+    /// The error of a patch that can not be read, or 404: upstream reads patches when it has the object. Applied configurations are read
+    /// before.
+    async fn unless_missing(&self, error: ApiError) -> Result<ApiError> {
+        let media_type = content_type(&self.request.headers);
+        if media_type == APPLY || !MEDIA_TYPES.contains(&media_type.as_str()) {
+            return Ok(error);
+        }
+        let (collection, key) = (&self.resource.collection, self.key());
+        Ok(match self.core.backend.get(collection, &key).await? {
+            Some(_) => error,
+            None => Status::not_found(&self.resource.group_resource(), self.name()).into(),
+        })
+    }
 }
 
 async fn create_by_apply(

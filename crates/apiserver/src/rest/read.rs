@@ -89,7 +89,8 @@ impl Continue {
             let at = match error {
                 DecodeError::InvalidByte(at, _)
                 | DecodeError::InvalidLastSymbol { offset: at, .. } => at,
-                _ => token.len(),
+                // The rest of a group of four is one character, which is too few for a byte.
+                _ => token.len() / 4 * 4,
             };
             bad(format!("illegal base64 data at input byte {at}"))
         })?;
@@ -167,12 +168,6 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
             }
         }
     } else {
-        if initial.is_some() {
-            errors.push(Error::forbidden(
-                &Path::new("sendInitialEvents"),
-                "sendInitialEvents is forbidden for list",
-            ));
-        }
         if !matching.is_empty() {
             if version.is_empty() {
                 let text = "resourceVersionMatch is forbidden unless resourceVersion is provided";
@@ -195,6 +190,12 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
                 let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
                 errors.push(Error::forbidden(&path, text));
             }
+        }
+        if initial.is_some() {
+            errors.push(Error::forbidden(
+                &Path::new("sendInitialEvents"),
+                "sendInitialEvents is forbidden for list",
+            ));
         }
     }
     if errors.is_empty() {

@@ -350,9 +350,9 @@ impl Call<'_> {
         } else {
             None
         };
-        let mut errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
         let verb = self.request.info.verb.as_str();
-        errors.extend(admission::field_errors(self.core, &attributes, verb, &new).await?);
+        let errors = strategy::validate_update(self.core, &self.resource, &new, old, part);
+        let errors = admission::field_errors(self.core, &attributes, verb, &new, errors).await?;
         if !errors.is_empty() {
             let kind = object::claimed_kind(&self.resource, &new);
             return Err(Status::invalid(&kind, self.name(), &errors).into());

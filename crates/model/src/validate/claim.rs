@@ -201,7 +201,8 @@ fn expression_error(expression: &str, features: &Features, path: &Path) -> Optio
         ..device::Options::default()
     };
     match device::compile(expression, &options) {
-        Err(error) => Some(Error::invalid(path, expression, error.to_string())),
+        Err(device::CompileError::Internal(text)) => Some(Error::internal(path, text)),
+        Err(device::CompileError::Invalid(text)) => Some(Error::invalid(path, expression, text)),
         Ok(selector) if selector.max_cost() > limits::CEL_COST => {
             Some(Error::forbidden(path, "too complex, exceeds cost limit"))
         }

@@ -15,7 +15,7 @@ pub(super) fn create(class: &Value, features: &Features) -> ErrorList {
     let mut errors = meta::object_meta(
         class.at("metadata"),
         false,
-        rules::dns1123_subdomain,
+        rules::declared_subdomain,
         &Path::new("metadata"),
     );
     errors.extend(spec(class.at("spec"), None, features));
@@ -24,8 +24,12 @@ pub(super) fn create(class: &Value, features: &Features) -> ErrorList {
 
 pub(super) fn update(class: &Value, old: &Value, features: &Features) -> ErrorList {
     let path = Path::new("metadata");
-    let mut errors =
-        meta::object_meta(class.at("metadata"), false, rules::dns1123_subdomain, &path);
+    let mut errors = meta::object_meta(
+        class.at("metadata"),
+        false,
+        rules::declared_subdomain,
+        &path,
+    );
     errors.extend(meta::object_meta_update(
         class.at("metadata"),
         old.at("metadata"),

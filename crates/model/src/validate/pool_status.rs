@@ -138,7 +138,8 @@ fn pool(pool: &Value, path: &Path) -> ErrorList {
         errors.extend(minimum(pool.int(key), 0, &path.child(key)));
     }
     if let Some(node) = pool.opt_text("nodeName") {
-        errors.extend(super::names::subdomain(node, &path.child("nodeName")));
+        let texts = rules::declared_subdomain(node);
+        errors.extend(super::common::invalid(&path.child("nodeName"), node, texts));
     }
     if pool.text("validationError").len() > MAX_VALIDATION_ERROR {
         errors.push(Error::too_long(
@@ -165,8 +166,9 @@ fn driver(value: &str, path: &Path) -> ErrorList {
         return vec![Error::required(path, "")];
     }
     let mut errors = ErrorList::new();
-    if value.len() > limits::DRIVER_NAME {
-        errors.push(Error::too_long(path, limits::DRIVER_NAME));
+    if value.len() > rules::DNS_SUBDOMAIN_MAX {
+        let text = format!("must be no more than {} bytes", rules::DNS_SUBDOMAIN_MAX);
+        errors.push(Error::invalid(path, value, text));
     }
     if !rules::is_subdomain(&value.to_lowercase()) {
         const PATTERN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -195,7 +197,7 @@ fn pool_name(value: &str, path: &Path) -> ErrorList {
             ));
             continue;
         }
-        for text in rules::dns1123_subdomain(segment) {
+        for text in rules::declared_subdomain(segment) {
             errors.push(Error::invalid(
                 path,
                 BadValue::from(segment),

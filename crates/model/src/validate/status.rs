@@ -208,10 +208,7 @@ fn result(result: &Value, names: &RequestNames<'_>, path: &Path) -> ErrorList {
     errors.extend(names::pool(result.text("pool"), &path.child("pool")));
     errors.extend(names::label(result.text("device"), &path.child("device")));
     errors.extend(slice::binding(result, path));
-    let tolerations = path.child("tolerations");
-    for (index, item) in result.list("tolerations").iter().enumerate() {
-        errors.extend(claim::toleration(item, &tolerations.index(index)));
-    }
+    // Tolerations are a copy of the request's, which upstream trusts.
     if let Some(share) = result.opt_text("shareID") {
         errors.extend(names::uid(share, &path.child("shareID")));
     }

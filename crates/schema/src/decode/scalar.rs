@@ -55,15 +55,9 @@ fn element_type(ty: &Type) -> String {
 }
 
 /// The error of types with a parser of their own when they meet a list or an object.
-pub(super) fn collection_text(ty: &Type, found: &str) -> Option<String> {
+pub(super) fn collection_text(ty: &Type) -> Option<String> {
     match ty {
         Type::Quantity => Some(QUANTITY_FORM.to_owned()),
-        Type::Time | Type::MicroTime | Type::Duration => Some(format!(
-            "json: cannot unmarshal {found} into Go value of type string"
-        )),
-        Type::IntOrString => Some(format!(
-            "json: cannot unmarshal {found} into Go value of type int32"
-        )),
         Type::SchemaOrBool => Some("boolean or JSON schema expected".to_owned()),
         _ => None,
     }
@@ -96,17 +90,8 @@ pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
         (Type::SchemaOrBool, _) => Err(Error::Text("boolean or JSON schema expected".to_owned())),
         (Type::IntOrString, Value::String(_)) => Ok(value),
         (Type::IntOrString, Value::Number(number)) => {
-            integer(number, i32::MIN.into(), i32::MAX.into()).map_err(|error| match error {
-                Error::Mismatch(found) => Error::Text(format!(
-                    "json: cannot unmarshal {found} into Go value of type int32"
-                )),
-                error => error,
-            })
+            integer(number, i32::MIN.into(), i32::MAX.into())
         }
-        (Type::IntOrString, _) => Err(Error::Text(format!(
-            "json: cannot unmarshal {} into Go value of type int32",
-            json_type(&value)
-        ))),
         (Type::Quantity, Value::String(text)) => quantity(text.trim()),
         (Type::Quantity, Value::Number(number)) => quantity(&number.to_string()),
         (Type::Quantity, _) => Err(Error::Text(QUANTITY_FORM.to_owned())),
@@ -114,10 +99,6 @@ pub(super) fn convert(value: Value, ty: &Type) -> Result<Value, Error> {
         (Type::Time, Value::String(text)) => time(text, false),
         (Type::MicroTime, Value::String(text)) => time(text, true),
         (Type::Duration, Value::String(_)) => Ok(value),
-        (Type::Time | Type::MicroTime | Type::Duration, _) => Err(Error::Text(format!(
-            "json: cannot unmarshal {} into Go value of type string",
-            json_type(&value)
-        ))),
         _ => Err(Error::Mismatch(json_type(&value).to_owned())),
     }
 }
@@ -163,51 +144,9 @@ fn corrupt_position(text: &[u8]) -> usize {
 }
 
 fn time(text: &str, micro: bool) -> Result<Value, Error> {
-    let layout = if micro {
-        "2006-01-02T15:04:05.000000Z07:00"
-    } else {
-        "2006-01-02T15:04:05Z07:00"
-    };
-    let valid = text.len() >= 20 && text.as_bytes()[10] == b'T';
-    match text.parse::<jiff::Timestamp>() {
-        Ok(time) if valid => {
-            let time = time.to_zoned(jiff::tz::TimeZone::UTC);
-            let form = if micro {
-                "%Y-%m-%dT%H:%M:%S%.6fZ"
-            } else {
-                "%Y-%m-%dT%H:%M:%SZ"
-            };
-            Ok(Value::String(time.strftime(form).to_string()))
-        }
-        _ => Err(Error::Text(time_error(text, layout))),
-    }
-}
-
-/// Go names the part of the layout at which reading stopped and what was left of the text.
-fn time_error(text: &str, layout: &str) -> String {
-    const PARTS: [(&str, usize, &str); 6] = [
-        ("2006", 4, ""),
-        ("01", 2, "-"),
-        ("02", 2, "-"),
-        ("15", 2, "T"),
-        ("04", 2, ":"),
-        ("05", 2, ":"),
-    ];
-    let mut rest = text;
-    let quoted = |rest: &str, part: &str| {
-        format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
-    };
-    for (part, digits, before) in PARTS {
-        match rest.strip_prefix(before) {
-            Some(after) => rest = after,
-            None => return quoted(rest, before),
-        }
-        if rest.len() < digits || !rest.as_bytes()[..digits].iter().all(u8::is_ascii_digit) {
-            return quoted(rest, part);
-        }
-        rest = &rest[digits..];
-    }
-    quoted(rest, "Z07:00")
+    super::time::convert(text, micro)
+        .map(|time| time.map_or(Value::Null, Value::String))
+        .map_err(Error::Text)
 }
 
 /// The number that an error is about, where it does not fit a float.

@@ -1,18 +1,27 @@
 //! Reading a patch.
 
 use allot_apimachinery::Status;
-use allot_apimachinery::field::{Error, Path};
 use allot_schema::{decode, json_patch};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
 use crate::rest::body::content_type;
-use crate::rest::options::invalid;
 use crate::rest::{Call, FieldValidation};
 use crate::yaml;
 
 /// Most operations in a JSON patch.
 const MAX_OPERATIONS: usize = 10_000;
+
+/// The media type of an apply.
+pub(in crate::rest) const APPLY: &str = "application/apply-patch+yaml";
+
+/// The media types of patches.
+pub(in crate::rest) const MEDIA_TYPES: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    APPLY,
+];
 
 /// A patch that has been read.
 pub(in crate::rest) enum Patch {
@@ -30,14 +39,7 @@ pub(in crate::rest) struct Read {
 
 /// Reads a patch by its media type.
 pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
-    let media_type = content_type(call);
-    if media_type != "application/apply-patch+yaml" && call.request.query.text("force").is_some() {
-        let error = Error::forbidden(
-            &Path::new("force"),
-            "may not be specified for non-apply patch",
-        );
-        return Err(invalid("PatchOptions", &vec![error]));
-    }
+    let media_type = content_type(&call.request.headers);
     let custom = call.resource.custom.is_some();
     match media_type.as_str() {
         "application/json-patch+json" => parse_json_patch(call, body),
@@ -51,7 +53,7 @@ pub(in crate::rest) fn parse(call: &Call<'_>, body: &[u8]) -> Result<Read> {
         "application/strategic-merge-patch+json" if !custom => {
             parse_merge(body, Patch::Strategic, &|text| text)
         }
-        "application/apply-patch+yaml" => parse_apply(call, body),
+        APPLY => parse_apply(call, body),
         other if !custom => {
             tracing::debug!(media_type = other, "unknown patch type");
             Err(Status::unsupported_media_type("415: Unsupported Media Type").into())
@@ -170,13 +172,6 @@ fn parse_merge(
 
 fn parse_apply(call: &Call<'_>, body: &[u8]) -> Result<Read> {
     let query = &call.request.query;
-    if query.text("fieldManager").is_none() {
-        let text = "is required for apply patch";
-        return Err(invalid(
-            "PatchOptions",
-            &vec![Error::required(&Path::new("fieldManager"), text)],
-        ));
-    }
     let decoding = |error: &dyn std::fmt::Display| {
         ApiError::bad_request(format!("error decoding YAML: {error}"))
     };

@@ -63,18 +63,16 @@ pub(super) fn device(
 
     let unchanged =
         |key: &str, ty| old.is_some_and(|old| shape::equal(ty, old.at(key), device.at(key)));
-    if !unchanged("capacity", tables::CAPACITY) {
-        let shared = device.opt_bool("allowMultipleAllocations") == Some(true);
-        let check = |item: &Value, path: &Path| capacity::capacity(item, shared, path);
-        errors.extend(map(
-            capacities,
-            usize::MAX,
-            SHOWN_KEY,
-            &path.child("capacity"),
-            names::qualified,
-            check,
-        ));
-    }
+    let shared = device.opt_bool("allowMultipleAllocations") == Some(true);
+    let check = |item: &Value, path: &Path| capacity::capacity(item, shared, path);
+    errors.extend(map(
+        capacities,
+        usize::MAX,
+        SHOWN_KEY,
+        &path.child("capacity"),
+        names::qualified,
+        check,
+    ));
     if !unchanged("taints", tables::TAINTS) {
         let check = |item: &Value, path: &Path| taint::taint(item, None, path);
         errors.extend(list(

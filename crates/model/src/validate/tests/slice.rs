@@ -263,19 +263,27 @@ fn driver_pool_and_node_are_immutable() {
 }
 
 #[test]
-fn what_did_not_change_is_not_judged_again() {
+fn taints_that_did_not_change_are_not_judged_again() {
     let taint = json!([{"key": "k", "effect": "FromTheFuture"}]);
-    let policy = json!({"m": {"value": "1", "requestPolicy": {}}});
-    let stored = [
-        ("/spec/devices/0/taints", taint.clone()),
-        ("/spec/devices/0/capacity", policy),
-    ];
+    let stored = [("/spec/devices/0/taints", taint)];
     update(&[("/spec/pool/generation", json!(2))], &stored, &[]);
     update(
         &[("/spec/devices/0/name", json!("other"))],
-        &stored[..1],
+        &stored,
         &[
             r#"spec.devices[0].taints[0].effect: Unsupported value: "FromTheFuture": supported values: "NoExecute", "NoSchedule", "None""#,
+        ],
+    );
+}
+
+#[test]
+fn capacities_that_did_not_change_are_judged_again() {
+    let policy = json!({"m": {"value": "1", "requestPolicy": {}}});
+    update(
+        &[("/spec/pool/generation", json!(2))],
+        &[("/spec/devices/0/capacity", policy)],
+        &[
+            "spec.devices[0].capacity[m].requestPolicy: Forbidden: allowMultipleAllocations must be true",
         ],
     );
 }
