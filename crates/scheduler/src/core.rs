@@ -306,7 +306,9 @@ impl Core {
     }
 
     /// Tells the metrics how much there is of everything.
-    pub fn measure(&self) {
+    pub fn measure(&mut self) {
+        let (moved, rejected) = self.queue.take_moves();
+        self.metrics.moved(moved, rejected);
         self.metrics.sizes(
             self.queue.counts(),
             self.cache.snapshot().nodes.len(),
@@ -361,7 +363,7 @@ impl Core {
                 .any(|p| rejectors.contains(p) && hints::may_help(p, &pod, event))
             {
                 let gate = self.gate(&pod);
-                self.queue.activate(&pod.uid, gate, time.now);
+                self.queue.activate(&pod.uid, gate, event.name(), time.now);
             }
         }
     }

@@ -48,6 +48,30 @@ pub enum ClusterEvent<'a> {
     StorageChanged,
 }
 
+/// The event that a claim changed.
+pub const CLAIM: &str = "resource.k8s.io/ResourceClaimUpdate";
+
+impl ClusterEvent<'_> {
+    /// The event's name in metrics, one of upstream's.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::NodeAdded(_) => "NodeAdd",
+            Self::NodeChanged { .. } => "NodeUpdate",
+            Self::NodeRemoved => "NodeDelete",
+            Self::PodAdded(_) => "AssignedPodAdd",
+            Self::PodChanged(_) => "AssignedPodUpdate",
+            Self::PodResized { .. } => "AssignedPodUpdatePodScaleDown",
+            Self::PodGone(_) => "AssignedPodDelete",
+            Self::DevicesFreed => CLAIM,
+            Self::DevicesChanged => "resource.k8s.io/ResourceSliceUpdate",
+            Self::ClassChanged => "resource.k8s.io/DeviceClassUpdate",
+            Self::NamespaceChanged => "NamespaceUpdate",
+            Self::VolumeClaimChanged(_) => "PersistentVolumeClaimUpdate",
+            Self::StorageChanged => "PersistentVolumeUpdate",
+        }
+    }
+}
+
 /// Plugins for which the event can matter at all.
 pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
     use Plugin as P;

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::queue::Counts;
+use crate::queue::{Counts, Moved, Rejected};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +57,8 @@ struct Inner {
     preemptions: Counter,
     victims: Histogram,
     claim_creates: Family<One, Counter>,
+    incoming: Family<[(&'static str, &'static str); 2], Counter>,
+    unschedulable: Family<Two, Gauge>,
     condition_allocations: Family<Three, Counter>,
     condition_waits: Histograms<Three>,
     bind_conflicts: Counter,
@@ -145,6 +147,18 @@ impl Metrics {
             "Claims created for extended resources",
             claim_creates.clone(),
         );
+        let incoming = Family::default();
+        registry.register(
+            "scheduler_queue_incoming_pods",
+            "Pods that came to a part of the queue, by event",
+            incoming.clone(),
+        );
+        let unschedulable = Family::default();
+        registry.register(
+            "scheduler_unschedulable_pods",
+            "Pods that wait because of a plugin; a pod counts for each that rejected it",
+            unschedulable.clone(),
+        );
         let condition_allocations = Family::default();
         registry.register(
             "scheduler_dra_bindingconditions_allocations",
@@ -188,6 +202,8 @@ impl Metrics {
             preemptions,
             victims,
             claim_creates,
+            incoming,
+            unschedulable,
             condition_allocations,
             condition_waits,
             bind_conflicts,
@@ -251,6 +267,22 @@ impl Metrics {
         }
         for (gauge, n) in self.0.cache_size.iter().zip([nodes, assumed]) {
             set(gauge, n);
+        }
+    }
+
+    /// Pods came to parts of the queue, or wait because of others plugins than before.
+    pub(crate) fn moved(&self, moved: Moved, rejected: Option<&Rejected>) {
+        for ((event, queue), count) in moved {
+            let labels = [("event", event), ("queue", queue)];
+            self.0.incoming.get_or_create(&labels).inc_by(count);
+        }
+        for ((plugin, profile), count) in rejected.into_iter().flatten() {
+            let labels = [
+                ("plugin", plugin.name().to_owned()),
+                ("profile", profile.to_string()),
+            ];
+            let gauge = self.0.unschedulable.get_or_create(&labels);
+            gauge.set(i64::try_from(*count).unwrap_or(i64::MAX));
         }
     }
 

@@ -18,11 +18,19 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, Uid};
 
+mod moves;
+
+use moves::Moves;
+pub use moves::{Moved, Rejected};
+
 /// Time since the scheduler started.
 pub type Now = Duration;
 
 /// Waiting pods are tried again after this time even when no event says so; upstream's value.
 pub const WAITING_LIMIT: Duration = Duration::from_secs(300);
+
+/// The event that brings a pod back that was tried in vain.
+const FAILED: &str = "ScheduleAttemptFailure";
 
 /// How long a pod that failed stays back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +126,7 @@ pub struct Queue {
     gated: FxHashSet<Uid>,
     by_claim: FxHashMap<Key, FxHashSet<Uid>>,
     next_order: u64,
+    moves: Moves,
 }
 
 impl Queue {
@@ -137,6 +146,12 @@ impl Queue {
             unschedulable: self.waiting.len(),
             gated: self.gated.len(),
         }
+    }
+
+    /// What has changed since the last time, for metrics: pods that came to a part of the queue, and all that plugins
+    /// keep waiting, if those are others.
+    pub fn take_moves(&mut self) -> (Moved, Option<&Rejected>) {
+        self.moves.take()
     }
 
     /// Whether the pod is in the queue.
@@ -161,7 +176,11 @@ impl Queue {
             errored: false,
             pending: false,
         };
-        self.insert(pod, gate.map_or(Place::Active, Place::Gated));
+        self.insert(
+            pod,
+            gate.map_or(Place::Active, Place::Gated),
+            "UnschedulablePodAdd",
+        );
     }
 
     /// Replaces the object of a pod in the queue by a newer version, without moving it.
@@ -178,7 +197,7 @@ impl Queue {
         pod.rejected_by = rejected_by;
         pod.errored = false;
         pod.pending = false;
-        self.insert(pod, Place::Waiting);
+        self.insert(pod, Place::Waiting, FAILED);
     }
 
     /// Puts a popped pod back until somebody else has done something for it; that is no failure.
@@ -187,7 +206,7 @@ impl Queue {
         pod.rejected_by = waits_for;
         pod.errored = false;
         pod.pending = true;
-        self.insert(pod, Place::Waiting);
+        self.insert(pod, Place::Waiting, FAILED);
     }
 
     /// Puts a popped pod back after a failure that calls for a repetition.
@@ -197,11 +216,12 @@ impl Queue {
         pod.errored = true;
         pod.pending = false;
         let until = now + self.backoff_rule.after(pod.failures);
-        self.insert(pod, Place::Backoff { until });
+        self.insert(pod, Place::Backoff { until }, FAILED);
     }
 
-    /// Makes a waiting or gated pod ready, or moves it behind a gate. Pods that are ready already stay where they are.
-    pub fn activate(&mut self, uid: &str, gate: Option<Plugin>, now: Now) {
+    /// Makes a waiting or gated pod ready because of an event, or moves it behind a gate. Pods that are ready already stay
+    /// where they are.
+    pub fn activate(&mut self, uid: &str, gate: Option<Plugin>, event: &'static str, now: Now) {
         let Some(entry) = self.entries.get(uid) else {
             return;
         };
@@ -223,7 +243,7 @@ impl Queue {
             if place == Place::Active {
                 entry.pod.since = now;
             }
-            self.insert(entry.pod, place);
+            self.insert(entry.pod, place, event);
         }
     }
 
@@ -236,11 +256,12 @@ impl Queue {
     /// early: an idle scheduler gains nothing from waiting.
     pub fn pop(&mut self, now: Now) -> Option<QueuedPod> {
         self.flush(now);
-        let uid = self
-            .active
-            .first()
-            .or_else(|| self.early.first())
-            .map(|(_, _, uid)| uid.clone())?;
+        let ready = self.active.first();
+        let early = ready.is_none();
+        let uid = ready.or_else(|| self.early.first())?.2.clone();
+        if early {
+            self.moves.came("PopFromBackoffQ", Place::Active);
+        }
         let mut pod = self.remove(&uid)?;
         pod.attempts += 1;
         Some(pod)
@@ -263,7 +284,7 @@ impl Queue {
                 break;
             }
             match self.remove_entry(&uid) {
-                Some(entry) => self.insert(entry.pod, Place::Active),
+                Some(entry) => self.insert(entry.pod, Place::Active, "BackoffComplete"),
                 None => break,
             }
         }
@@ -271,7 +292,7 @@ impl Queue {
             if since + WAITING_LIMIT > now {
                 break;
             }
-            self.activate(&uid, None, now);
+            self.activate(&uid, None, "UnschedulableTimeout", now);
         }
     }
 
@@ -300,8 +321,9 @@ impl Queue {
         out.into_iter().map(|e| e.pod.info.clone()).collect()
     }
 
-    fn insert(&mut self, pod: QueuedPod, place: Place) {
+    fn insert(&mut self, pod: QueuedPod, place: Place, event: &'static str) {
         self.next_order += 1;
+        self.moves.came(event, place);
         self.insert_ordered(pod, place, self.next_order);
     }
 
@@ -321,6 +343,7 @@ impl Queue {
             Place::Waiting => {
                 self.waiting.insert((pod.since, uid.clone()));
                 for plugin in pod.rejected_by.iter() {
+                    self.moves.rejected(&pod.info, plugin);
                     self.by_plugin
                         .entry(plugin)
                         .or_default()
@@ -353,6 +376,7 @@ impl Queue {
             Place::Waiting => {
                 self.waiting.remove(&(entry.pod.since, uid.clone()));
                 for plugin in entry.pod.rejected_by.iter() {
+                    self.moves.left(&entry.pod.info, plugin);
                     if let Some(set) = self.by_plugin.get_mut(&plugin) {
                         set.remove(&uid);
                     }

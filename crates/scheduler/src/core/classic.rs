@@ -13,7 +13,7 @@ use crate::classic::negotiations::News;
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
 use crate::config::Profile;
-use crate::hints::ClusterEvent;
+use crate::hints::{CLAIM, ClusterEvent};
 use crate::known::Object;
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
@@ -180,7 +180,7 @@ impl Core {
         if let Some(key) = &change.progressed {
             for pod in self.queue.users_of_claim(key) {
                 let gate = self.gate(&pod);
-                self.queue.activate(&pod.uid, gate, time.now);
+                self.queue.activate(&pod.uid, gate, CLAIM, time.now);
             }
         }
         if change.freed {
@@ -205,7 +205,8 @@ impl Core {
             || !matches!(PodClaims::prepare(&pod, classic), Ok(Some(claims)) if !claims.answers_matter());
         if matters {
             let gate = self.gate(&pod);
-            self.queue.activate(&pod.uid, gate, time.now);
+            let event = "resource.k8s.io/PodSchedulingContextUpdate";
+            self.queue.activate(&pod.uid, gate, event, time.now);
         }
     }
 

@@ -11,7 +11,7 @@ use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of, uid_of};
 use crate::dra::groups::{self, PodGroup};
-use crate::hints::ClusterEvent;
+use crate::hints::{CLAIM, ClusterEvent};
 use crate::known::Object;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::taint_rules::DeviceTaintRule;
@@ -67,7 +67,8 @@ impl Core {
         let pods = self.pods.values().filter(|p| concerned(p));
         for pod in pods.cloned().collect::<Vec<_>>() {
             let gate = self.gate(&pod);
-            self.queue.activate(&pod.uid, gate, time.now);
+            self.queue
+                .activate(&pod.uid, gate, "scheduling.k8s.io/PodGroupUpdate", time.now);
         }
     }
 
@@ -175,7 +176,7 @@ impl Core {
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
             for pod in self.queue.users_of_claim(key) {
                 let gate = self.gate(&pod);
-                self.queue.activate(&pod.uid, gate, time.now);
+                self.queue.activate(&pod.uid, gate, CLAIM, time.now);
             }
             self.check_claim(key, time);
         }
@@ -184,7 +185,7 @@ impl Core {
         if let Some(pod) = owner.and_then(|pod| self.queue.get(pod)) {
             let pod = pod.info.clone();
             let gate = self.gate(&pod);
-            self.queue.activate(&pod.uid, gate, time.now);
+            self.queue.activate(&pod.uid, gate, CLAIM, time.now);
         }
         if change.freed {
             self.requeue(&ClusterEvent::DevicesFreed, time);

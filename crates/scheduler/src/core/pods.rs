@@ -117,7 +117,8 @@ impl Core {
         let uid = new.uid.clone();
         self.queue.update(new);
         if matters {
-            self.queue.activate(&uid, gate, time.now);
+            self.queue
+                .activate(&uid, gate, "UnschedulablePodUpdate", time.now);
         }
     }
 

@@ -45,7 +45,7 @@ fn rejected_pods_wait_for_their_plugins() {
     assert!(popped(&mut q, secs(100)).is_empty());
     let found = q.waiting_for([Plugin::DynamicResources].into_iter().collect());
     assert_eq!(found.iter().map(|p| &*p.uid).collect::<Vec<_>>(), ["b"]);
-    q.activate("b", None, secs(100));
+    q.activate("b", None, "NodeAdd", secs(100));
     assert_eq!(popped(&mut q, secs(100)), ["b"]);
     assert!(
         q.waiting_for(PluginSet::all())
@@ -79,7 +79,7 @@ fn errors_back_off_and_double() {
 fn backoff_after_rejection_is_skipped_only_when_idle() {
     let mut q = Queue::default();
     rejected(&mut q, "a", Plugin::NodeResourcesFit, secs(0));
-    q.activate("a", None, secs(0));
+    q.activate("a", None, "NodeAdd", secs(0));
     assert_eq!(q.counts().backoff, 1);
     q.add(pod("b", -5), None, secs(0));
     assert_eq!(popped(&mut q, secs(0)), ["b", "a"]);
@@ -90,9 +90,9 @@ fn gates_hold() {
     let mut q = Queue::default();
     q.add(pod("a", 0), Some(Plugin::SchedulingGates), secs(0));
     assert!(popped(&mut q, secs(1000)).is_empty());
-    q.activate("a", Some(Plugin::DynamicResources), secs(1));
+    q.activate("a", Some(Plugin::DynamicResources), "NodeAdd", secs(1));
     assert_eq!(q.users_of_claim(&Key::new("ns", "claim-a")).len(), 1);
-    q.activate("a", None, secs(2));
+    q.activate("a", None, "NodeAdd", secs(2));
     assert_eq!(popped(&mut q, secs(2)), ["a"]);
     assert!(q.users_of_claim(&Key::new("ns", "claim-a")).is_empty());
 }
@@ -109,4 +109,23 @@ fn update_keeps_the_place() {
     assert!(popped(&mut q, secs(1)).is_empty());
     assert!(q.remove("c").is_some_and(|p| p.info.priority() == 7));
     assert_eq!(q.counts(), Counts::default());
+}
+
+#[test]
+fn who_comes_where_and_why_is_counted() {
+    let mut q = Queue::default();
+    rejected(&mut q, "a", Plugin::DynamicResources, secs(0));
+    let (moved, waiting) = q.take_moves();
+    assert_eq!(moved[&("UnschedulablePodAdd", "active")], 1);
+    assert_eq!(moved[&("ScheduleAttemptFailure", "unschedulable")], 1);
+    let because = (Plugin::DynamicResources, "default-scheduler".into());
+    assert_eq!(waiting.expect("changed")[&because], 1);
+    q.activate("a", None, "NodeAdd", secs(0));
+    let (moved, waiting) = q.take_moves();
+    assert_eq!(moved[&("NodeAdd", "backoff")], 1);
+    assert_eq!(waiting.expect("changed")[&because], 0);
+    assert!(q.pop(secs(0)).is_some(), "nothing else is to be done");
+    let (moved, waiting) = q.take_moves();
+    assert_eq!(moved[&("PopFromBackoffQ", "active")], 1);
+    assert!(waiting.is_none(), "nobody came or went");
 }

@@ -1,0 +1,54 @@
+//! What metrics tell about the queue: where pods came to and why, and which plugins keep pods waiting.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::Place;
+use crate::plugins::Plugin;
+use crate::pod::{PodInfo, scheduler_name};
+
+/// Pods that came to a part of the queue because of an event: (event, part), both with upstream's names.
+pub type Moved = FxHashMap<(&'static str, &'static str), u64>;
+
+/// Pods that wait because of a plugin, by profile.
+pub type Rejected = FxHashMap<(Plugin, Arc<str>), usize>;
+
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    moved: Moved,
+    rejected: Rejected,
+    /// The rejected ones are others than when they were asked for.
+    changed: bool,
+}
+
+impl Moves {
+    pub(super) fn came(&mut self, event: &'static str, place: Place) {
+        let part = match place {
+            Place::Active => "active",
+            Place::Backoff { .. } => "backoff",
+            Place::Waiting | Place::Gated(_) => "unschedulable",
+        };
+        *self.moved.entry((event, part)).or_default() += 1;
+    }
+
+    pub(super) fn rejected(&mut self, pod: &PodInfo, plugin: Plugin) {
+        let key = (plugin, scheduler_name(&pod.pod).into());
+        *self.rejected.entry(key).or_default() += 1;
+        self.changed = true;
+    }
+
+    pub(super) fn left(&mut self, pod: &PodInfo, plugin: Plugin) {
+        let key = (plugin, scheduler_name(&pod.pod).into());
+        if let Some(count) = self.rejected.get_mut(&key) {
+            *count = count.saturating_sub(1);
+        }
+        self.changed = true;
+    }
+
+    pub(super) fn take(&mut self) -> (Moved, Option<&Rejected>) {
+        let changed = std::mem::take(&mut self.changed);
+        let rejected = changed.then_some(&self.rejected);
+        (std::mem::take(&mut self.moved), rejected)
+    }
+}
