@@ -53,6 +53,57 @@ pub fn drop_disabled_claims(
     });
 }
 
+/// Takes out of pods and their templates what belongs to features that are off, unless the stored object has it already.
+pub fn drop_disabled_fields(
+    features: &Features,
+    resource: &Resource,
+    new: &mut Value,
+    old: &Value,
+) {
+    if !has_spec(&resource.group, &resource.kind) {
+        return;
+    }
+    let (mut grouped, mut signalled) = (features.enabled(Feature::GenericWorkload), false);
+    if !old.is_null() {
+        allot_model::migrate::pod::each_spec(&mut old.clone(), |spec: &mut Value| {
+            grouped |= spec.get("schedulingGroup").is_some();
+            each_lifecycle(spec, |hooks| signalled |= hooks.contains_key("stopSignal"));
+        });
+    }
+    allot_model::migrate::pod::each_spec(new, |spec| {
+        if let Value::Object(spec) = spec
+            && !grouped
+        {
+            spec.remove("schedulingGroup");
+        }
+        if !signalled {
+            each_lifecycle(spec, |hooks| {
+                hooks.remove("stopSignal");
+            });
+        }
+    });
+    // An upper bound of pods that are away during an update is not for stateful sets yet.
+    const BOUND: &str = "maxUnavailable";
+    let bound = |set: &Value| !set["spec"]["updateStrategy"]["rollingUpdate"][BOUND].is_null();
+    if resource.is("apps", "statefulsets")
+        && !bound(old)
+        && let Some(Value::Object(strategy)) = new.pointer_mut("/spec/updateStrategy/rollingUpdate")
+    {
+        strategy.remove(BOUND);
+    }
+}
+
+fn each_lifecycle(spec: &mut Value, mut with: impl FnMut(&mut serde_json::Map<String, Value>)) {
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            if let Some(Value::Object(hooks)) = container.get_mut("lifecycle") {
+                with(hooks);
+            }
+        }
+    }
+}
+
 /// The quality-of-service class that follows from requests and limits: those of the pod where it has its own, else those
 /// of its containers.
 pub fn qos_class(pod: &Value) -> &'static str {

@@ -52,6 +52,17 @@ pub async fn answer(call: &Call<'_>, object: &Value) -> Result<Option<Response<B
         _ => return Ok(None),
     };
     review["status"] = status;
+    match call.resource.plural.as_str() {
+        // Upstream makes these two anew.
+        "selfsubjectrulesreviews" => {
+            review["spec"] = json!({});
+            review["metadata"] = json!({});
+        }
+        "selfsubjectreviews" => {
+            review["metadata"] = json!({"creationTimestamp": crate::object::now()});
+        }
+        _ => {}
+    }
     if let Some(metadata) = review["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     } else {

@@ -15,7 +15,7 @@ use crate::object::Owned;
 use crate::registry::Resource;
 
 /// The group whose events are stored in the core group's form.
-const EVENTS: &str = "events.k8s.io";
+pub const EVENTS: &str = "events.k8s.io";
 
 /// All versions of the resource look the same apart from `apiVersion`, or this is the stored one.
 pub fn same_shape(resource: &Resource, version: &str) -> bool {

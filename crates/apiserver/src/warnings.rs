@@ -24,6 +24,9 @@ pub fn replace_annotations(resource: &Resource, object: &mut Value) -> Vec<Strin
 /// Warnings about a new object.
 pub fn on_create(resource: &Resource, object: &Value) -> Vec<String> {
     let mut found = kind(resource, object);
+    if resource.is("storage.k8s.io", "csidrivers") {
+        found.extend(driver(object));
+    }
     if resource.custom.is_some() {
         found.extend(finalizers(object, &Value::Null));
     }
@@ -77,7 +80,7 @@ fn kind(resource: &Resource, object: &Value) -> Vec<String> {
         ),
         ("", "podtemplates") => pod::warnings(&object["template"], "template."),
         ("", "services") => service(object),
-        ("", "nodes") => addresses::ranges("spec.podCIDRs", &object["spec"]["podCIDRs"]),
+        ("", "nodes") => node(object),
         ("", "endpoints") => addresses::endpoints(object),
         ("discovery.k8s.io", "endpointslices") => addresses::endpoint_slice(object),
         ("networking.k8s.io", "networkpolicies") => addresses::policy(&object["spec"]),
@@ -154,6 +157,11 @@ fn service(object: &Value) -> Vec<String> {
         }
     }
     found.extend(addresses::list("spec.externalIPs", &spec["externalIPs"]));
+    if external && text("clusterIP") != "None" && text("type") != "ExternalName" {
+        let words =
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+        found.push(words.to_owned());
+    }
     let ranges = "spec.loadBalancerSourceRanges";
     found.extend(addresses::ranges(ranges, &spec["loadBalancerSourceRanges"]));
     if text("type") == "ExternalName" {
@@ -171,6 +179,35 @@ fn service(object: &Value) -> Vec<String> {
         found.push(words.to_owned());
     }
     found
+}
+
+fn node(object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    if object["spec"]["configSource"].is_object() {
+        let words = "spec.configSource: the spec.configSource field is deprecated";
+        found.push(words.to_owned());
+    }
+    if text(&object["spec"]["externalID"]) {
+        let words = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+        found.push(words.to_owned());
+    }
+    found.extend(addresses::ranges(
+        "spec.podCIDRs",
+        &object["spec"]["podCIDRs"],
+    ));
+    found
+}
+
+/// Tokens belong among the secrets that a driver gets.
+fn driver(object: &Value) -> Option<String> {
+    let spec = &object["spec"];
+    let asks = spec["tokenRequests"]
+        .as_array()
+        .is_some_and(|all| !all.is_empty());
+    (asks && spec["serviceAccountTokenInSecrets"].is_null()).then(|| {
+        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume context".to_owned()
+    })
 }
 
 fn volume(object: &Value) -> Vec<String> {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::limits::ALLOCATION_RESULTS;
 use crate::view::View;
 
-mod pods;
+pub mod pods;
 #[cfg(test)]
 mod tests;
 

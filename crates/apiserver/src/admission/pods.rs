@@ -12,7 +12,7 @@ const CLASSES: &str = "scheduling.k8s.io/priorityclasses";
 /// How long pods stay on a node that has stopped answering.
 const UNREACHABLE_SECONDS: i64 = 300;
 
-/// Gives a pod, or what binds it, the labels of its node that say where that is; labels that are there stay.
+/// Gives a pod, or what binds it, the labels of its node that say where that is, whatever was there.
 pub(super) async fn topology_labels(core: &Core, node: &str, object: &mut Value) -> Result<()> {
     const LABELS: [&str; 2] = [
         "topology.kubernetes.io/region",
@@ -29,8 +29,7 @@ pub(super) async fn topology_labels(core: &Core, node: &str, object: &mut Value)
         if let Some(place) = node["metadata"]["labels"].get(label) {
             crate::object::metadata_mut(object);
             crate::object::child_mut(&mut object["metadata"], "labels")
-                .entry(label)
-                .or_insert_with(|| place.clone());
+                .insert(label.to_owned(), place.clone());
         }
     }
     Ok(())

@@ -118,7 +118,10 @@ impl Call<'_> {
                 self.view()
                     .object_response(code, &entry, self.media, self.table_options())
             }
-            Stored::Value(object) => {
+            Stored::Value(mut object) => {
+                if self.resource.group == versions::EVENTS {
+                    versions::events::from_core(&mut object);
+                }
                 let object = versions::convert(&self.resource, object, &self.version)?;
                 Ok(self
                     .view()
@@ -418,6 +421,23 @@ fn requires_version(call: &Call<'_>) -> bool {
         (call.resource.group.as_str(), call.resource.plural.as_str()),
         ("coordination.k8s.io", "leases")
             | ("resource.k8s.io", "resourcepoolstatusrequests")
-            | ("apiextensions.k8s.io", "customresourcedefinitions")
+            | ("coordination.k8s.io", "leasecandidates")
+            | (
+                "apiextensions.k8s.io"
+                    | "apiregistration.k8s.io"
+                    | "admissionregistration.k8s.io"
+                    | "storagemigration.k8s.io",
+                _
+            )
+            | ("node.k8s.io", "runtimeclasses")
+            | ("policy", "poddisruptionbudgets")
+            | (
+                "certificates.k8s.io",
+                "clustertrustbundles" | "podcertificaterequests"
+            )
+            | (
+                "storage.k8s.io",
+                "csidrivers" | "csinodes" | "csistoragecapacities" | "volumeattachments"
+            )
     ) || call.resource.custom.is_some()
 }

@@ -14,7 +14,7 @@ use crate::versions::dra_kind;
 fn has_generation(resource: &Resource) -> bool {
     let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
     match group {
-        "" => matches!(plural, "pods" | "replicationcontrollers"),
+        "" => matches!(plural, "pods" | "replicationcontrollers" | "podtemplates"),
         "apps" => plural != "controllerrevisions",
         "batch"
         | "admissionregistration.k8s.io"
@@ -51,6 +51,9 @@ fn spec_changed(resource: &Resource, new: &Value, old: &Value) -> bool {
         return strip(new) != strip(old);
     }
     // Deployments count annotations too: they are copied to replica sets.
+    if resource.is("", "podtemplates") {
+        return new["template"] != old["template"];
+    }
     let annotations = resource.is("apps", "deployments")
         && new["metadata"]["annotations"] != old["metadata"]["annotations"];
     annotations || new["spec"] != old["spec"]
@@ -65,6 +68,7 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
         return allot_model::strategy::prepare_for_create(kind, object, &core.config.features);
     }
     crate::pods::drop_disabled_claims(&core.config.features, resource, object, &Value::Null);
+    crate::pods::drop_disabled_fields(&core.config.features, resource, object, &Value::Null);
     groups::drop_disabled(&core.config.features, resource, object, &Value::Null);
     let has_status = resource.subresource("status").is_some();
     match (resource.group.as_str(), resource.plural.as_str()) {
@@ -82,6 +86,10 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
                 }]);
             }
             crate::pods::merge_label_keys(object);
+            let grace = &mut object["spec"]["terminationGracePeriodSeconds"];
+            if grace.as_i64().is_some_and(|seconds| seconds < 0) {
+                *grace = 1.into();
+            }
         }
         ("", "namespaces") => {
             object["status"] = json!({"phase": "Active"});
@@ -94,8 +102,11 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
                 list.push("kubernetes".into());
             }
         }
-        ("", "nodes") => {}
-        ("", "persistentvolumeclaims") => object["status"] = json!({"phase": "Pending"}),
+        ("", "nodes") => drop_node_config(object),
+        ("", "persistentvolumeclaims") => {
+            object["status"] = json!({"phase": "Pending"});
+            data_sources(object);
+        }
         ("", "persistentvolumes") => {
             let now = crate::object::now();
             object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": now});
@@ -117,7 +128,10 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     if resource.is("coordination.k8s.io", "leases") {
         drop_coordination(object, &Value::Null);
     }
-    if has_generation(resource) {
+    if resource.is("storage.k8s.io", "csidrivers") {
+        // Only changes are counted.
+        metadata_mut(object).remove("generation");
+    } else if has_generation(resource) {
         metadata_mut(object).insert("generation".to_owned(), 1.into());
     }
     if resource.is("apps", "daemonsets") {
@@ -125,6 +139,47 @@ pub fn prepare_for_create(core: &Core, resource: &Resource, object: &mut Value) 
     }
     if resource.is("batch", "jobs") {
         jobs::generate_selector(object);
+    }
+}
+
+/// The two fields for what a volume begins with say the same.
+fn data_sources(claim: &mut Value) {
+    let Some(spec) = claim["spec"].as_object_mut() else {
+        return;
+    };
+    // In the old field there may only be what could always be there.
+    let source = spec.get("dataSource").unwrap_or(&Value::Null);
+    let part = |key: &str| crate::object::text(source, &[key]);
+    if !matches!(
+        (part("apiGroup"), part("kind")),
+        ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+    ) {
+        spec.remove("dataSource");
+    }
+    let in_namespace = |source: &Value| !crate::object::text(source, &["namespace"]).is_empty();
+    // From other namespaces volumes cannot be filled yet.
+    if spec.get("dataSourceRef").is_some_and(in_namespace) {
+        spec.remove("dataSourceRef");
+    }
+    for (from, to) in [
+        ("dataSource", "dataSourceRef"),
+        ("dataSourceRef", "dataSource"),
+    ] {
+        let source = spec.get(from).filter(|source| source.is_object());
+        if let Some(source) = source.cloned()
+            && spec.get(to).is_none_or(Value::is_null)
+        {
+            spec.insert(to.to_owned(), source);
+        }
+    }
+}
+
+/// Nodes are not configured through the server any more.
+fn drop_node_config(node: &mut Value) {
+    for (part, key) in [("spec", "configSource"), ("status", "config")] {
+        if let Some(Value::Object(part)) = node.get_mut(part) {
+            part.remove(key);
+        }
     }
 }
 
@@ -179,6 +234,7 @@ pub fn prepare_for_update(
         };
     }
     crate::pods::drop_disabled_claims(&core.config.features, resource, object, old);
+    crate::pods::drop_disabled_fields(&core.config.features, resource, object, old);
     groups::drop_disabled(&core.config.features, resource, object, old);
     let has_status = resource.subresource("status").is_some();
     match part {
@@ -236,6 +292,9 @@ pub fn prepare_for_update(
     }
     if resource.is("coordination.k8s.io", "leases") {
         drop_coordination(object, &old["spec"]);
+    }
+    if resource.is("", "nodes") && old["status"]["config"].is_null() {
+        drop_node_config(object);
     }
     if part == Part::Main && resource.is("", "services") {
         services::follow_type(object, old);

@@ -124,14 +124,17 @@ fn validate_kind_update(
     } else {
         meta_rules::object_meta_update
     };
-    let mut errors = checked(&object["metadata"], &old["metadata"], &path);
+    let mut errors = ErrorList::new();
+    if part != Part::Main || checks_meta_change(resource, object) {
+        errors = checked(&object["metadata"], &old["metadata"], &path);
+    }
     if is_definition(resource) {
         errors.extend(match part {
             Part::Status => allot_schema::definition::validate_status(object),
             _ => allot_schema::definition::validate_update(object, old),
         });
     }
-    if part == Part::Main {
+    if part == Part::Main && checks_meta_again(resource) {
         errors.extend(validate_meta(resource, object, &path));
     }
     errors.extend(validate::update(
@@ -142,6 +145,50 @@ fn validate_kind_update(
         part,
     ));
     errors
+}
+
+/// Whether the rules of a kind for updates look at how the metadata changes.
+fn checks_meta_change(resource: &Resource, event: &Value) -> bool {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "events") => false,
+        // Events as they were before they had a time of their own.
+        ("events.k8s.io", _) => !event["eventTime"].is_null(),
+        ("", "limitranges" | "persistentvolumes")
+        | ("storage.k8s.io", "csinodes" | "volumeattachments")
+        | ("flowcontrol.apiserver.k8s.io" | "admissionregistration.k8s.io", _)
+        | ("discovery.k8s.io", "endpointslices") => false,
+        _ => true,
+    }
+}
+
+/// Whether they look at the metadata of the new object as a whole, too.
+fn checks_meta_again(resource: &Resource) -> bool {
+    !matches!(
+        (resource.group.as_str(), resource.plural.as_str()),
+        (
+            "",
+            "events"
+                | "namespaces"
+                | "podtemplates"
+                | "replicationcontrollers"
+                | "resourcequotas"
+                | "services"
+        ) | (
+            "apps",
+            "daemonsets" | "deployments" | "replicasets" | "statefulsets"
+        ) | (
+            "batch" | "autoscaling" | "coordination.k8s.io" | "events.k8s.io",
+            _
+        ) | (
+            "networking.k8s.io",
+            "ipaddresses" | "networkpolicies" | "servicecidrs"
+        ) | ("node.k8s.io", "runtimeclasses")
+            | ("scheduling.k8s.io", _)
+            | (
+                "storage.k8s.io",
+                "csidrivers" | "csistoragecapacities" | "storageclasses"
+            )
+    )
 }
 
 /// The name rule of a kind.

@@ -337,7 +337,6 @@ fn daemon_set_strategy(strategy: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// Upstream looks at no more of the template than its labels, annotations and how its pods end.
 fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let policy = text(spec, "podManagementPolicy");
     let at = path.child("podManagementPolicy");
@@ -372,8 +371,11 @@ fn stateful_set(spec: &Value, path: &Path, errors: &mut ErrorList) {
     match working_selector(spec) {
         Some(selector) => {
             template_matches(spec, selector.as_ref(), path, errors);
+            pod::template(&spec["template"], &at, errors);
+            // Upstream looks at these once more.
             let metadata = &spec["template"]["metadata"];
-            errors.extend(meta_rules::template_meta(metadata, &at));
+            errors.extend(meta_rules::labels(metadata, &at.child("labels")));
+            errors.extend(meta_rules::annotations(metadata, &at.child("annotations")));
         }
         None => errors.push(Error::invalid(
             &path.child("selector"),

@@ -12,8 +12,9 @@ use super::{list, one_of, resources, rule, security, text};
 mod environment;
 mod mounts;
 mod probes;
+mod restart;
 
-pub(super) use environment::resource_field;
+pub(super) use environment::{pod_field, resource_field, volumes_of_files};
 
 /// What containers refer to in their pod.
 pub(super) struct Pod<'a> {
@@ -23,6 +24,8 @@ pub(super) struct Pod<'a> {
     pub(super) claims: &'a BTreeSet<String>,
     pub(super) restart_policy: &'a str,
     pub(super) grace: Option<i64>,
+    /// Whether users in the pod are those of the host.
+    pub(super) host_users: bool,
 }
 
 /// Checks the containers of all three lists.
@@ -44,13 +47,32 @@ pub(super) fn validate_all(
     ] {
         let at = path.child(key);
         for (index, container) in items.iter().enumerate() {
-            validate(container, key, pod, &at.index(index), errors);
-            let name = text(container, "name");
-            if !name.is_empty() && !seen.insert(name.to_owned()) {
-                errors.push(Error::duplicate(&at.index(index).child("name"), name));
+            let of = at.index(index);
+            common(container, pod, &of, errors);
+            match key {
+                "initContainers" => restart::of_init(container, &of, errors),
+                "ephemeralContainers" => padded_image(container, &of, errors),
+                _ => {}
             }
-            if key == "ephemeralContainers" {
-                helper(container, spec, &at.index(index), errors);
+            let name = text(container, "name");
+            if (!name.is_empty() || key == "ephemeralContainers") && !seen.insert(name.to_owned()) {
+                errors.push(Error::duplicate(&of.child("name"), name));
+            }
+            match key {
+                "containers" => {
+                    hooks_and_probes(container, pod, &of, errors);
+                    restart::rules(container, &of, errors);
+                }
+                "initContainers" => {
+                    // One after the other, each is the first of its own list for upstream.
+                    host_ports(std::slice::from_ref(container), &at, errors);
+                    if text(container, "restartPolicy") == "Always" {
+                        hooks_and_probes(container, pod, &of, errors);
+                    } else {
+                        restart::only_for_sidecars(container, &of, errors);
+                    }
+                }
+                _ => helper(container, spec, &of, errors),
             }
         }
         if key == "containers" {
@@ -59,13 +81,7 @@ pub(super) fn validate_all(
     }
 }
 
-fn validate(
-    container: &Value,
-    list_name: &str,
-    pod: &Pod<'_>,
-    path: &Path,
-    errors: &mut ErrorList,
-) {
+fn common(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut ErrorList) {
     let name = text(container, "name");
     if name.is_empty() {
         errors.push(Error::required(&path.child("name"), ""));
@@ -93,12 +109,7 @@ fn validate(
     ports(list(container, "ports"), &path.child("ports"), errors);
     environment::environment(list(container, "env"), &path.child("env"), errors);
     environment::environment_sources(list(container, "envFrom"), &path.child("envFrom"), errors);
-    mounts::mounts(
-        list(container, "volumeMounts"),
-        pod.volumes,
-        &path.child("volumeMounts"),
-        errors,
-    );
+    mounts::mounts(container, pod.volumes, &path.child("volumeMounts"), errors);
     mounts::devices(container, pod, &path.child("volumeDevices"), errors);
     let policies = ["Always", "IfNotPresent", "Never"];
     one_of(
@@ -110,63 +121,32 @@ fn validate(
     );
     let at = path.child("resources");
     let claims = list(&container["resources"], "claims");
+    resources::container(&container["resources"], &at, errors);
     errors.extend(pod_claims::container_claims(
         claims,
         pod.claims,
         &at.child("claims"),
     ));
-    resources::container(&container["resources"], &at, errors);
+    resize_policy(container, pod, &path.child("resizePolicy"), errors);
     security::container(
         &container["securityContext"],
+        pod.host_users,
         &path.child("securityContext"),
         errors,
     );
-    resize_policy(container, pod, &path.child("resizePolicy"), errors);
-    let policies = ["Always", "Never", "OnFailure"];
-    let at = path.child("restartPolicy");
-    one_of(
-        text(container, "restartPolicy"),
-        &policies,
-        false,
-        &at,
-        errors,
-    );
-    let with_probes = list_name == "containers" || text(container, "restartPolicy") == "Always";
-    if list_name == "ephemeralContainers" {
-        padded_image(container, path, errors);
-        return;
-    }
-    for key in [
-        "livenessProbe",
-        "readinessProbe",
-        "startupProbe",
-        "lifecycle",
-    ] {
-        if !container[key].is_object() {
-            continue;
+}
+
+fn hooks_and_probes(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mut ErrorList) {
+    for hook in ["postStart", "preStop"] {
+        let action = &container["lifecycle"][hook];
+        if action.is_object() {
+            let at = path.child("lifecycle").child(hook);
+            probes::handler(action, pod.grace, &at, errors);
         }
-        let at = path.child(key);
-        match (with_probes, key) {
-            (false, "lifecycle") => {
-                errors.push(Error::forbidden(
-                    &at,
-                    "may not be set for init containers without restartPolicy=Always",
-                ));
-            }
-            (false, _) => {
-                errors.push(Error::forbidden(
-                    &at,
-                    "may not be set for init containers without restartPolicy=Always",
-                ));
-            }
-            (true, "lifecycle") => {
-                for hook in ["postStart", "preStop"] {
-                    if container[key][hook].is_object() {
-                        probes::handler(&container[key][hook], pod.grace, &at.child(hook), errors);
-                    }
-                }
-            }
-            (true, key) => probes::probe(&container[key], key, &at, errors),
+    }
+    for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if container[key].is_object() {
+            probes::probe(&container[key], key, pod.grace, &path.child(key), errors);
         }
     }
 }

@@ -30,7 +30,7 @@ fn fixed(object: &Value, old: &Value, key: &str, path: &Path, errors: &mut Error
 /// The name of a driver; in upper case, too.
 pub(super) fn driver_name(name: &str, path: &Path, errors: &mut ErrorList) {
     if name.is_empty() {
-        errors.push(Error::required(path, ""));
+        return errors.push(Error::required(path, ""));
     }
     if name.len() > 63 {
         errors.push(Error::too_long(path, 63));
@@ -255,7 +255,9 @@ pub(super) fn attachment(object: &Value, create: bool, errors: &mut ErrorList) {
         }
     }
     if create {
-        driver_name(attacher, &Path::new("spec").child("attacher"), errors);
+        if !attacher.is_empty() {
+            driver_name(attacher, &Path::new("spec").child("attacher"), errors);
+        }
         if let Some(volume) = volume {
             let at = at.child("persistentVolumeName");
             rule(names::dns1123_subdomain(volume), volume, &at, errors);

@@ -259,7 +259,7 @@ pub(super) fn level(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (&object["spec"], Path::new("spec"));
     let (name, kind) = (text(&object["metadata"], "name"), text(spec, "type"));
     if (name == "exempt") != (kind == "Exempt") {
-        let detail = "type must be 'Exempt' if and only if name is 'exempt'";
+        let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
         errors.push(Error::invalid(&path.child("type"), kind, detail));
     }
     let (limited, exempt) = (&spec["limited"], &spec["exempt"]);

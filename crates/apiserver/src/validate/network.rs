@@ -61,7 +61,16 @@ pub(super) fn endpoints(object: &Value, errors: &mut ErrorList) {
         for key in all {
             for (place, address) in list(subset, key).iter().enumerate() {
                 let at = path.child(key).index(place);
-                reachable_address(text(address, "ip"), &at.child("ip"), errors);
+                let (found, of) = (text(address, "ip"), at.child("ip"));
+                reachable_address(found, &of, errors);
+                if found.parse::<IpAddr>().is_err() {
+                    // Upstream says it in two ways.
+                    errors.push(Error::invalid(&of, found, "must be a valid IP address"));
+                }
+                if let Some(node) = address["nodeName"].as_str() {
+                    let at = at.child("nodeName");
+                    rule(names::dns1123_subdomain(node), node, &at, errors);
+                }
                 let host = text(address, "hostname");
                 if !host.is_empty() {
                     rule(
@@ -88,6 +97,10 @@ pub(super) fn endpoints(object: &Value, errors: &mut ErrorList) {
             volume::port(number, &at.child("port"), errors);
             let protocol = text(port, "protocol");
             one_of(protocol, &PROTOCOLS, true, &at.child("protocol"), errors);
+            if let Some(name) = port["appProtocol"].as_str() {
+                let at = at.child("appProtocol");
+                rule(names::qualified_name(name), name, &at, errors);
+            }
         }
     }
 }
@@ -95,6 +108,30 @@ pub(super) fn endpoints(object: &Value, errors: &mut ErrorList) {
 /// Checks a slice of endpoints.
 pub(super) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
     let kind = text(object, "addressType");
+    let mut seen = BTreeSet::new();
+    for (index, port) in list(object, "ports").iter().enumerate() {
+        let path = Path::new("ports").index(index);
+        let name = text(port, "name");
+        if !name.is_empty() {
+            rule(
+                names::dns1123_label(name),
+                name,
+                &path.child("name"),
+                errors,
+            );
+        }
+        if !seen.insert(name) {
+            errors.push(Error::duplicate(&path.child("name"), name));
+        }
+        let protocol = text(port, "protocol");
+        one_of(protocol, &PROTOCOLS, true, &path.child("protocol"), errors);
+        if let Some(protocol) = port["appProtocol"].as_str() {
+            let at = path.child("appProtocol");
+            rule(names::qualified_name(protocol), protocol, &at, errors);
+        }
+    }
+    let at = Path::new("addressType");
+    one_of(kind, &["FQDN", "IPv4", "IPv6"], true, &at, errors);
     for (index, endpoint) in list(object, "endpoints").iter().enumerate() {
         let path = Path::new("endpoints").index(index);
         let at = path.child("addresses");
@@ -108,6 +145,10 @@ pub(super) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
             let (address, at) = (address.as_str().unwrap_or_default(), at.index(place));
             let wrong = match (kind, address.parse::<IpAddr>()) {
                 ("IPv4", Ok(IpAddr::V4(_))) | ("IPv6", Ok(IpAddr::V6(_))) => {
+                    reachable_address(address, &at, errors);
+                    continue;
+                }
+                ("IPv4" | "IPv6", Err(_)) => {
                     reachable_address(address, &at, errors);
                     continue;
                 }
@@ -134,30 +175,6 @@ pub(super) fn endpoint_slice(object: &Value, errors: &mut ErrorList) {
             );
         }
     }
-    let mut seen = BTreeSet::new();
-    for (index, port) in list(object, "ports").iter().enumerate() {
-        let path = Path::new("ports").index(index);
-        let name = text(port, "name");
-        if !name.is_empty() {
-            rule(
-                names::dns1123_label(name),
-                name,
-                &path.child("name"),
-                errors,
-            );
-        }
-        if !seen.insert(name) {
-            errors.push(Error::duplicate(&path.child("name"), name));
-        }
-        let protocol = text(port, "protocol");
-        one_of(protocol, &PROTOCOLS, true, &path.child("protocol"), errors);
-        if let Some(protocol) = port["appProtocol"].as_str() {
-            let at = path.child("appProtocol");
-            rule(names::qualified_name(protocol), protocol, &at, errors);
-        }
-    }
-    let at = Path::new("addressType");
-    one_of(kind, &["FQDN", "IPv4", "IPv6"], true, &at, errors);
 }
 
 /// Checks a change of a slice of endpoints.

@@ -91,7 +91,8 @@ fn spec(spec: &Value, metadata: &Value, of: Holder<'_>, path: &Path, errors: &mu
         Holder::Pod(old) => (true, old),
         Holder::Template => (false, None),
     };
-    let volumes = volume::validate(list(spec, "volumes"), &path.child("volumes"), errors);
+    let name = of_pod.then(|| text(metadata, "name"));
+    let volumes = volume::validate(list(spec, "volumes"), name, &path.child("volumes"), errors);
     let claimed: BTreeSet<String> = list(spec, "volumes")
         .iter()
         .filter(|volume| {
@@ -109,11 +110,18 @@ fn spec(spec: &Value, metadata: &Value, of: Holder<'_>, path: &Path, errors: &mu
         claims: &claims,
         restart_policy: text(spec, "restartPolicy"),
         grace: spec["terminationGracePeriodSeconds"].as_i64(),
+        host_users: spec["hostUsers"] != false,
     };
     let mut seen = BTreeSet::new();
     container::validate_all(spec, &context, path, &mut seen, errors);
     if spec["resources"].is_object() {
-        resources::pod_level(&spec["resources"], &path.child("resources"), errors);
+        let at = path.child("resources");
+        if spec["os"]["name"] == "windows" {
+            errors.push(Error::forbidden(&at, "may not be set for a windows pod"));
+        } else {
+            resources::pod_level(&spec["resources"], &at, errors);
+            resources::pod_and_containers(spec, &at, errors);
+        }
     }
     if spec["hostNetwork"] == true {
         container::ports_of_host(spec, of_pod, path, errors);
@@ -149,7 +157,9 @@ fn spec(spec: &Value, metadata: &Value, of: Holder<'_>, path: &Path, errors: &mu
     scheduling_gates(spec, path, errors);
     let at = path.child("topologySpreadConstraints");
     scheduling::spread_constraints(list(spec, "topologySpreadConstraints"), &at, errors);
+    security::host_processes(spec, path, errors);
     security::host_users(spec, path, errors);
+    host_name(spec, path, errors);
     named(
         spec,
         "serviceAccountName",
@@ -204,13 +214,33 @@ fn spec(spec: &Value, metadata: &Value, of: Holder<'_>, path: &Path, errors: &mu
     if spec["os"].is_object() {
         system(spec, path, errors);
     }
+    container::volumes_of_files(spec, path, errors);
+}
+
+/// Checks the name that a pod sees as that of its host.
+fn host_name(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    const LONGEST: usize = 64;
+    let Some(name) = spec["hostnameOverride"].as_str() else {
+        return;
+    };
+    let at = path.child("hostnameOverride");
+    for key in ["setHostnameAsFQDN", "hostNetwork"] {
+        if spec[key] == true {
+            let detail = format!("may not be specified when {key} is true");
+            errors.push(Error::forbidden(&at, detail));
+        }
+    }
+    if name.len() > LONGEST {
+        errors.push(Error::too_long(&at, LONGEST));
+    }
+    rule(names::dns1123_subdomain(name), name, &at, errors);
 }
 
 /// What an operating system does not have.
 fn system(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let at = path.child("os");
     match text(&spec["os"], "name") {
-        "" => errors.push(Error::required(&at.child("name"), "cannot be empty")),
+        "" => errors.push(Error::required(&at.child("name"), "")),
         "linux" => security::linux(spec, path, errors),
         "windows" => security::windows(spec, path, errors),
         other => errors.push(Error::not_supported(&at, other, &["linux", "windows"])),

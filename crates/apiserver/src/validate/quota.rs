@@ -211,7 +211,7 @@ fn selector(spec: &Value, path: &Path, errors: &mut ErrorList) {
         let plain = scope == "CrossNamespacePodAffinity"
             || CONTRARY.iter().flatten().any(|known| *known == scope);
         if plain && operator != "Exists" {
-            let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+            let detail = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
                           ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
                           ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
             errors.push(Error::invalid(&at, operator, detail));

@@ -5,9 +5,10 @@ use std::cmp::Ordering;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use allot_apimachinery::quantity::Quantity;
-use serde_json::Value;
+use allot_model::quota::pods;
+use serde_json::{Value, json};
 
-use super::{entries, rule};
+use super::{entries, list, rule};
 
 fn quantity(value: &Value) -> Option<Quantity> {
     value.as_str()?.parse().ok()
@@ -40,14 +41,27 @@ fn overcommits(name: &str) -> bool {
 
 /// Checks the requests and limits of a container.
 pub(super) fn container(resources: &Value, path: &Path, errors: &mut ErrorList) {
+    requirements(resources, resource_name, path, errors);
+}
+
+fn requirements(
+    resources: &Value,
+    check_name: fn(&str, &Path, &mut ErrorList),
+    path: &Path,
+    errors: &mut ErrorList,
+) {
     let (limits, requests) = (path.child("limits"), path.child("requests"));
     for (name, amount) in entries(resources, "limits") {
-        resource_name(name, &limits, errors);
-        resource_amount(name, amount, &limits.key(name), errors);
+        let at = limits.key(name);
+        check_name(name, &at, errors);
+        resource_amount(name, amount, &at, errors);
+        pages(name, amount, &at, errors);
     }
     for (name, amount) in entries(resources, "requests") {
-        resource_name(name, &requests, errors);
-        resource_amount(name, amount, &requests.key(name), errors);
+        let at = requests.key(name);
+        check_name(name, &at, errors);
+        resource_amount(name, amount, &at, errors);
+        pages(name, amount, &at, errors);
         let limit = &resources["limits"][name];
         let (Some(wanted), Some(most)) = (quantity(amount), quantity(limit)) else {
             if !overcommits(name) {
@@ -87,43 +101,140 @@ pub(super) fn pod_level(resources: &Value, path: &Path, errors: &mut ErrorList) 
             "claims may not be set for Resources at pod-level",
         ));
     }
-    for key in ["limits", "requests"] {
-        for (name, _) in entries(resources, key) {
-            if !matches!(name.as_str(), "cpu" | "memory") && !name.starts_with("hugepages-") {
-                let supported = ["cpu", "hugepages-", "memory"];
-                errors.push(Error::not_supported(
-                    &path.child(key).key(name),
-                    name,
-                    &supported,
-                ));
+    requirements(resources, pod_level_name, path, errors);
+}
+
+/// What containers need and may use has to fit into what their pod has.
+pub(super) fn pod_and_containers(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let pod = json!({ "spec": spec });
+    let own = |key: &str, name: &str| quantity(&spec["resources"][key][name]);
+    for (key, words) in [
+        ("requests", "container requests"),
+        ("limits", "container limits"),
+    ] {
+        for (name, sum) in pods::of_containers(&pod, key) {
+            // Of limits only those of huge pages add up.
+            if key == "limits" && !name.starts_with("hugepages-") {
+                continue;
+            }
+            if let Some(own) = own(key, &name).filter(|own| sum > *own) {
+                let at = path.child(key).key(&name);
+                let detail = format!("must be greater than or equal to aggregate {words} of {sum}");
+                errors.push(Error::invalid(&at, own.to_string(), detail));
             }
         }
     }
-    container(resources, path, errors);
+    for (index, container) in list(spec, "containers").iter().enumerate() {
+        for (name, amount) in entries(&container["resources"], "limits") {
+            let most = own("limits", name);
+            let (Some(amount), Some(most)) = (quantity(amount), most) else {
+                continue;
+            };
+            if amount > most {
+                let at = path
+                    .child("containers")
+                    .index(index)
+                    .key(name)
+                    .child("limits");
+                let detail = format!("must be less than or equal to pod limits of {most}");
+                errors.push(Error::invalid(&at, amount.to_string(), detail));
+            }
+        }
+    }
+}
+
+fn pod_level_name(name: &str, path: &Path, errors: &mut ErrorList) {
+    let before = errors.len();
+    standard_name(name, path, errors);
+    if errors.len() == before
+        && !matches!(name, "cpu" | "memory")
+        && !name.starts_with("hugepages-")
+    {
+        let supported = ["cpu", "hugepages-", "memory"];
+        errors.push(Error::not_supported(path, name, &supported));
+    }
+}
+
+/// Huge pages come in whole pages.
+fn pages(name: &str, amount: &Value, path: &Path, errors: &mut ErrorList) {
+    let size: Option<Quantity> = name
+        .strip_prefix("hugepages-")
+        .and_then(|size| size.parse().ok());
+    let (Some(size), Some(parsed)) = (size.map(|size| size.value()), quantity(amount)) else {
+        return;
+    };
+    if size > 0 && parsed.value() % size != 0 {
+        let detail = format!("{parsed} is not positive integer multiple of {name}");
+        errors.push(Error::invalid(path, amount, detail));
+    }
 }
 
 /// Checks a list of amounts.
 pub(super) fn quantities(amounts: &Value, path: &Path, errors: &mut ErrorList) {
     for (name, amount) in amounts.as_object().into_iter().flatten() {
-        resource_name(name, path, errors);
-        resource_amount(name, amount, &path.key(name), errors);
+        let at = path.key(name);
+        resource_name(name, &at, errors);
+        resource_amount(name, amount, &at, errors);
     }
 }
 
-fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
-    const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-    rule(names::qualified_name(name), name, path, errors);
-    if !name.contains('/') && !STANDARD.contains(&name) && !name.starts_with("hugepages-") {
-        errors.push(Error::invalid(
-            path,
-            name,
-            "must be a standard resource type or fully qualified",
-        ));
-        errors.push(Error::invalid(
-            path,
-            name,
-            "must be a standard resource for containers",
-        ));
+/// A name with a domain, or one of the resources that clusters have.
+pub(super) fn standard_name(name: &str, path: &Path, errors: &mut ErrorList) {
+    const STANDARD: [&str; 17] = [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "storage",
+    ];
+    const MORE: [&str; 3] = [
+        "requests.storage",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    let texts = names::qualified_name(name);
+    let well_formed = texts.is_empty();
+    rule(texts, name, path, errors);
+    if well_formed
+        && !name.contains('/')
+        && !STANDARD.contains(&name)
+        && !MORE.contains(&name)
+        && !name.starts_with("hugepages-")
+        && !name.starts_with("requests.hugepages-")
+    {
+        let detail = "must be a standard resource type or fully qualified";
+        errors.push(Error::invalid(path, name, detail));
+    }
+}
+
+/// A resource that containers can have.
+pub(super) fn resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
+    const OF_CONTAINERS: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+    standard_name(name, path, errors);
+    if !name.contains('/') {
+        if !OF_CONTAINERS.contains(&name) && !name.starts_with("hugepages-") {
+            let detail = "must be a standard resource for containers";
+            errors.push(Error::invalid(path, name, detail));
+        }
+    } else if !is_native(name)
+        && (name.starts_with("requests.")
+            || !names::qualified_name(&format!("requests.{name}")).is_empty())
+    {
+        // The quota for it has a longer name.
+        let detail = "doesn't follow extended resource name standard";
+        errors.push(Error::invalid(path, name, detail));
     }
 }
 

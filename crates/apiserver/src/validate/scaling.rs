@@ -7,7 +7,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{entries, list, rule, text};
+use super::{entries, list, resources, rule, text};
 
 mod metrics;
 
@@ -28,11 +28,17 @@ pub(super) fn autoscaler(object: &Value, errors: &mut ErrorList) {
         let detail = "must be greater than or equal to `minReplicas`";
         errors.push(Error::invalid(&at, most, detail));
     }
-    reference(
-        &spec["scaleTargetRef"],
-        &path.child("scaleTargetRef"),
-        errors,
-    );
+    let (target, at) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
+    reference(target, &at, errors);
+    let version = text(target, "apiVersion");
+    let detail = match version.matches('/').count() {
+        0 => "apiVersion must specify API group".to_owned(),
+        1 => String::new(),
+        _ => format!("unexpected GroupVersion string: {version}"),
+    };
+    if !detail.is_empty() {
+        errors.push(Error::invalid(&at.child("apiVersion"), version, detail));
+    }
     metrics::all(list(spec, "metrics"), &path.child("metrics"), errors);
     for direction in ["scaleUp", "scaleDown"] {
         let rules = &spec["behavior"][direction];
@@ -85,8 +91,9 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
             errors.push(Error::invalid(&at.child("type"), kind, detail));
         }
         if !kinds.insert(kind) {
-            errors.push(Error::duplicate(&at.child("type"), ""));
+            errors.push(Error::duplicate(&at.child("type"), kind));
         }
+        names_of(item, kind, &at, errors);
         let [max, min] = ["max", "min"].map(|key| quantities(item, key));
         let (mut default, mut request) = (BTreeMap::new(), BTreeMap::new());
         if kind == "Pod" {
@@ -117,6 +124,30 @@ pub(super) fn limit_range(object: &Value, errors: &mut ErrorList) {
         };
         amounts.check(&at, errors);
         ratios(&wanted, &amounts.min, &amounts.max, &at, errors);
+    }
+}
+
+/// The resources are such as what is limited has.
+fn names_of(item: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+    let defaults = |key: &str| matches!(key, "default" | "defaultRequest");
+    let keys = [
+        "max",
+        "min",
+        "default",
+        "defaultRequest",
+        "maxLimitRequestRatio",
+    ];
+    for key in keys
+        .into_iter()
+        .filter(|key| kind != "Pod" || !defaults(key))
+    {
+        for (name, _) in entries(item, key) {
+            let at = path.child(key).key(name);
+            match kind {
+                "Pod" | "Container" => resources::resource_name(name, &at, errors),
+                _ => resources::standard_name(name, &at, errors),
+            }
+        }
     }
 }
 
@@ -174,8 +205,7 @@ impl Amounts {
                 if low > high {
                     // The field that is blamed shows its own amount.
                     let shown = match (blamed, words[1]) {
-                        ("default", "default value")
-                        | ("defaultRequest", "default request value") => high,
+                        ("defaultRequest", "default request value") => high,
                         _ => low,
                     };
                     let detail = format!("{} {low} is greater than {} {high}", words[0], words[1]);

@@ -45,11 +45,14 @@ pub(super) fn tolerations(tolerations: &[Value], path: &Path, errors: &mut Error
                     errors.push(Error::invalid(&at.child("operator"), value, detail));
                 }
             }
-            other => errors.push(Error::not_supported(
-                &at.child("operator"),
-                other,
-                &["Equal", "Exists"],
-            )),
+            other => {
+                // Comparing numbers is for a feature that is off, but upstream names what it would bring.
+                let known: &[&str] = match other {
+                    "Lt" | "Gt" => &["Equal", "Exists", "Lt", "Gt"],
+                    _ => &["Equal", "Exists"],
+                };
+                errors.push(Error::not_supported(&at.child("operator"), other, known));
+            }
         }
         one_of(effect, &EFFECTS, false, &at.child("effect"), errors);
     }
@@ -99,22 +102,34 @@ pub(super) fn taints(taints: &[Value], path: &Path, errors: &mut ErrorList) {
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
+/// Checks which nodes are chosen.
+pub(super) fn node_selector(
+    selector: &Value,
+    any_value: bool,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let (terms, at) = (
+        list(selector, "nodeSelectorTerms"),
+        path.child("nodeSelectorTerms"),
+    );
+    if terms.is_empty() {
+        let detail = "must have at least one node selector term";
+        errors.push(Error::required(&at, detail));
+    }
+    for (index, term) in terms.iter().enumerate() {
+        node_term(term, any_value, &at.index(index), errors);
+    }
+}
+
 /// Checks the affinity of a pod. Values that are no labels may stay where a changed pod had such values before.
 pub(super) fn affinity(affinity: &Value, old: Option<&Value>, path: &Path, errors: &mut ErrorList) {
     let node = &affinity["nodeAffinity"];
     let at = path.child("nodeAffinity");
     let required = &node[REQUIRED];
     if required.is_object() {
-        let at = at.child(REQUIRED);
-        if list(required, "nodeSelectorTerms").is_empty() {
-            let detail = "must have at least one node selector term";
-            errors.push(Error::required(&at.child("nodeSelectorTerms"), detail));
-        }
         let any_value = old.is_some_and(has_odd_value);
-        for (index, term) in list(required, "nodeSelectorTerms").iter().enumerate() {
-            let at = at.child("nodeSelectorTerms").index(index);
-            node_term(term, any_value, &at, errors);
-        }
+        node_selector(required, any_value, &at.child(REQUIRED), errors);
     }
     for (index, item) in list(node, PREFERRED).iter().enumerate() {
         let at = at.child(PREFERRED).index(index);

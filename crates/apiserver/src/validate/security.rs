@@ -6,6 +6,10 @@ use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::quote::go_json;
 use serde_json::Value;
 
+mod windows;
+
+pub(super) use windows::{host_processes, windows};
+
 use super::{between, list, one_of, text};
 
 /// A user or group id.
@@ -103,22 +107,34 @@ pub(crate) fn app_armor(profile: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Checks the security context of a container.
-pub(super) fn container(context: &Value, path: &Path, errors: &mut ErrorList) {
+pub(super) fn container(context: &Value, host_users: bool, path: &Path, errors: &mut ErrorList) {
     for key in ["runAsUser", "runAsGroup"] {
         id(&context[key], &path.child(key), errors);
     }
-    let known = ["Default", "Unmasked"];
-    let mount = text(context, "procMount");
-    one_of(mount, &known, false, &path.child("procMount"), errors);
+    if let Some(mount) = context["procMount"].as_str() {
+        let (known, at) = (["Default", "Unmasked"], path.child("procMount"));
+        if !known.contains(&mount) {
+            errors.push(Error::not_supported(&at, mount, &known));
+        }
+        if host_users && mount == "Unmasked" {
+            let detail = "`hostUsers` must be false to use `Unmasked`";
+            errors.push(Error::invalid(&at, mount, detail));
+        }
+    }
     seccomp(context, path, errors);
+    if context["allowPrivilegeEscalation"] == false {
+        escalation(context, path, errors);
+    }
+    windows::options(context, path, errors);
     app_armor(
         &context["appArmorProfile"],
         &path.child("appArmorProfile"),
         errors,
     );
-    if context["allowPrivilegeEscalation"] != false {
-        return;
-    }
+}
+
+/// Privileges that a container would have to give up.
+fn escalation(context: &Value, path: &Path, errors: &mut ErrorList) {
     let shown = shown(context);
     if context["privileged"] == true {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
@@ -179,7 +195,7 @@ pub(super) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.push(Error::invalid(&at, true, detail));
     }
-    sysctls(context, &at.child("sysctls"), errors);
+    sysctls(spec, &at.child("sysctls"), errors);
     let known = ["OnRootMismatch", "Always"];
     let change = text(context, "fsGroupChangePolicy");
     one_of(
@@ -190,17 +206,20 @@ pub(super) fn pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
         errors,
     );
     seccomp(context, &at, errors);
+    windows::options(context, &at, errors);
     app_armor(
         &context["appArmorProfile"],
         &at.child("appArmorProfile"),
         errors,
     );
-    for (key, known) in [
-        ("supplementalGroupsPolicy", ["Merge", "Strict"]),
-        ("seLinuxChangePolicy", ["MountOption", "Recursive"]),
-    ] {
+    let policies: [(&str, &[&str]); 2] = [
+        ("supplementalGroupsPolicy", &["Merge", "Strict"]),
+        // The other one comes with a feature that is off.
+        ("seLinuxChangePolicy", &["Recursive"]),
+    ];
+    for (key, known) in policies {
         if let Some(found) = context[key].as_str().filter(|it| !known.contains(it)) {
-            errors.push(Error::not_supported(&at.child(key), found, &known));
+            errors.push(Error::not_supported(&at.child(key), found, known));
         }
     }
 }
@@ -211,7 +230,12 @@ pub(super) fn host_users(spec: &Value, path: &Path, errors: &mut ErrorList) {
         for key in ["hostNetwork", "hostPID", "hostIPC"] {
             if spec[key] == true {
                 let detail = "when `hostUsers` is false";
-                errors.push(Error::forbidden(&path.child(key), detail));
+                // Upstream's paths have the names of Go here, but for the first.
+                let shown = match key {
+                    "hostNetwork" => key.to_owned(),
+                    _ => format!("H{}", &key[1..]),
+                };
+                errors.push(Error::forbidden(&path.child(&shown), detail));
             }
         }
     }
@@ -219,9 +243,10 @@ pub(super) fn host_users(spec: &Value, path: &Path, errors: &mut ErrorList) {
 
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
-fn sysctls(context: &Value, path: &Path, errors: &mut ErrorList) {
+fn sysctls(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
-    for (index, sysctl) in list(context, "sysctls").iter().enumerate() {
+    let found = list(&spec["securityContext"], "sysctls");
+    for (index, sysctl) in found.iter().enumerate() {
         let at = path.index(index).child("name");
         let name = text(sysctl, "name");
         let segment = |part: &str| {
@@ -238,7 +263,47 @@ fn sysctls(context: &Value, path: &Path, errors: &mut ErrorList) {
         } else if seen.contains(name) {
             errors.push(Error::duplicate(&at, name));
         }
+        if let Some(shared) = namespace(name).filter(|shared| spec[*shared] == true) {
+            let detail = format!("may not be specified when '{shared}' is true");
+            errors.push(Error::invalid(&at, name, detail));
+        }
         seen.insert(name);
+    }
+}
+
+/// What a pod must have of its own for a setting to be its own.
+fn namespace(sysctl: &str) -> Option<&'static str> {
+    const OF_MEMORY: [&str; 10] = [
+        "kernel.sem",
+        "kernel.shmall",
+        "kernel.shmmax",
+        "kernel.shmmni",
+        "kernel.shm_rmid_forced",
+        "kernel.shm",
+        "kernel.msgmax",
+        "kernel.msgmnb",
+        "kernel.msgmni",
+        "kernel.msg",
+    ];
+    // The first separator decides which of the two it is; the other one is part of a name then.
+    let slashes = sysctl
+        .find(['.', '/'])
+        .is_some_and(|at| sysctl[at..].starts_with('/'));
+    let swapped = |c: char| match c {
+        '/' => '.',
+        '.' => '/',
+        other => other,
+    };
+    let name: String = match slashes {
+        true => sysctl.chars().map(swapped).collect(),
+        false => sysctl.to_owned(),
+    };
+    if name.starts_with("net.") {
+        Some("hostNetwork")
+    } else if OF_MEMORY.contains(&name.as_str()) || name.starts_with("fs.mqueue.") {
+        Some("hostIPC")
+    } else {
+        None
     }
 }
 
@@ -262,62 +327,4 @@ pub(super) fn linux(spec: &Value, path: &Path, errors: &mut ErrorList) {
     };
     check(spec, path);
     containers(spec, path).for_each(|(container, at)| check(container, &at));
-}
-
-/// Checks what a pod for Windows may not say.
-pub(super) fn windows(spec: &Value, path: &Path, errors: &mut ErrorList) {
-    /// Where the field is in the context of a pod, and whether it counts when it has the zero value.
-    const OF_PODS: [(&str, bool, bool); 15] = [
-        ("appArmorProfile", true, true),
-        ("seLinuxOptions", true, true),
-        ("hostUsers", false, true),
-        ("hostPID", false, false),
-        ("hostIPC", false, false),
-        ("seccompProfile", true, true),
-        ("fsGroup", true, true),
-        ("fsGroupChangePolicy", true, true),
-        ("sysctls", true, false),
-        ("shareProcessNamespace", false, true),
-        ("runAsUser", true, true),
-        ("runAsGroup", true, true),
-        ("supplementalGroups", true, true),
-        ("supplementalGroupsPolicy", true, true),
-        ("seLinuxChangePolicy", true, true),
-    ];
-    const OF_CONTAINERS: [&str; 10] = [
-        "appArmorProfile",
-        "seLinuxOptions",
-        "seccompProfile",
-        "capabilities",
-        "readOnlyRootFilesystem",
-        "privileged",
-        "allowPrivilegeEscalation",
-        "procMount",
-        "runAsUser",
-        "runAsGroup",
-    ];
-    const DETAIL: &str = "cannot be set for a windows pod";
-    for (key, in_context, zero) in OF_PODS {
-        let (holder, at) = match in_context {
-            true => (&spec["securityContext"], path.child("securityContext")),
-            false => (spec, path.clone()),
-        };
-        let is_set = match &holder[key] {
-            Value::Null => false,
-            Value::Bool(false) => zero,
-            Value::Array(items) => zero || !items.is_empty(),
-            _ => true,
-        };
-        if is_set {
-            errors.push(Error::forbidden(&at.child(key), DETAIL));
-        }
-    }
-    for (container, at) in containers(spec, path) {
-        let (context, at) = (&container["securityContext"], at.child("securityContext"));
-        for key in OF_CONTAINERS {
-            if !context[key].is_null() {
-                errors.push(Error::forbidden(&at.child(key), DETAIL));
-            }
-        }
-    }
 }

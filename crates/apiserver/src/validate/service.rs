@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
@@ -128,7 +128,7 @@ fn by_type(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
     let policy = text(spec, "internalTrafficPolicy");
     one_of(policy, &["Cluster", "Local"], false, &at, errors);
     let at = path.child("trafficDistribution");
-    let known = ["PreferClose", "PreferSameNode", "PreferSameZone"];
+    let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     one_of(
         text(spec, "trafficDistribution"),
         &known,
@@ -171,7 +171,10 @@ pub(super) fn addresses(service: &Value, errors: &mut ErrorList) {
             path.child("ipFamilies").index(index),
             family.as_str().unwrap_or_default(),
         );
-        one_of(family, &["IPv4", "IPv6"], true, &at, errors);
+        let known = ["IPv4", "IPv6"];
+        if !known.contains(&family) {
+            errors.push(Error::not_supported(&at, family, &known));
+        }
         if !seen.insert(family) {
             errors.push(Error::duplicate(&at, family));
         }
@@ -225,7 +228,7 @@ pub(super) fn validate_status(service: &Value, errors: &mut ErrorList) {
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let ingress = list(&service["status"]["loadBalancer"], "ingress");
     if !ingress.is_empty() && text(&service["spec"], "type") != "LoadBalancer" {
-        let detail = "may only be used when `spec.type` is \"LoadBalancer\"";
+        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
         errors.push(Error::forbidden(&path, detail));
         return;
     }
@@ -273,24 +276,38 @@ fn check_ports(ports: &[Value], headless: bool, path: &Path, errors: &mut ErrorL
             &at.child("protocol"),
             errors,
         );
-        if !headless || number != 0 {
-            match &port["targetPort"] {
-                Value::String(name) => rule(
-                    names::port_name(name),
-                    name,
-                    &at.child("targetPort"),
-                    errors,
-                ),
-                target => volume::port(
-                    target.as_i64().unwrap_or_default(),
-                    &at.child("targetPort"),
-                    errors,
-                ),
+        if let Value::String(name) = &port["targetPort"] {
+            rule(
+                names::port_name(name),
+                name,
+                &at.child("targetPort"),
+                errors,
+            );
+        } else {
+            let target = port["targetPort"].as_i64().unwrap_or_default();
+            if !headless || target != 0 {
+                volume::port(target, &at.child("targetPort"), errors);
             }
         }
+        if let Some(name) = port["appProtocol"].as_str() {
+            rule(
+                names::qualified_name(name),
+                name,
+                &at.child("appProtocol"),
+                errors,
+            );
+        }
+    }
+    for (index, port) in ports.iter().enumerate() {
+        let number = port["port"].as_i64().unwrap_or_default();
+        let protocol = text(port, "protocol");
         if !seen_ports.insert((number, protocol)) {
-            let shown = serde_json::json!({"protocol": protocol, "port": number});
-            errors.push(Error::duplicate(&at, &shown));
+            // Upstream shows a port with no more than what must differ.
+            let shown = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}",
+                Value::from(protocol)
+            );
+            errors.push(Error::duplicate(&path.index(index), BadValue::raw(shown)));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Storage classes, volumes and claims of volumes.
 
 use allot_apimachinery::Quantity;
-use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::field::{BadValue, Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::{entries, label_selector, list, one_of, pod_diff, rule, text};
+use super::{entries, label_selector, list, one_of, pod_diff, rule, scheduling, text};
 
 /// Most parameters of a class, and their size in bytes.
 const MAX_PARAMETERS: usize = 512;
@@ -122,8 +122,12 @@ fn size(amount: &Value, path: &Path, errors: &mut ErrorList) {
 
 /// Checks a claim of a volume.
 pub(super) fn claim(object: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (&object["spec"], Path::new("spec"));
-    access_modes(spec, "at least 1 access mode is required", &path, errors);
+    claim_spec(&object["spec"], &Path::new("spec"), errors);
+}
+
+/// Checks what a claim of a volume wants.
+pub(super) fn claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    access_modes(spec, "at least 1 access mode is required", path, errors);
     if spec["selector"].is_object() {
         label_selector(&spec["selector"], &path.child("selector"), errors);
     }
@@ -146,6 +150,22 @@ pub(super) fn claim(object: &Value, errors: &mut ErrorList) {
             data_source(&spec[key], &path.child(key), errors);
         }
     }
+    let (source, other) = (&spec["dataSource"], &spec["dataSourceRef"]);
+    if source.is_object() && other.is_object() {
+        // Upstream shows a path where the value belongs, and that has nothing to show.
+        let detail = if text(other, "namespace").is_empty() {
+            let same = ["apiGroup", "kind", "name"]
+                .iter()
+                .all(|key| source[*key] == other[*key]);
+            if same {
+                return;
+            }
+            "must match dataSourceRef"
+        } else {
+            "may not be specified when dataSourceRef.namespace is specified"
+        };
+        errors.push(Error::invalid(path, BadValue::raw("{}"), detail));
+    }
 }
 
 /// What a new volume begins with.
@@ -158,7 +178,7 @@ fn data_source(source: &Value, path: &Path, errors: &mut ErrorList) {
     let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
     if group.is_empty() && kind != "PersistentVolumeClaim" {
         let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-        errors.push(Error::invalid(&path.child("kind"), kind, detail));
+        errors.push(Error::invalid(path, kind, detail));
     }
     if !group.is_empty() {
         rule(
@@ -255,6 +275,18 @@ pub(super) fn volume(object: &Value, errors: &mut ErrorList) {
     let at = path.child("persistentVolumeReclaimPolicy");
     let policy = text(spec, "persistentVolumeReclaimPolicy");
     one_of(policy, &policies, false, &at, errors);
+    let affinity = &spec["nodeAffinity"];
+    if affinity.is_object() {
+        let at = path.child("nodeAffinity").child("required");
+        if affinity["required"].is_object() {
+            scheduling::node_selector(&affinity["required"], false, &at, errors);
+        } else {
+            errors.push(Error::required(
+                &at,
+                "must specify required node constraints",
+            ));
+        }
+    }
     let mut sources = 0;
     for (kind, source) in spec.as_object().into_iter().flatten() {
         if NO_SOURCE.contains(&kind.as_str()) || source.is_null() {

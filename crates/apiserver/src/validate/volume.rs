@@ -4,83 +4,91 @@ use std::collections::BTreeSet;
 
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::{Quantity, names};
+use allot_model::validate::meta as meta_rules;
 use serde_json::Value;
 
-use super::{between, container, list, rule, text};
+use super::{between, csi, list, one_of, rule, storage, text};
 
-/// Checks the volumes of a pod; answers their names.
-pub(super) fn validate(volumes: &[Value], path: &Path, errors: &mut ErrorList) -> BTreeSet<String> {
+mod classic;
+mod projected;
+
+/// Checks the volumes of a pod with its name, or of a template; answers the names of those without a mistake.
+pub(super) fn validate(
+    volumes: &[Value],
+    pod: Option<&str>,
+    path: &Path,
+    errors: &mut ErrorList,
+) -> BTreeSet<String> {
     let mut names_seen = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let at = path.index(index);
-        source(volume, &at, errors);
+        let before = errors.len();
+        source(volume, pod, &at, errors);
         let name = text(volume, "name");
         let texts = names::dns1123_label(name);
         if name.is_empty() {
             errors.push(Error::required(&at.child("name"), ""));
         } else if !texts.is_empty() {
             rule(texts, name, &at.child("name"), errors);
-        } else if !names_seen.insert(name.to_owned()) {
+        } else if names_seen.contains(name) {
             errors.push(Error::duplicate(&at.child("name"), name));
+        }
+        if errors.len() == before {
+            names_seen.insert(name.to_owned());
         }
     }
     names_seen
 }
 
-fn source(volume: &Value, path: &Path, errors: &mut ErrorList) {
+/// The kinds in the order in which upstream looks at them: the first one of a volume is the one that counts.
+const KINDS: [&str; 30] = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+];
+
+fn source(volume: &Value, pod: Option<&str>, path: &Path, errors: &mut ErrorList) {
     let mut count = 0;
-    for (kind, source) in volume.as_object().into_iter().flatten() {
-        if kind == "name" || source.is_null() {
-            continue;
-        }
-        let at = path.child(kind);
-        if count > 0 {
-            errors.push(Error::forbidden(
-                &at,
-                "may not specify more than 1 volume type",
-            ));
-            continue;
-        }
+    for kind in KINDS.into_iter().filter(|kind| volume[*kind].is_object()) {
         count += 1;
-        match kind.as_str() {
-            "hostPath" => host_path(source, &at, errors),
-            "secret" => {
-                needed(source, "secretName", &at, errors);
-                mode(&source["defaultMode"], &at.child("defaultMode"), errors);
-                items(source, &at, errors);
-            }
-            "configMap" => {
-                needed(source, "name", &at, errors);
-                mode(&source["defaultMode"], &at.child("defaultMode"), errors);
-                items(source, &at, errors);
-            }
-            "persistentVolumeClaim" => needed(source, "claimName", &at, errors),
-            "nfs" => {
-                needed(source, "server", &at, errors);
-                needed(source, "path", &at, errors);
-                let place = text(source, "path");
-                if !place.is_empty() && !place.starts_with('/') {
-                    let detail = "must be an absolute path";
-                    errors.push(Error::invalid(&at.child("path"), place, detail));
-                }
-            }
-            "csi" => needed(source, "driver", &at, errors),
-            "ephemeral" if !source["volumeClaimTemplate"].is_object() => {
-                errors.push(Error::required(&at.child("volumeClaimTemplate"), ""));
-            }
-            "emptyDir" => {
-                let size = source["sizeLimit"].as_str().and_then(|it| it.parse().ok());
-                if size.is_some_and(|size: Quantity| size < Quantity::ZERO) {
-                    let detail = "SizeLimit field must be a valid resource quantity";
-                    errors.push(Error::forbidden(&at.child("sizeLimit"), detail));
-                }
-            }
-            "projected" => projected(source, &at, errors),
-            "downwardAPI" => {
-                mode(&source["defaultMode"], &at.child("defaultMode"), errors);
-                downward_files(source, &at, errors);
-            }
-            _ => {}
+        if count == 1 {
+            one(volume, kind, pod, path, errors);
+        } else {
+            let name = match kind {
+                "cephfs" => "cephFS",
+                // Not a mistake of ours.
+                "downwardAPI" => "downwarAPI",
+                other => other,
+            };
+            let detail = "may not specify more than 1 volume type";
+            errors.push(Error::forbidden(&path.child(name), detail));
         }
     }
     if count == 0 {
@@ -88,110 +96,118 @@ fn source(volume: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
-    mode(&source["defaultMode"], &path.child("defaultMode"), errors);
-    for (index, part) in list(source, "sources").iter().enumerate() {
-        let at = path.child("sources").index(index);
-        for key in ["secret", "configMap"] {
-            if part[key].is_object() {
-                needed(&part[key], "name", &at.child(key), errors);
-                items(&part[key], &at.child(key), errors);
+fn one(volume: &Value, kind: &str, pod: Option<&str>, path: &Path, errors: &mut ErrorList) {
+    let (source, at) = (&volume[kind], path.child(kind));
+    match kind {
+        "emptyDir" => {
+            let size = source["sizeLimit"].as_str().and_then(|it| it.parse().ok());
+            if size.is_some_and(|size: Quantity| size < Quantity::ZERO) {
+                let detail = "SizeLimit field must be a valid resource quantity";
+                errors.push(Error::forbidden(&at.child("sizeLimit"), detail));
             }
         }
-        if part["downwardAPI"].is_object() {
-            downward_files(&part["downwardAPI"], &at.child("downwardAPI"), errors);
+        "hostPath" => host_path(source, &at, errors),
+        "secret" => {
+            needed(source, "secretName", &at, errors);
+            mode(&source["defaultMode"], &at.child("defaultMode"), errors);
+            items(source, &at, errors);
         }
-        let token = &part["serviceAccountToken"];
-        if token.is_object() {
-            let at = at.child("serviceAccountToken");
-            let seconds = token["expirationSeconds"].as_i64().unwrap_or_default();
-            let detail = if seconds < 600 {
-                "may not specify a duration less than 10 minutes"
-            } else if seconds > 1 << 32 {
-                "may not specify a duration larger than 2^32 seconds"
-            } else {
-                ""
-            };
-            if !detail.is_empty() {
-                let at = at.child("expirationSeconds");
-                errors.push(Error::invalid(&at, seconds, detail));
+        "configMap" => {
+            needed(source, "name", &at, errors);
+            mode(&source["defaultMode"], &at.child("defaultMode"), errors);
+            items(source, &at, errors);
+        }
+        "persistentVolumeClaim" => needed(source, "claimName", &at, errors),
+        "nfs" => {
+            needed(source, "server", &at, errors);
+            needed(source, "path", &at, errors);
+            let place = text(source, "path");
+            if !place.starts_with('/') {
+                let detail = "must be an absolute path";
+                errors.push(Error::invalid(&at.child("path"), place, detail));
             }
-            needed(token, "path", &at, errors);
         }
-    }
-}
-
-/// Files with fields of the pod; upstream reports them at the source, not at the item.
-fn downward_files(source: &Value, path: &Path, errors: &mut ErrorList) {
-    const FIELDS: [&str; 5] = [
-        "metadata.annotations",
-        "metadata.labels",
-        "metadata.name",
-        "metadata.namespace",
-        "metadata.uid",
-    ];
-    for file in list(source, "items") {
-        needed(file, "path", path, errors);
-        let (field, resource) = (&file["fieldRef"], &file["resourceFieldRef"]);
-        if field.is_object() {
-            let (at, name) = (
-                path.child("fieldRef").child("fieldPath"),
-                text(field, "fieldPath"),
-            );
-            let subscript =
-                name.starts_with("metadata.labels['") || name.starts_with("metadata.annotations['");
-            if name.is_empty() {
+        "csi" => {
+            csi::driver_name(text(source, "driver"), &at.child("driver"), errors);
+            let secret = &source["nodePublishSecretRef"];
+            let name = text(secret, "name");
+            if secret.is_object() && name.is_empty() {
+                let at = at.child("nodePublishSecretRef").child("name");
                 errors.push(Error::required(&at, ""));
-            } else if !subscript && !FIELDS.contains(&name) {
-                errors.push(Error::not_supported(&at, name, &FIELDS));
+            } else if !name.is_empty() {
+                rule(
+                    names::dns1123_subdomain(name),
+                    name,
+                    &at.child("name"),
+                    errors,
+                );
             }
-            if resource.is_object() {
-                let detail = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                errors.push(Error::invalid(path, "resource", detail));
-            }
-        } else if resource.is_object() {
-            container::resource_field(resource, true, &path.child("resourceFieldRef"), errors);
-        } else {
-            let detail = "one of fieldRef and resourceFieldRef is required";
-            errors.push(Error::required(path, detail));
         }
-        mode(&file["mode"], &path.child("mode"), errors);
+        "ephemeral" => ephemeral(volume, pod, path, errors),
+        "projected" => projected::check(source, &at, errors),
+        "downwardAPI" => {
+            mode(&source["defaultMode"], &at.child("defaultMode"), errors);
+            for file in list(source, "items") {
+                projected::downward_file(file, &at, errors);
+            }
+        }
+        "image" => {
+            if pod.is_some() {
+                needed(source, "reference", &at, errors);
+            }
+            let policies = ["Always", "IfNotPresent", "Never"];
+            let at = at.child("pullPolicy");
+            one_of(text(source, "pullPolicy"), &policies, true, &at, errors);
+        }
+        _ => classic::check(volume, kind, path, errors),
     }
 }
 
-fn needed(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
+/// A volume with a claim of its own, which is named after the pod and the volume.
+fn ephemeral(volume: &Value, pod: Option<&str>, path: &Path, errors: &mut ErrorList) {
+    let template = &volume["ephemeral"]["volumeClaimTemplate"];
+    let at = path.child("ephemeral").child("volumeClaimTemplate");
+    if template.is_object() {
+        errors.extend(meta_rules::template_meta(
+            &template["metadata"],
+            &at.child("metadata"),
+        ));
+        storage::claim_spec(&template["spec"], &at.child("spec"), errors);
+    } else {
+        errors.push(Error::required(&at, ""));
+    }
+    let name = text(volume, "name");
+    if let Some(pod) = pod.filter(|pod| !pod.is_empty() && !name.is_empty()) {
+        let claim = format!("{pod}-{name}");
+        for text in names::dns1123_subdomain(&claim) {
+            let detail = format!("PVC name {claim:?}: {text}");
+            errors.push(Error::invalid(&path.child("name"), name, detail));
+        }
+    }
+}
+
+pub(super) fn needed(source: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
     if text(source, key).is_empty() {
         errors.push(Error::required(&path.child(key), ""));
     }
 }
 
-fn mode(value: &Value, path: &Path, errors: &mut ErrorList) {
+pub(super) fn mode(value: &Value, path: &Path, errors: &mut ErrorList) {
     if let Some(mode) = value.as_i64().filter(|mode| !(0..=0o777).contains(mode)) {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";
         errors.push(Error::invalid(path, mode, detail));
     }
 }
 
-fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
+pub(super) fn items(source: &Value, path: &Path, errors: &mut ErrorList) {
     for (index, item) in list(source, "items").iter().enumerate() {
         let at = path.child("items").index(index);
         needed(item, "key", &at, errors);
         let target = text(item, "path");
         if target.is_empty() {
             errors.push(Error::required(&at.child("path"), ""));
-        } else if target.starts_with('/') {
-            errors.push(Error::invalid(
-                &at.child("path"),
-                target,
-                "must be a relative path",
-            ));
-        } else if target.split('/').any(|part| part == "..") {
-            errors.push(Error::invalid(
-                &at.child("path"),
-                target,
-                "must not contain '..'",
-            ));
         }
+        projected::local_path(target, &at.child("path"), errors);
         mode(&item["mode"], &at.child("mode"), errors);
     }
 }

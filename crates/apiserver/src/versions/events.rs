@@ -34,12 +34,7 @@ pub fn from_core(object: &mut Value) {
     rename(object, NAMES.into_iter().map(|(new, core)| (core, new)));
     if let Value::Object(map) = object {
         // The core group writes these always, the other group only with a value.
-        for key in [
-            "reportingController",
-            "reportingInstance",
-            "deprecatedFirstTimestamp",
-            "deprecatedLastTimestamp",
-        ] {
+        for key in ["reportingController", "reportingInstance"] {
             if map
                 .get(key)
                 .is_some_and(|value| value.is_null() || value == "")

@@ -172,7 +172,13 @@ pub fn template_meta(metadata: &Value, path: &Path) -> ErrorList {
             continue;
         }
         if !shape::is_zero(field, metadata.at(field.json)) {
-            errors.push(Error::forbidden(&path.child(field.json), "cannot be set"));
+            // Upstream names the field after that of the Go struct.
+            let name = if field.json == "uid" {
+                "uID"
+            } else {
+                field.json
+            };
+            errors.push(Error::forbidden(&path.child(name), "cannot be set"));
         }
     }
     errors

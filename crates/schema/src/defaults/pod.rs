@@ -176,17 +176,62 @@ pub(super) fn spec(map: &mut Object) {
     }
 }
 
-/// `Always` where the image has the tag `latest` or neither tag nor digest.
+/// `Always` where the image has the tag `latest` or neither tag nor digest; what is no name of an image has none either.
 fn pull_policy(image: &str) -> &'static str {
-    let last = image.rsplit('/').next().unwrap_or(image);
-    let (name, digest) = last
-        .split_once('@')
-        .map_or((last, false), |(name, _)| (name, true));
-    match name.split_once(':') {
-        Some((_, "latest")) => "Always",
-        None if !digest => "Always",
-        _ => "IfNotPresent",
+    let (rest, digest) = match image.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest)),
+        None => (image, None),
+    };
+    let last = rest.rfind('/').map_or(0, |at| at + 1);
+    let (name, tag) = match rest[last..].split_once(':') {
+        Some((name, tag)) => (&rest[..last + name.len()], Some(tag)),
+        None => (rest, None),
+    };
+    if tag != Some("latest") && (tag.is_some() || digest.is_some()) {
+        return "IfNotPresent";
     }
+    match is_image_name(name) {
+        true => "Always",
+        false => "IfNotPresent",
+    }
+}
+
+/// Whether this is a path of lower-case parts, perhaps after a host.
+fn is_image_name(name: &str) -> bool {
+    let path = match name.split_once('/') {
+        Some((host, path))
+            if host.contains(['.', ':'])
+                || host == "localhost"
+                || host.bytes().any(|b| b.is_ascii_uppercase()) =>
+        {
+            let (host, port) = host.split_once(':').unwrap_or((host, "0"));
+            let label = |part: &str| {
+                let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+                let edge = |c: char| c.is_ascii_alphanumeric();
+                part.bytes().all(inner) && part.starts_with(edge) && part.ends_with(edge)
+            };
+            let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+            if !host.split('.').all(label) || !is_port {
+                return false;
+            }
+            path
+        }
+        _ => name,
+    };
+    // An id of an image looks like its name, but is none.
+    let is_id = name.len() == 64 && name.bytes().all(|b| b.is_ascii_hexdigit());
+    !is_id && path.split('/').all(is_image_part)
+}
+
+/// Lower-case letters and digits with single dots, up to two underscores, or dashes between them.
+fn is_image_part(part: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let mut separators = part.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    part.bytes().next().is_some_and(plain)
+        && part.bytes().last().is_some_and(plain)
+        && separators.all(|between| {
+            matches!(between, "" | "." | "_" | "__") || between.bytes().all(|b| b == b'-')
+        })
 }
 
 pub(super) fn container(map: &mut Object) {

@@ -38,6 +38,8 @@ fn images_are_pulled_by_tag() {
         ("a", "Always"),
         ("a:latest", "Always"),
         ("r.example.com:5000/a", "Always"),
+        ("Name", "IfNotPresent"),
+        ("a b", "IfNotPresent"),
         ("a:1", "IfNotPresent"),
         ("r.example.com:5000/a@sha256:00", "IfNotPresent"),
     ] {

@@ -4,7 +4,7 @@ use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::names;
 use serde_json::Value;
 
-use super::super::{rule, text};
+use super::super::{list, rule, text};
 
 /// Checks the variables that are set one by one.
 pub(super) fn environment(variables: &[Value], path: &Path, errors: &mut ErrorList) {
@@ -29,7 +29,7 @@ pub(super) fn environment(variables: &[Value], path: &Path, errors: &mut ErrorLi
 }
 
 fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mut ErrorList) {
-    const FIELDS: [&str; 10] = [
+    const FIELDS: [&str; 9] = [
         "metadata.name",
         "metadata.namespace",
         "metadata.uid",
@@ -39,7 +39,6 @@ fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mu
         "status.hostIPs",
         "status.podIP",
         "status.podIPs",
-        "",
     ];
     let kinds = [
         "fieldRef",
@@ -52,19 +51,13 @@ fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mu
         .into_iter()
         .filter(|kind| source[*kind].is_object())
         .collect();
-    if let Some(field) = source["fieldRef"].as_object() {
-        let at = path.child("fieldRef").child("fieldPath");
-        let name = field
-            .get("fieldPath")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let subscript =
-            name.starts_with("metadata.labels['") || name.starts_with("metadata.annotations['");
-        if name.is_empty() {
-            errors.push(Error::required(&at, ""));
-        } else if !subscript && !FIELDS.contains(&name) {
-            errors.push(Error::not_supported(&at, name, &FIELDS[..FIELDS.len() - 1]));
-        }
+    if source["fieldRef"].is_object() {
+        pod_field(
+            &source["fieldRef"],
+            &FIELDS,
+            &path.child("fieldRef"),
+            errors,
+        );
     }
     if source["resourceFieldRef"].is_object() {
         resource_field(
@@ -76,7 +69,9 @@ fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mu
     }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
         if source[kind].is_object() {
-            let key = text(&source[kind], "key");
+            let (name, key) = (text(&source[kind], "name"), text(&source[kind], "key"));
+            let at = path.child(kind).child("name");
+            rule(names::dns1123_subdomain(name), name, &at, errors);
             if key.is_empty() {
                 errors.push(Error::required(&path.child(kind).child("key"), ""));
             } else {
@@ -88,6 +83,9 @@ fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mu
                 );
             }
         }
+    }
+    if source["fileKeyRef"].is_object() {
+        file_key(&source["fileKeyRef"], &path.child("fileKeyRef"), errors);
     }
     if set.is_empty() {
         let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
@@ -104,6 +102,119 @@ fn environment_source(source: &Value, with_value: bool, path: &Path, errors: &mu
             "",
             "may not have more than one field specified at a time",
         ));
+    }
+}
+
+/// A variable in a file of a volume.
+fn file_key(file: &Value, path: &Path, errors: &mut ErrorList) {
+    let found = ["key", "volumeName", "path"].map(|key| (key, text(file, key)));
+    for (key, value) in found {
+        let at = path.child(key);
+        match key {
+            _ if value.is_empty() => errors.push(Error::required(&at, "")),
+            "key" => rule(names::env_var_name(value), value, &at, errors),
+            "volumeName" => rule(names::dns1123_label(value), value, &at, errors),
+            _ if value.split('/').any(|part| part == "..") => {
+                errors.push(Error::invalid(&at, value, "must not contain '..'"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Variables in files are read from volumes that begin empty.
+pub(in crate::validate) fn volumes_of_files(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let volumes = list(spec, "volumes");
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        for (index, container) in list(spec, key).iter().enumerate() {
+            for (place, variable) in list(container, "env").iter().enumerate() {
+                let file = &variable["valueFrom"]["fileKeyRef"];
+                if !file.is_object() {
+                    continue;
+                }
+                let at = path.child(key).index(index).child("env").index(place);
+                let at = at
+                    .child("valueFrom")
+                    .child("fileKeyRef")
+                    .child("volumeName");
+                let name = text(file, "volumeName");
+                match volumes.iter().find(|volume| text(volume, "name") == name) {
+                    None => errors.push(Error::not_found(&at, name)),
+                    Some(volume) if !volume["emptyDir"].is_object() => {
+                        let detail = "referenced volume must be of type emptyDir";
+                        errors.push(Error::invalid(&at, name, detail));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// A reference to a field of the pod, one of those that are known in its place.
+pub(in crate::validate) fn pod_field(
+    field: &Value,
+    known: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    /// What can be named at all; the value of a host has another name since long ago.
+    const NAMED: [&str; 13] = [
+        "metadata.annotations",
+        "metadata.labels",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.serviceAccountName",
+        "spec.schedulerName",
+        "status.phase",
+        "status.hostIP",
+        "status.hostIPs",
+        "status.podIP",
+    ];
+    let (version, at) = (text(field, "apiVersion"), path.child("fieldPath"));
+    let name = text(field, "fieldPath");
+    if version.is_empty() {
+        return errors.push(Error::required(&path.child("apiVersion"), ""));
+    }
+    if name.is_empty() {
+        return errors.push(Error::required(&at, ""));
+    }
+    let converting = "error converting fieldPath:";
+    if version != "v1" {
+        let detail = format!("{converting} unsupported pod version: {version}");
+        return errors.push(Error::invalid(&at, name, detail));
+    }
+    let subscript = name
+        .strip_suffix("']")
+        .and_then(|rest| rest.split_once("['"))
+        .filter(|(map, _)| !map.is_empty());
+    if let Some((map, key)) = subscript {
+        match map {
+            "metadata.annotations" => {
+                let key = key.to_lowercase();
+                rule(names::qualified_name(&key), &key, path, errors);
+            }
+            "metadata.labels" => rule(names::qualified_name(key), key, path, errors),
+            _ => {
+                let detail = format!("{converting} field label does not support subscript: {name}");
+                errors.push(Error::invalid(&at, name, detail));
+            }
+        }
+        return;
+    }
+    let name = if name == "spec.host" {
+        "spec.nodeName"
+    } else {
+        name
+    };
+    if !NAMED.contains(&name) && name != "status.podIPs" {
+        let detail = format!("{converting} field label not supported: {name}");
+        errors.push(Error::invalid(&at, name, detail));
+    } else if !known.contains(&name) {
+        errors.push(Error::not_supported(&at, name, known));
     }
 }
 
@@ -133,7 +244,33 @@ pub(in crate::validate) fn resource_field(
     {
         errors.push(Error::not_supported(&path.child("resource"), name, &KNOWN));
     }
+    let divisor = text(field, "divisor");
+    if divisor.is_empty() || divisor == "0" {
+        return;
+    }
+    let (_, amount) = name.split_once('.').unwrap_or_default();
+    let detail = match amount {
+        "cpu" if !matches!(divisor, "1" | "1m") => {
+            "only divisor's values 1m and 1 are supported with the cpu resource".to_owned()
+        }
+        _ if amount != "cpu" && !BYTES.contains(&divisor) => {
+            let of = match amount {
+                "memory" => "memory",
+                "ephemeral-storage" => "local ephemeral storage",
+                _ if amount.starts_with("hugepages-") => "hugepages",
+                _ => return,
+            };
+            let bytes = BYTES.join(", ");
+            format!("only divisor's values {bytes} are supported with the {of} resource")
+        }
+        _ => return,
+    };
+    errors.push(Error::invalid(&path.child("divisor"), name, detail));
 }
+
+const BYTES: [&str; 13] = [
+    "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
+];
 
 /// Checks the variables that come as a whole.
 pub(super) fn environment_sources(sources: &[Value], path: &Path, errors: &mut ErrorList) {
@@ -153,22 +290,21 @@ pub(super) fn environment_sources(sources: &[Value], path: &Path, errors: &mut E
             .filter(|kind| source[*kind].is_object())
             .collect();
         for kind in &set {
-            if text(&source[*kind], "name").is_empty() {
-                errors.push(Error::required(&at.child(kind).child("name"), ""));
+            let (name, at) = (text(&source[*kind], "name"), at.child(kind).child("name"));
+            if name.is_empty() {
+                errors.push(Error::required(&at, ""));
+            } else {
+                // As the beginning of a name, which may end in a dash.
+                let name_of = names::mask_trailing_dash(name);
+                rule(names::dns1123_subdomain(&name_of), name, &at, errors);
             }
         }
-        match set.len() {
-            0 => errors.push(Error::invalid(
-                &at,
-                "",
-                "must specify one of: `configMapRef` or `secretRef`",
-            )),
-            1 => {}
-            _ => errors.push(Error::invalid(
-                &at,
-                "",
-                "may not have more than one field specified at a time",
-            )),
-        }
+        // Upstream reports these at the list.
+        let detail = match set.len() {
+            0 => "must specify one of: `configMapRef` or `secretRef`",
+            1 => continue,
+            _ => "may not have more than one field specified at a time",
+        };
+        errors.push(Error::invalid(path, "", detail));
     }
 }

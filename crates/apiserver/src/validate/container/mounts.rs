@@ -5,23 +5,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use serde_json::Value;
 
-use super::super::{list, one_of, text};
+use super::super::{list, text};
 use super::Pod;
 
 /// Checks where the volumes of a pod appear in a container.
 pub(super) fn mounts(
-    mounts: &[Value],
+    container: &Value,
     volumes: &BTreeSet<String>,
     path: &Path,
     errors: &mut ErrorList,
 ) {
+    let (mounts, devices) = (
+        list(container, "volumeMounts"),
+        list(container, "volumeDevices"),
+    );
+    let is_device = |key: &str, value: &str| devices.iter().any(|it| text(it, key) == value);
     let mut points: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, mount) in mounts.iter().enumerate() {
         let at = path.index(index);
         let name = text(mount, "name");
         if name.is_empty() {
             errors.push(Error::required(&at.child("name"), ""));
-        } else if !volumes.contains(name) {
+        }
+        if !volumes.contains(name) {
             errors.push(Error::not_found(&at.child("name"), name));
         }
         let point = text(mount, "mountPath");
@@ -35,7 +41,25 @@ pub(super) fn mounts(
                 "must be unique",
             ));
         }
+        if is_device("name", name) {
+            let detail = "must not already exist in volumeDevices";
+            errors.push(Error::invalid(&at.child("name"), name, detail));
+        }
+        if is_device("devicePath", point) {
+            let detail = "must not already exist as a path in volumeDevices";
+            errors.push(Error::invalid(&at.child("mountPath"), point, detail));
+        }
+        // From here on upstream's paths lack the index.
+        if !text(mount, "subPath").is_empty() && !text(mount, "subPathExpr").is_empty() {
+            let detail = "subPathExpr and subPath are mutually exclusive";
+            errors.push(Error::invalid(
+                &at.child("subPathExpr"),
+                text(mount, "subPathExpr"),
+                detail,
+            ));
+        }
         for key in ["subPath", "subPathExpr"] {
+            let at = path;
             let sub = text(mount, key);
             if sub.starts_with('/') {
                 errors.push(Error::invalid(
@@ -48,22 +72,38 @@ pub(super) fn mounts(
                 errors.push(Error::invalid(&at.child(key), sub, "must not contain '..'"));
             }
         }
-        if !text(mount, "subPath").is_empty() && !text(mount, "subPathExpr").is_empty() {
-            let detail = "subPathExpr and subPath are mutually exclusive";
-            errors.push(Error::invalid(
-                &at.child("subPathExpr"),
-                text(mount, "subPathExpr"),
-                detail,
-            ));
+        propagation(mount, container, path, errors);
+    }
+}
+
+fn propagation(mount: &Value, container: &Value, path: &Path, errors: &mut ErrorList) {
+    const MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
+    let at = path.child("mountPropagation");
+    let mode = mount["mountPropagation"].as_str();
+    if let Some(mode) = mode.filter(|mode| !MODES.contains(mode)) {
+        errors.push(Error::not_supported(&at, mode, &MODES));
+    }
+    if mode == Some("Bidirectional") && container["securityContext"]["privileged"] != true {
+        let detail = "Bidirectional mount propagation is available only to privileged containers";
+        errors.push(Error::forbidden(&at, detail));
+    }
+    let at = path.child("recursiveReadOnly");
+    match mount["recursiveReadOnly"].as_str() {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if mount["readOnly"] != true {
+                let detail = "may only be specified when readOnly is true";
+                errors.push(Error::forbidden(&at, detail));
+            }
+            if mode.is_some_and(|mode| mode != "None") {
+                let detail = "may only be specified when mountPropagation is None or not specified";
+                errors.push(Error::forbidden(&at, detail));
+            }
         }
-        let modes = ["Bidirectional", "HostToContainer", "None"];
-        one_of(
-            text(mount, "mountPropagation"),
-            &modes,
-            false,
-            &at.child("mountPropagation"),
-            errors,
-        );
+        Some(other) => {
+            let known = ["Disabled", "Enabled", "IfPossible"];
+            errors.push(Error::not_supported(&at, other, &known));
+        }
     }
 }
 
@@ -77,37 +117,45 @@ pub(super) fn devices(container: &Value, pod: &Pod<'_>, path: &Path, errors: &mu
     for (index, device) in list(container, "volumeDevices").iter().enumerate() {
         let at = path.index(index);
         let (name, place) = (text(device, "name"), text(device, "devicePath"));
-        let mut invalid = |key: &str, value: &str, detail: &str| {
+        let invalid = |key: &str, value: &str, detail: &str, errors: &mut ErrorList| {
             errors.push(Error::invalid(&at.child(key), value, detail));
         };
         let unique = "must be unique";
-        if !name.is_empty() && !names.insert(name) {
-            invalid("name", name, unique);
-        }
-        if pod.volumes.contains(name) && !pod.claimed.contains(name) {
-            let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-            invalid("name", name, detail);
-        }
-        if place.split('/').any(|part| part == "..") {
-            invalid("devicePath", place, "can not contain backsteps ('..')");
-        } else if !place.is_empty() && !paths.insert(place) {
-            invalid("devicePath", place, unique);
-        }
-        if mounted("name", name) {
-            invalid("name", name, "must not already exist in volumeMounts");
-        }
-        if mounted("mountPath", place) {
-            let detail = "must not already exist as a path in volumeMounts";
-            invalid("devicePath", place, detail);
-        }
         if name.is_empty() {
             errors.push(Error::required(&at.child("name"), ""));
         }
+        if !name.is_empty() && !names.insert(name) {
+            invalid("name", name, unique, errors);
+        }
         if !pod.volumes.contains(name) {
             errors.push(Error::not_found(&at.child("name"), name));
+        } else if !pod.claimed.contains(name) {
+            let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            invalid("name", name, detail, errors);
         }
         if place.is_empty() {
             errors.push(Error::required(&at.child("devicePath"), ""));
+        }
+        if paths.contains(place) {
+            invalid("devicePath", place, unique, errors);
+        }
+        if place.split('/').any(|part| part == "..") {
+            invalid(
+                "devicePath",
+                place,
+                "can not contain backsteps ('..')",
+                errors,
+            );
+        } else {
+            paths.insert(place);
+        }
+        if mounted("name", name) {
+            let detail = "must not already exist in volumeMounts";
+            invalid("name", name, detail, errors);
+        }
+        if mounted("mountPath", place) {
+            let detail = "must not already exist as a path in volumeMounts";
+            invalid("devicePath", place, detail, errors);
         }
     }
 }

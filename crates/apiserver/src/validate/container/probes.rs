@@ -6,9 +6,17 @@ use serde_json::Value;
 
 use super::super::{list, not_negative, one_of, rule, text};
 
+const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-'";
+
 /// Checks a probe.
-pub(super) fn probe(probe: &Value, key: &str, path: &Path, errors: &mut ErrorList) {
-    handler(probe, None, path, errors);
+pub(super) fn probe(
+    probe: &Value,
+    key: &str,
+    grace: Option<i64>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    handler(probe, grace, path, errors);
     for number in [
         "initialDelaySeconds",
         "timeoutSeconds",
@@ -18,30 +26,20 @@ pub(super) fn probe(probe: &Value, key: &str, path: &Path, errors: &mut ErrorLis
     ] {
         not_negative(&probe[number], &path.child(number), errors);
     }
-    let successes = probe["successThreshold"].as_i64().unwrap_or(1);
-    if key != "readinessProbe" && successes != 1 {
-        errors.push(Error::invalid(
-            &path.child("successThreshold"),
-            successes,
-            "must be 1",
-        ));
+    let at = path.child("terminationGracePeriodSeconds");
+    let seconds = probe["terminationGracePeriodSeconds"].as_i64();
+    if let Some(seconds) = seconds.filter(|seconds| *seconds <= 0) {
+        errors.push(Error::invalid(&at, seconds, "must be greater than 0"));
     }
-    if let Some(seconds) = probe["terminationGracePeriodSeconds"].as_i64() {
-        if key == "readinessProbe" {
-            let detail = "must not be set for readinessProbes";
-            errors.push(Error::invalid(
-                &path.child("terminationGracePeriodSeconds"),
-                seconds,
-                detail,
-            ));
-        } else if seconds <= 0 {
-            let detail = "must be greater than 0";
-            errors.push(Error::invalid(
-                &path.child("terminationGracePeriodSeconds"),
-                seconds,
-                detail,
-            ));
+    let successes = probe["successThreshold"].as_i64().unwrap_or(1);
+    if key != "readinessProbe" {
+        if successes != 1 {
+            let at = path.child("successThreshold");
+            errors.push(Error::invalid(&at, successes, "must be 1"));
         }
+    } else if let Some(seconds) = seconds {
+        let detail = "must not be set for readinessProbes";
+        errors.push(Error::invalid(&at, seconds, detail));
     }
 }
 
@@ -78,6 +76,15 @@ pub(super) fn handler(handler: &Value, grace: Option<i64>, path: &Path, errors: 
                     &at.child("scheme"),
                     errors,
                 );
+                for header in list(action, "httpHeaders") {
+                    let name = text(header, "name");
+                    let known = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+                    if name.is_empty() || !name.bytes().all(known) {
+                        let detail =
+                            names::regex_error(HEADER, "[-A-Za-z0-9]+", &["X-Header-Name"]);
+                        errors.push(Error::invalid(&at.child("httpHeaders"), name, detail));
+                    }
+                }
             }
             "sleep" => {
                 let seconds = action["seconds"].as_i64().unwrap_or_default();
