@@ -355,7 +355,7 @@ fn templates_have_labels_and_annotations_only() {
         create(Kind::ResourceClaimTemplate, &template),
         &[
             "spec.metadata.name: Forbidden: cannot be set",
-            "spec.metadata.uid: Forbidden: cannot be set",
+            "spec.metadata.uID: Forbidden: cannot be set",
             "spec.metadata.finalizers: Forbidden: cannot be set",
         ],
     );
