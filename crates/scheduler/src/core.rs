@@ -309,6 +309,7 @@ impl Core {
     pub fn measure(&mut self) {
         let (moved, rejected) = self.queue.take_moves();
         self.metrics.moved(moved, rejected);
+        self.metrics.worked(self.solver.take_work());
         self.metrics.sizes(
             self.queue.counts(),
             self.cache.snapshot().nodes.len(),

@@ -11,6 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::queue::{Counts, Moved, Rejected};
+use crate::solver::Work;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,8 @@ struct Inner {
     condition_waits: Histograms<Three>,
     bind_conflicts: Counter,
     contested: Counter,
+    /// Nodes, steps, given up.
+    work: [Counter; 3],
 }
 
 fn millisecond() -> Histogram {
@@ -183,6 +186,17 @@ impl Metrics {
             "Claims that got what had been given away before, mostly by another scheduler",
             contested.clone(),
         );
+        let work = [
+            ("nodes", "Nodes for which the allocator looked for devices"),
+            ("steps", "Decisions that the allocator's answers took"),
+            ("gave_up", "Nodes where the allocator gave up"),
+        ];
+        let work = work.map(|(name, help)| {
+            let counter = Counter::default();
+            let name = format!("scheduler_allot_allocator_{name}");
+            registry.register(name, help, counter.clone());
+            counter
+        });
         // Set all the time, so looked up once.
         let one = |family: &Family<One, Gauge>, label, value: &str| {
             family.get_or_create(&[(label, value.to_owned())]).clone()
@@ -208,6 +222,7 @@ impl Metrics {
             condition_waits,
             bind_conflicts,
             contested,
+            work,
         }))
     }
 
@@ -286,6 +301,14 @@ impl Metrics {
         }
     }
 
+    /// The allocator has worked.
+    pub(crate) fn worked(&self, work: Work) {
+        let amounts = [work.nodes, work.steps, work.gave_up];
+        for (counter, amount) in self.0.work.iter().zip(amounts) {
+            counter.inc_by(amount);
+        }
+    }
+
     /// Pods were preempted.
     pub(crate) fn preempted(&self, victims: usize) {
         self.0.preemptions.inc();
@@ -340,11 +363,17 @@ mod tests {
         );
         metrics.bound(1, Duration::from_millis(5));
         metrics.claim_created(true);
+        metrics.worked(Work {
+            nodes: 2,
+            steps: 7,
+            gave_up: 0,
+        });
         let text = metrics.encode();
         for expected in [
             "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"} 1",
             "scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"1\"} 1",
             "scheduler_resourceclaim_creates_total{status=\"success\"} 1",
+            "scheduler_allot_allocator_steps_total 7",
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }

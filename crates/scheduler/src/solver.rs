@@ -1,5 +1,6 @@
 //! The allocator as the plugin uses it: prepared problems, limits, share IDs.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use allot_allocator::explain::Explanation;
@@ -31,6 +32,17 @@ pub enum Outcome {
     GaveUp,
 }
 
+/// What the allocator was asked and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Nodes for which devices were looked for.
+    pub nodes: u64,
+    /// Decisions of the search for them; an answer that was remembered counts with those that it took.
+    pub steps: u64,
+    /// Nodes where it gave up.
+    pub gave_up: u64,
+}
+
 /// Compiles and solves. One per scheduler.
 #[derive(Debug)]
 pub struct Solver {
@@ -39,6 +51,10 @@ pub struct Solver {
     allocator: Mutex<Allocator>,
     doubts: Mutex<Doubts>,
     timeout: Mutex<Option<Duration>>,
+    /// As in [`Work`].
+    nodes: AtomicU64,
+    steps: AtomicU64,
+    gave_up: AtomicU64,
 }
 
 impl Solver {
@@ -50,6 +66,19 @@ impl Solver {
             allocator: Mutex::new(Allocator::new()),
             doubts: Mutex::default(),
             timeout: Mutex::new(None),
+            nodes: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+            gave_up: AtomicU64::new(0),
+        }
+    }
+
+    /// What was done since this was asked last.
+    pub fn take_work(&self) -> Work {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        Work {
+            nodes: take(&self.nodes),
+            steps: take(&self.steps),
+            gave_up: take(&self.gave_up),
         }
     }
 
@@ -81,11 +110,12 @@ impl Solver {
             interrupt: deadline.is_some().then_some(&late),
             ..Limits::default()
         };
-        match self
-            .allocator
-            .lock()
-            .allocate(cluster, &node.device_node, &problem.0, &limits)
-        {
+        let mut allocator = self.allocator.lock();
+        let outcome = allocator.allocate(cluster, &node.device_node, &problem.0, &limits);
+        self.nodes.fetch_add(1, Ordering::Relaxed);
+        self.steps.fetch_add(allocator.steps(), Ordering::Relaxed);
+        drop(allocator);
+        match outcome {
             allot_allocator::Outcome::Allocated(found) => {
                 let mut share_id = || uuid::Uuid::new_v4().to_string();
                 found
@@ -98,6 +128,7 @@ impl Solver {
                 ErrorKind::Fatal => Outcome::Error(error.text),
             },
             allot_allocator::Outcome::GaveUp { .. } | allot_allocator::Outcome::Interrupted => {
+                self.gave_up.fetch_add(1, Ordering::Relaxed);
                 Outcome::GaveUp
             }
         }
@@ -118,5 +149,23 @@ impl Solver {
         let mut allocator = self.allocator.lock();
         let (_, explanation) = allocator.explain(cluster, &node.device_node, &problem.0, &limits);
         explanation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_counted_until_it_is_asked_for() {
+        let solver = Solver::new(Features::default());
+        let problem = solver.prepare(&Classes::default(), &[]);
+        let node = NodeInfo::new("n".into());
+        let cluster = Cluster::new(Features::default());
+        for _ in 0..2 {
+            solver.solve(&cluster, &problem, &node);
+        }
+        assert_eq!(solver.take_work().nodes, 2);
+        assert_eq!(solver.take_work(), Work::default());
     }
 }
