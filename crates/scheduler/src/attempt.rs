@@ -91,6 +91,10 @@ impl<'a> Attempt<'a> {
         dra: DraContext<'a>,
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
+        let affinity = NodeAffinity::new(pod);
+        if on(Plugin::NodeAffinity) {
+            affinity.check()?;
+        }
         let exclusive = match on(Plugin::VolumeRestrictions) {
             true => ExclusiveClaims::new(pod, snapshot)?,
             false => None,
@@ -102,7 +106,6 @@ impl<'a> Attempt<'a> {
         let attachments = on(Plugin::NodeVolumeLimits)
             .then(|| Attachments::new(pod, &snapshot.storage))
             .flatten();
-        let affinity = NodeAffinity::new(pod);
         let spread = on(Plugin::PodTopologySpread)
             .then(|| Spread::new(pod, &affinity, snapshot, &profile.spread))
             .flatten();

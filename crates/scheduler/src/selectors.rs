@@ -159,11 +159,16 @@ impl NodeTerm {
     }
 
     /// The node names this term is restricted to by `metadata.name in (…)`, if it is.
-    pub fn names(&self) -> Option<&[String]> {
-        self.fields.iter().find_map(|r| match &r.op {
-            Op::In(names) if r.key == "metadata.name" => Some(names.as_slice()),
+    pub fn names(&self) -> Option<Vec<&str>> {
+        let mut lists = self.fields.iter().filter_map(|r| match &r.op {
+            Op::In(names) if r.key == "metadata.name" => Some(names),
             _ => None,
-        })
+        });
+        let mut names: Vec<&str> = lists.next()?.iter().map(String::as_str).collect();
+        for list in lists {
+            names.retain(|name| list.iter().any(|other| other == name));
+        }
+        Some(names)
     }
 }
 
@@ -231,7 +236,7 @@ impl Nodes {
     pub fn names(&self) -> Option<Vec<&str>> {
         let mut names = Vec::new();
         for term in &self.terms {
-            names.extend(term.names()?.iter().map(String::as_str));
+            names.extend(term.names()?);
         }
         (!self.terms.is_empty()).then_some(names)
     }

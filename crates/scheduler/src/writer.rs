@@ -37,6 +37,7 @@ use crate::pod::{Key, PodInfo, Uid};
 mod binding;
 mod claims;
 mod classic;
+mod condition;
 mod events;
 mod rejections;
 mod retry;

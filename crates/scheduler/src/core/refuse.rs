@@ -238,11 +238,15 @@ pub(super) fn nowhere(pod: &PodInfo) -> Nominate {
     }
 }
 
-/// What preemption says when the pod was rejected before any node was looked at.
-pub(super) fn preemption_is_pointless(profile: &Profile, total: usize) -> String {
+/// What the plugins that make room say when `by` rejected the pod before any node was looked at. In upstream's,
+/// DynamicResources misses what it has not prepared yet, and that is all that is said.
+pub(super) fn after_pre_filter(profile: &Profile, by: Plugin, total: usize) -> String {
     let mut after = Vec::new();
     if profile.post_filters.contains(Plugin::DynamicResources) {
-        after.push("still not schedulable".to_owned());
+        if by != Plugin::DynamicResources {
+            return "not found".to_owned();
+        }
+        after.push("no new claims to deallocate".to_owned());
     }
     if profile.post_filters.contains(Plugin::DefaultPreemption) {
         after.push(format!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::refuse::{Refusal, nowhere, preemption_is_pointless};
+use super::refuse::{Refusal, after_pre_filter, nowhere};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, Nominate, SpecialTask};
 use crate::attempt::{Attempt, Placement, Unplaced};
@@ -104,12 +104,13 @@ impl Core {
                 ));
             }
             Err(rejection) => {
-                let by = [rejection.plugin].into_iter().collect();
+                let by_plugin = rejection.plugin;
+                let by = [by_plugin].into_iter().collect();
                 let unplaced = Unplaced {
                     nodes: Vec::new(),
                     before: Some(rejection),
                 };
-                let after = preemption_is_pointless(profile, total);
+                let after = after_pre_filter(profile, by_plugin, total);
                 let message = message::unschedulable(&unplaced, total, None, &after);
                 return Decision::Reject(Box::new(Refusal {
                     by,

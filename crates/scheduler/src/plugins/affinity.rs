@@ -42,6 +42,17 @@ impl NodeAffinity {
         }
     }
 
+    /// Refuses terms of which each names nodes that exclude one another (PreFilter).
+    pub fn check(&self) -> Result<(), Rejection> {
+        match self.names() {
+            Some(names) if names.is_empty() => Err(Rejection::unresolvable(
+                Plugin::NodeAffinity,
+                "pod affinity terms conflict",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The only nodes that can match, when the pod names them (as DaemonSet pods do).
     pub fn names(&self) -> Option<Vec<&str>> {
         self.required.as_ref()?.names()

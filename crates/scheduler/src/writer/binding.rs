@@ -1,5 +1,6 @@
 //! A pod's way to its node: its claims, its status, its binding; and the pods that make room for it.
 
+use super::condition::with_condition;
 use super::*;
 
 impl Writer {
@@ -204,15 +205,17 @@ impl Writer {
     pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
         if !victim.is_terminating() {
             let scheduler = crate::pod::scheduler_name(&preemptor.pod);
-            let condition = json!({
+            let mut condition = json!({
                 "type": "DisruptionTarget",
                 "status": "True",
                 "reason": "PreemptionByScheduler",
                 "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
                 "lastTransitionTime": rfc3339(self.clock.now()),
             });
-            let patch =
-                json!({"metadata": {"uid": &*victim.uid}, "status": {"conditions": [condition]}});
+            if let Some(generation) = victim.pod.metadata.generation {
+                condition["observedGeneration"] = generation.into();
+            }
+            let patch = json!({"metadata": {"uid": &*victim.uid}, "status": with_condition(victim, condition)});
             let marked = self.patch_pod_status(&victim.key, &patch).await;
             log("mark victim", &victim.key, marked.map(drop));
             let params = DeleteParams {

@@ -222,10 +222,12 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
     client.request::<IgnoredAny>(request).await.map(|_| ())
 }
 
-fn truncated(text: &str, limit: usize) -> &str {
-    let mut end = text.len().min(limit);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+/// A text that is too long ends in dots, as kube-scheduler's do.
+fn truncated(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
+    const DOTS: &str = " ...";
+    if text.len() <= limit {
+        return text.into();
     }
-    &text[..end]
+    let end = text.floor_char_boundary(limit - DOTS.len());
+    format!("{}{DOTS}", &text[..end]).into()
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use k8s_openapi::api::core::v1::PodCondition;
 use rustc_hash::FxHashSet;
 
+use super::condition::with_condition;
 use super::*;
 use crate::actions::{Nominate, Rejected};
 
@@ -118,7 +119,7 @@ impl Rejections {
         if let Some(generation) = pod.pod.metadata.generation {
             condition["observedGeneration"] = generation.into();
         }
-        let mut status = json!({"conditions": [condition]});
+        let mut status = with_condition(pod, condition);
         if let Some(node) = nominated {
             status["nominatedNodeName"] = node;
         }

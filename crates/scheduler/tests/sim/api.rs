@@ -426,7 +426,9 @@ impl State {
 /// JSON merge patch; lists with a merge key as the strategic one has them.
 fn merge(target: &mut Value, patch: &Value, strategic: bool) {
     let Value::Object(patch) = patch else { return };
-    for (key, value) in patch {
+    // The order of elements decides nothing here.
+    let ordered = |key: &String| strategic && key.starts_with("$setElementOrder/");
+    for (key, value) in patch.iter().filter(|(key, _)| !ordered(key)) {
         match value {
             Value::Null => {
                 if let Some(map) = target.as_object_mut() {

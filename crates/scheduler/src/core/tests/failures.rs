@@ -137,3 +137,32 @@ fn a_pod_whose_claims_changed_on_its_way_is_not_bound_as_if_nothing_had() {
     let others = json!([{"name": "x", "resourceClaimName": "y"}]);
     assert!(bound_as(json!({"resourceClaimStatuses": others})));
 }
+
+/// Before any node is looked at: what has not run is missed, what failed has nothing to undo.
+#[test]
+fn what_follows_a_rejection_of_the_pod_as_such() {
+    let check = |affinity: Value, class: &str, expected: &str| {
+        let mut world = World::new("");
+        let request = json!({"name": "r", "exactly": {"deviceClassName": class, "allocationMode": "ExactCount", "count": 1}});
+        let claim = world.object(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a"},
+            "spec": {"devices": {"requests": [request]}},
+        }));
+        world.handle(Input::Claim(Observed::Applied(claim)));
+        world.any_pod("p", &["a"], json!({"affinity": affinity}));
+        assert_eq!(world.run().message(), expected);
+    };
+    check(
+        Value::Null,
+        "none",
+        "0/2 nodes are available: request r: device class none does not exist. no new claims to deallocate, \
+         preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.",
+    );
+    let named = |name: &str| json!({"key": "metadata.name", "operator": "In", "values": [name]});
+    let term = json!({"matchFields": [named("n0"), named("n1")]});
+    check(
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}),
+        "c",
+        "0/2 nodes are available: pod affinity terms conflict. not found",
+    );
+}
