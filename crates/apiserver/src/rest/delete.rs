@@ -213,11 +213,21 @@ impl Call<'_> {
     }
 }
 
+/// Kinds whose dependents stay when the client does not say what is to become of them. kubectl always says it.
+fn orphans_by_default(resource: &Resource) -> bool {
+    resource.is("batch", "jobs") || resource.is("", "replicationcontrollers")
+}
+
 /// Marks an object as deleted; says whether nothing holds it any more.
 fn mark(resource: &Resource, object: &mut Value, options: &DeleteOptions) -> bool {
     let namespaces = resource.is("", "namespaces");
     let mut finalizers = strings(&object["metadata"]["finalizers"]);
-    if let Some(wanted) = options.propagation {
+    let decided = |it: &String| it == ORPHAN || it == FOREGROUND;
+    let by_default = match orphans_by_default(resource) && !finalizers.iter().any(decided) {
+        true => Some(Propagation::Orphan),
+        false => None,
+    };
+    if let Some(wanted) = options.propagation.or(by_default) {
         finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
         match wanted {
             Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),

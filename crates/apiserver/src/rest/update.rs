@@ -267,8 +267,8 @@ impl Call<'_> {
     ) -> Result<(Owned, Option<services::Reserved>)> {
         if part == Part::Sub {
             // A binding or an eviction is an object of its own, admitted and validated as what it is: nobody comes
-            // to own what it changes in the pod, and the pod's rules are not asked. What it changes has its form.
-            strategy::prepare_for_update(self.core, &self.resource, &mut new, &old.object, part);
+            // to own what it changes in the pod, the pod's rules are not asked, and its generation does not count it.
+            // What it changes has its form.
             let owners = old.owners.clone();
             let object = new;
             return Ok((Owned { object, owners }, None));

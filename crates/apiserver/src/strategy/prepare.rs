@@ -337,6 +337,8 @@ fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
         (map.get_mut("metadata"), old.get("metadata"))
     {
         restore(metadata, old, |key| match key {
+            // The revision of a deployment is an annotation that comes with the status; its labels do not.
+            "labels" if resource.is("apps", "deployments") => true,
             "labels" | "annotations" | "finalizers" => !writable,
             "managedFields" | "resourceVersion" => false,
             _ => true,

@@ -1,12 +1,15 @@
 //! `pods/eviction`: delete a pod if its disruption budget allows it.
 
+use std::sync::Arc;
+
 use allot_apimachinery::Status;
+use allot_apimachinery::gvk::GroupResource;
 use allot_apimachinery::labels::LabelSelector;
 use allot_apimachinery::status::{Cause, Details};
-use allot_store::{Expect, ListOptions, Write};
+use allot_store::{Entry, Error as StoreError, Expect, ListOptions, Write};
 use bytes::Bytes;
 use http::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::success;
 use crate::admission::{self, Operation};
@@ -14,11 +17,17 @@ use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::object::{self, child_mut, meta, string_map, text};
 use crate::request::Query;
+use crate::rest::create::Stored;
+use crate::rest::delete::check_preconditions;
 use crate::rest::{Call, DeleteOptions};
 use crate::strategy::Part;
 
 const BUDGETS: &str = "policy/poddisruptionbudgets";
 const RETRY_SECONDS: i32 = 10;
+/// How often is tried again what others change at the same time.
+const ATTEMPTS: usize = 20;
+/// More evictions than these are not under way, as far as the budget's controller has noticed.
+const MAX_DISRUPTED: usize = 2000;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut eviction = call.object_of(&body, "policy/v1", "Eviction")?;
@@ -28,13 +37,6 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         ));
     }
     admission::admit_sent(&call, Operation::Create, &mut eviction).await?;
-    let entry = call
-        .core
-        .backend
-        .get("pods", &call.key())
-        .await?
-        .ok_or_else(|| call.not_found())?;
-    let pod: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
     let mut options = match &eviction["deleteOptions"] {
         Value::Null => DeleteOptions::default(),
         options => {
@@ -44,15 +46,71 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         }
     };
     options.dry_run |= call.dry_run;
-    if !ignores_budget(&pod) {
-        check_budgets(&call, &pod, options.dry_run).await?;
+    let asked = options.preconditions.resource_version.is_some();
+    for _ in 0..ATTEMPTS {
+        let found = call.core.backend.get("pods", &call.key()).await?;
+        let entry = found.ok_or_else(|| call.not_found())?;
+        let pod: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+        let version = entry.revision.to_string();
+        if !ignores_budget(&pod) {
+            evict_guarded(&call, &pod, version, options).await?;
+            return Ok(success(&call));
+        }
+        let mut options = options.clone();
+        if !asked && !has_ended(&pod) {
+            // It may get ready at any time, and then its budget counts it.
+            options.preconditions.resource_version = Some(version);
+        }
+        match evict(&call, options).await {
+            Err(error) if error.code() == 409 && !asked => {}
+            result => return result.map(|()| success(&call)),
+        }
     }
+    Err(call.modified())
+}
+
+/// Evicts a pod if its budget, where it has one, permits that.
+async fn evict_guarded(
+    call: &Call<'_>,
+    pod: &Value,
+    version: String,
+    mut options: DeleteOptions,
+) -> Result<()> {
+    let Some(budget) = Budget::of(call, pod).await? else {
+        return evict(call, options).await;
+    };
+    if is_ready(pod) || !budget.lets_unhealthy_go() {
+        budget.use_up(call, options.dry_run).await?;
+        return evict(call, options).await;
+    }
+    // Only as it was seen: ready, it would count.
+    let asked = options.preconditions.resource_version.is_some();
+    options
+        .preconditions
+        .resource_version
+        .get_or_insert(version);
+    match evict(call, options).await {
+        Err(error) if error.code() == 409 && !asked => Err(budget.being_processed()),
+        result => result,
+    }
+}
+
+/// Tells the pod why it goes, and deletes it.
+async fn evict(call: &Call<'_>, mut options: DeleteOptions) -> Result<()> {
     if !options.dry_run {
-        call.modify(Part::Sub, |pod| Ok(disrupted(pod))).await?;
+        let marked = call.modify(Part::Sub, |pod| {
+            check_preconditions(&call.resource, call.name(), pod, &options.preconditions)?;
+            Ok(disrupted(pod))
+        });
+        if let Stored::Entry(entry) = marked.await?
+            && let Some(version) = &mut options.preconditions.resource_version
+        {
+            *version = entry.revision.to_string();
+        }
     }
     call.delete_one(call.name(), call.namespace(), &options)
         .await?;
-    Ok(success(&call))
+    Ok(())
 }
 
 /// The pod with the condition that says why it goes.
@@ -63,92 +121,197 @@ fn disrupted(pod: &Value) -> Value {
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": null, "lastTransitionTime": object::now(),
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
     });
-    let conditions = child_mut(&mut pod, "status")
-        .entry("conditions")
-        .or_insert_with(|| json!([]));
-    if let Value::Array(list) = conditions {
-        list.retain(|it| it["type"] != "DisruptionTarget");
-        list.push(condition);
-    }
+    set_condition(child_mut(&mut pod, "status"), condition);
     pod
+}
+
+/// Sets a condition; the time of its transition stays where its status does.
+fn set_condition(status: &mut Map<String, Value>, mut condition: Value) {
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Value::Array(list) = conditions else {
+        return;
+    };
+    match list.iter_mut().find(|it| it["type"] == condition["type"]) {
+        Some(known) => {
+            if known["status"] == condition["status"] {
+                condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            }
+            *known = condition;
+        }
+        None => list.push(condition),
+    }
 }
 
 /// Pods that have ended, have not started, or are on their way out disturb nobody.
 fn ignores_budget(pod: &Value) -> bool {
-    matches!(
-        text(pod, &["status", "phase"]),
-        "Succeeded" | "Failed" | "Pending"
-    ) || pod["metadata"]["deletionTimestamp"].is_string()
+    has_ended(pod) || text(pod, &["status", "phase"]) == "Pending"
 }
 
-async fn check_budgets(call: &Call<'_>, pod: &Value, dry_run: bool) -> Result<()> {
-    let prefix = format!("{}/", call.namespace());
-    let page = call
-        .core
-        .backend
-        .list(
-            BUDGETS,
-            ListOptions {
-                prefix: &prefix,
-                ..ListOptions::default()
-            },
-        )
-        .await?;
-    let labels = string_map(&pod["metadata"]["labels"]);
-    let mut budgets = page.entries.iter().filter_map(|entry| {
-        let budget: Value = serde_json::from_slice(&entry.value).ok()?;
-        let selector = &budget["spec"]["selector"];
-        let selector = LabelSelector::from_json(selector)
-            .and_then(|it| it.to_selector())
-            .ok()?;
-        selector.matches(&labels).then_some((entry, budget))
-    });
-    let Some((entry, budget)) = budgets.next() else {
-        return Ok(());
-    };
-    if budgets.next().is_some() {
-        let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-        return Err(Status::internal(message).into());
-    }
-    let name = meta(&budget, "name").to_owned();
-    let status = &budget["status"];
-    let generation = budget["metadata"]["generation"].as_i64().unwrap_or(0);
-    if status["observedGeneration"].as_i64().unwrap_or(0) < generation {
-        return Err(too_many(format!(
-            "The disruption budget {name} is still being processed by the server."
-        )));
-    }
-    let allowed = status["disruptionsAllowed"].as_i64().unwrap_or(0);
-    if allowed <= 0 {
-        return Err(too_many(format!(
-            "The disruption budget {name} needs {} healthy pods and has {} currently",
-            status["desiredHealthy"].as_i64().unwrap_or(0),
-            status["currentHealthy"].as_i64().unwrap_or(0),
-        )));
-    }
-    if dry_run {
-        return Ok(());
-    }
-    let mut budget = budget;
-    budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
-    child_mut(&mut budget["status"], "disruptedPods")
-        .insert(call.name().to_owned(), object::now().into());
-    let write = Write::put(
-        BUDGETS,
-        entry.key.clone(),
-        Expect::Revision(entry.revision),
-        object::draft(&budget),
-    );
-    // Somebody else has changed the budget: the client tries again with what is left of it.
-    call.core.backend.commit(write).await.map_err(|_| {
-        too_many(format!(
-            "The disruption budget {name} is still being processed by the server."
-        ))
-    })?;
-    Ok(())
+fn has_ended(pod: &Value) -> bool {
+    matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed")
+        || pod["metadata"]["deletionTimestamp"].is_string()
 }
 
-fn too_many(cause: String) -> ApiError {
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|it| it["type"] == "Ready" && it["status"] == "True")
+}
+
+/// The one budget of a pod, as it is stored.
+struct Budget {
+    entry: Arc<Entry>,
+    object: Value,
+}
+
+impl Budget {
+    /// # Errors
+    /// When more than one selects the pod.
+    async fn of(call: &Call<'_>, pod: &Value) -> Result<Option<Self>> {
+        let prefix = format!("{}/", call.namespace());
+        let options = ListOptions {
+            prefix: &prefix,
+            ..ListOptions::default()
+        };
+        let page = call.core.backend.list(BUDGETS, options).await?;
+        let labels = string_map(&pod["metadata"]["labels"]);
+        let mut budgets = page.entries.into_iter().filter_map(|entry| {
+            let object: Value = serde_json::from_slice(&entry.value).ok()?;
+            let selector = LabelSelector::from_json(&object["spec"]["selector"])
+                .and_then(|it| it.to_selector())
+                .ok()?;
+            selector
+                .matches(&labels)
+                .then_some(Budget { entry, object })
+        });
+        let first = budgets.next();
+        if budgets.next().is_some() {
+            let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            return Err(Status::failure(500, "", message).into());
+        }
+        Ok(first)
+    }
+
+    fn name(&self) -> &str {
+        meta(&self.object, "name")
+    }
+
+    /// A number of the status.
+    fn number(&self, field: &str) -> i64 {
+        self.object["status"][field].as_i64().unwrap_or(0)
+    }
+
+    /// Whether a pod that is not ready may go without being counted (KEP-3017).
+    fn lets_unhealthy_go(&self) -> bool {
+        let wanted = self.number("desiredHealthy");
+        text(&self.object, &["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow"
+            || wanted > 0 && self.number("currentHealthy") >= wanted
+    }
+
+    /// Takes one disruption off the budget, and notes the pod so that its controller expects its end.
+    async fn use_up(mut self, call: &Call<'_>, dry_run: bool) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let draft = self.with_one_less(call.name())?;
+            if dry_run {
+                return Ok(());
+            }
+            let (key, seen) = (
+                self.entry.key.clone(),
+                Expect::Revision(self.entry.revision),
+            );
+            let write = Write::put(BUDGETS, key.clone(), seen, object::draft(&draft));
+            match call.core.backend.commit(write).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Conflict(_) | StoreError::NotFound) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match call.core.backend.get(BUDGETS, &key).await? {
+                Some(entry) => {
+                    self.object = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+                    self.entry = entry;
+                }
+                None => return Ok(()),
+            }
+        }
+        Err(self.being_processed())
+    }
+
+    fn with_one_less(&self, pod: &str) -> Result<Value> {
+        let generation = self.object["metadata"]["generation"].as_i64().unwrap_or(0);
+        if self.number("observedGeneration") < generation {
+            return Err(self.being_processed());
+        }
+        let forbidden = |why: &str| {
+            let kind = GroupResource::new("policy", "poddisruptionbudget");
+            Err(Status::forbidden(&kind, self.name(), why).into())
+        };
+        let allowed = self.number("disruptionsAllowed");
+        if allowed < 0 {
+            return forbidden("pdb disruptions allowed is negative");
+        }
+        let disrupted = self.object["status"]["disruptedPods"].as_object();
+        if disrupted.is_some_and(|pods| pods.len() > MAX_DISRUPTED) {
+            return forbidden(
+                "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            );
+        }
+        if allowed == 0 {
+            return Err(too_many(self.why_none(), 0));
+        }
+        let mut budget = self.object.clone();
+        let status = child_mut(&mut budget, "status");
+        status.insert("disruptionsAllowed".to_owned(), (allowed - 1).into());
+        if allowed == 1 {
+            let condition = json!({
+                "type": "DisruptionAllowed", "status": "False", "observedGeneration": self.number("observedGeneration"),
+                "lastTransitionTime": object::now(), "reason": "InsufficientPods", "message": "",
+            });
+            set_condition(status, condition);
+        }
+        child_mut(&mut budget["status"], "disruptedPods")
+            .insert(pod.to_owned(), object::now().into());
+        Ok(budget)
+    }
+
+    /// Why no pod may go now.
+    fn why_none(&self) -> String {
+        let name = self.name();
+        let conditions = self.object["status"]["conditions"].as_array();
+        let refusal = conditions.into_iter().flatten().find(|it| {
+            it["type"] == "DisruptionAllowed" && it["status"] == "False" && it["message"] != ""
+        });
+        let (reason, message) = match refusal {
+            Some(it) => (text(it, &["reason"]), text(it, &["message"])),
+            None => ("", ""),
+        };
+        let (wanted, healthy) = (self.number("desiredHealthy"), self.number("currentHealthy"));
+        if reason == "SyncFailed" {
+            format!(
+                "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+            )
+        } else if healthy <= wanted {
+            format!(
+                "The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently"
+            )
+        } else if refusal.is_some() {
+            format!(
+                "The disruption budget {name} does not allow evicting pods currently ({reason}): {message}"
+            )
+        } else {
+            format!("The disruption budget {name} does not allow evicting pods currently")
+        }
+    }
+
+    fn being_processed(&self) -> ApiError {
+        let name = self.name();
+        let cause = format!("The disruption budget {name} is still being processed by the server.");
+        too_many(cause, RETRY_SECONDS)
+    }
+}
+
+fn too_many(cause: String, retry_after_seconds: i32) -> ApiError {
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     let mut status = Status::failure(429, "TooManyRequests", message);
     let cause = Cause {
@@ -158,7 +321,7 @@ fn too_many(cause: String) -> ApiError {
     };
     status.details = Some(Box::new(Details {
         causes: vec![cause],
-        retry_after_seconds: RETRY_SECONDS,
+        retry_after_seconds,
         ..Details::default()
     }));
     status.into()
