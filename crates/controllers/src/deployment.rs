@@ -28,6 +28,7 @@ use crate::workload::{
 
 use plan::{Limits, Size};
 use sets::{Sets, plain, revision_of, size_of};
+use status::Turn;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
@@ -148,21 +149,22 @@ impl Deployments {
             return Ok(Next::Done);
         }
         workload::claim(&self.client, &**deployment, &spec.selector, &self.sets).await?;
+        let mut turn = Turn::Scaled;
         if !meta::deleting(&*deployment) {
-            match self.roll(&deployment, &spec).await {
+            turn = match self.roll(&deployment, &spec).await {
                 Err(error) if error.is_namespace_terminating() => return Ok(Next::Done),
                 result => result?,
-            }
+            };
         }
         // The roll may have written the deployment (its revision).
         let Some(deployment) = self.deployments.get(key) else {
             return Ok(Next::Done);
         };
         let sets = self.sets_of(&deployment);
-        self.write_status(&deployment, &spec, &sets).await
+        self.write_status(&deployment, &spec, &sets, &turn).await
     }
 
-    async fn roll(&self, deployment: &Object, spec: &DeploymentSpec) -> Result<(), Error> {
+    async fn roll(&self, deployment: &Object, spec: &DeploymentSpec) -> Result<Turn, Error> {
         let limits = Limits::of(spec);
         let mut sets = self.sets_of(deployment);
         let paused = spec.paused.unwrap_or(false);
@@ -176,10 +178,11 @@ impl Deployments {
                 self.resize(deployment, limits, set, size).await?;
             }
             if paused {
-                return self.clean_up(deployment, spec, &sets).await;
+                self.clean_up(deployment, spec, &sets).await?;
             }
-            return Ok(());
+            return Ok(Turn::Scaled);
         }
+        let made;
         if plan::is_recreate(spec) {
             for set in sets.old() {
                 self.resize(deployment, limits, set, 0).await?;
@@ -189,9 +192,10 @@ impl Deployments {
                 .flat_map(|s| self.pods.by_index(BY_CONTROLLER, meta::uid(&**s)))
                 .any(|p| !meta::is_finished(&p));
             if old_pods {
-                return Ok(());
+                return Ok(Turn::Rolled(None));
             }
-            let new = self
+            let new;
+            (new, made) = self
                 .ensure_new(deployment, &sets, limits, limits.replicas)
                 .await?;
             self.resize(deployment, limits, &new, limits.replicas)
@@ -199,7 +203,8 @@ impl Deployments {
         } else {
             let old: Vec<Size> = sets.old().map(|s| size_of(s)).collect();
             let first = plan::grow_new(limits, &Size::default(), &old);
-            let new = self.ensure_new(deployment, &sets, limits, first).await?;
+            let new;
+            (new, made) = self.ensure_new(deployment, &sets, limits, first).await?;
             sets = self.sets_of(deployment);
             let grown = plan::grow_new(limits, &size_of(&new), &old);
             if !self.resize(deployment, limits, &new, grown).await? {
@@ -210,30 +215,32 @@ impl Deployments {
             }
         }
         let sets = self.sets_of(deployment);
-        self.clean_up(deployment, spec, &sets).await
+        self.clean_up(deployment, spec, &sets).await?;
+        Ok(Turn::Rolled(made))
     }
 
-    /// The replica set of the current template, made if there is none, with its annotations right.
+    /// The replica set of the current template with its annotations right, and its name if it had to be made.
     async fn ensure_new(
         &self,
         deployment: &Object,
         sets: &Sets,
         limits: Limits,
         replicas: i32,
-    ) -> Result<Arc<Set>, Error> {
+    ) -> Result<(Arc<Set>, Option<String>), Error> {
         if let Some(new) = sets.new_set() {
-            return self.annotate_new(deployment, sets, &new.clone()).await;
+            let new = self.annotate_new(deployment, sets, &new.clone()).await?;
+            return Ok((new, None));
         }
         let namespace = meta::namespace(deployment);
         let revision = sets.all.iter().map(|s| revision_of(s)).max().unwrap_or(0) + 1;
         let template = deployment.at("/spec/template");
         let mut collisions = deployment.status.as_ref().and_then(|s| s.collision_count);
         let api: Api<Set> = Api::namespaced(self.client.clone(), namespace);
-        let created = loop {
+        let (created, ours) = loop {
             let hash = workload::hash(&[template], collisions);
             let body = new_set(deployment, &hash, revision, limits, replicas);
             match api::create(&self.client, &api, &body).await {
-                Ok(created) => break created,
+                Ok(created) => break (created, true),
                 Err(error) if error.is_already_exists() => {
                     // Ours from before a restart with a cache that lags, or a real collision.
                     let name = format!("{}-{hash}", meta::name(deployment));
@@ -243,7 +250,7 @@ impl Deployments {
                     if meta::is_controlled_by(&existing.metadata, meta::uid(deployment))
                         && plain(existing.at("/spec/template")) == plain(template)
                     {
-                        break existing;
+                        break (existing, false);
                     }
                     collisions = Some(collisions.unwrap_or(0) + 1);
                     let body = json!({
@@ -259,11 +266,12 @@ impl Deployments {
             }
         };
         self.sets.assume(created.clone());
-        if replicas > 0 {
+        if ours && replicas > 0 {
             self.scaled_event(deployment, "up", meta::name(&created), 0, replicas);
         }
         self.annotate_deployment(deployment, revision).await?;
-        Ok(Arc::new(created))
+        let made = ours.then(|| meta::name(&created).to_owned());
+        Ok((Arc::new(created), made))
     }
 
     /// Brings the annotations of the new replica set (its revision among them) up to date.
@@ -315,6 +323,7 @@ impl Deployments {
         Ok(updated)
     }
 
+    /// Along with the status, as upstream: elsewhere a new annotation counts as a generation of the deployment.
     async fn annotate_deployment(&self, deployment: &Object, revision: i64) -> Result<(), Error> {
         let revision = revision.to_string();
         if meta::annotation(deployment, REVISION) == Some(revision.as_str()) {
@@ -323,7 +332,7 @@ impl Deployments {
         let mut body = json!({"metadata": api::same(deployment)});
         body["metadata"]["annotations"] = json!({REVISION: revision});
         let api: Api<Object> = Api::namespaced(self.client.clone(), meta::namespace(deployment));
-        let updated = api::patch(&api, meta::name(deployment), Part::Main, &body).await?;
+        let updated = api::patch(&api, meta::name(deployment), Part::Status, &body).await?;
         self.deployments.assume(updated);
         Ok(())
     }
@@ -406,9 +415,10 @@ impl Deployments {
         deployment: &Object,
         spec: &DeploymentSpec,
         sets: &Sets,
+        turn: &Turn,
     ) -> Result<Next, Error> {
         let old = deployment.at("/status");
-        let (new, wait) = status::next(deployment, spec, sets, self.clock.now());
+        let (new, wait) = status::next(deployment, spec, sets, turn, self.clock.now());
         let api: Api<Object> = Api::namespaced(self.client.clone(), meta::namespace(deployment));
         workload::write_status(&api, &self.deployments, deployment, old, new).await?;
         Ok(wait.map_or(Next::Done, Next::After))

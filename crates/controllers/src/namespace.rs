@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::core::Request;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -20,6 +20,14 @@ use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::registry::Task;
 use crate::workload::set_condition;
+
+/// What depends on an object of the namespace goes with it, also where it would stay by default.
+fn with_dependents() -> Delete {
+    Delete {
+        propagation: Some(PropagationPolicy::Background),
+        ..Delete::default()
+    }
+}
 
 #[cfg(test)]
 mod tests;
@@ -165,14 +173,14 @@ impl Namespaces {
                     .await?;
             } else {
                 for obj in api.list(&all).await?.items {
-                    api::delete(&api, meta::name(&obj), meta::uid(&obj), Delete::default()).await?;
+                    api::delete(&api, meta::name(&obj), meta::uid(&obj), with_dependents()).await?;
                 }
             }
         }
         let mut left = api.list(&all).await?.items;
         if left.iter().any(|o| !meta::deleting(o)) {
             for obj in left.iter().filter(|o| !meta::deleting(*o)) {
-                api::delete(&api, meta::name(obj), meta::uid(obj), Delete::default()).await?;
+                api::delete(&api, meta::name(obj), meta::uid(obj), with_dependents()).await?;
             }
             left = api.list(&all).await?.items;
         }

@@ -19,8 +19,8 @@ use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
-    self, BY_CONTROLLER, PodControl, deletion_rank, pod_from_template, remove_condition,
-    set_condition, write_status,
+    self, BY_CONTROLLER, PodControl, condition_status, deletion_rank, pod_from_template,
+    remove_condition, set_condition, write_status,
 };
 
 /// Pods created or deleted per pass at most, as in upstream.
@@ -185,6 +185,8 @@ impl ReplicaSets {
         let old = set.at("/status");
         let mut conditions: Vec<Value> = old["conditions"].as_array().cloned().unwrap_or_default();
         match failure {
+            // The first one is told: each names another pod, and would be another write.
+            Some(_) if condition_status(&conditions, "ReplicaFailure") == "True" => {}
             Some(error) => set_condition(
                 &mut conditions,
                 "ReplicaFailure",

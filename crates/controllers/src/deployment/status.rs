@@ -11,32 +11,59 @@ use super::{Object, Sets, size_of};
 use crate::kit::clock::{rfc3339, since};
 use crate::kit::meta;
 
-/// Sets a condition; unlike in other kinds it also tells when it was last confirmed.
-fn set(
-    conditions: &mut Vec<Value>,
-    kind: &str,
-    status: &str,
-    reason: &str,
-    message: &str,
-    now: &str,
-) {
-    let mut new = json!({
-        "type": kind, "status": status, "reason": reason, "message": message,
-        "lastUpdateTime": now, "lastTransitionTime": now,
-    });
-    match conditions.iter_mut().find(|c| c["type"] == kind) {
-        Some(old) => {
-            if old["status"] == new["status"] {
-                new["lastTransitionTime"] = old["lastTransitionTime"].clone();
-            }
-            *old = new;
-        }
-        None => conditions.push(new),
-    }
+/// What a turn of the controller did before it wrote the status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It only scaled replica sets, or the deployment is paused: progress is not judged.
+    Scaled,
+    /// It rolled out, and may have made the replica set of that name.
+    Rolled(Option<String>),
 }
 
-fn find<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
-    conditions.iter().find(|c| c["type"] == kind)
+const PROGRESSING: &str = "Progressing";
+const AVAILABLE: &str = "Available";
+const FAILURE: &str = "ReplicaFailure";
+
+/// Conditions in the order of their last change, as upstream keeps them.
+struct Conditions {
+    list: Vec<Value>,
+    now: String,
+}
+
+impl Conditions {
+    fn find(&self, kind: &str) -> Option<&Value> {
+        self.list.iter().find(|c| c["type"] == kind)
+    }
+
+    fn reason(&self, kind: &str) -> Option<&str> {
+        self.find(kind)?["reason"].as_str()
+    }
+
+    fn remove(&mut self, kind: &str) {
+        self.list.retain(|c| c["type"] != kind);
+    }
+
+    /// Sets a condition; the same status for the same reason stays as it is, message and times too.
+    fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
+        let same = |c: &Value| c["status"] == status && c["reason"] == reason;
+        if !self.find(kind).is_some_and(same) {
+            self.replace(kind, status, reason, message);
+        }
+    }
+
+    /// Sets a condition anew, which tells when it was last confirmed.
+    fn replace(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
+        let known = self.find(kind).filter(|c| c["status"] == status);
+        let since = known.map_or_else(
+            || json!(self.now),
+            |known| known["lastTransitionTime"].clone(),
+        );
+        self.remove(kind);
+        self.list.push(json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "lastUpdateTime": self.now, "lastTransitionTime": since,
+        }));
+    }
 }
 
 /// The new status, and when to look again for the progress deadline.
@@ -44,6 +71,7 @@ pub(super) fn next(
     deployment: &Object,
     spec: &DeploymentSpec,
     sets: &Sets,
+    turn: &Turn,
     now: Timestamp,
 ) -> (Value, Option<Duration>) {
     let old = deployment.at("/status");
@@ -62,85 +90,61 @@ pub(super) fn next(
     let wanted: i32 = sets.all.iter().map(|s| size_of(s).spec).sum();
     let updated = sets.new_set().map_or(0, |s| size_of(s).status);
 
-    let mut conditions = old["conditions"].as_array().cloned().unwrap_or_default();
-    let stamp = rfc3339(now);
-    let (status, reason, message) = if available >= limits.replicas - limits.unavailable {
-        (
-            "True",
-            "MinimumReplicasAvailable",
-            "Deployment has minimum availability.",
-        )
-    } else {
-        (
-            "False",
-            "MinimumReplicasUnavailable",
-            "Deployment does not have minimum availability.",
-        )
+    let mut conditions = Conditions {
+        list: old["conditions"].as_array().cloned().unwrap_or_default(),
+        now: rfc3339(now),
     };
-    if find(&conditions, "Available").is_none_or(|c| c["status"] != status) {
-        set(
-            &mut conditions,
-            "Available",
-            status,
-            reason,
-            message,
-            &stamp,
-        );
+    let new_name = sets.new_set().map(|s| meta::name(&**s));
+    let deadline = spec.progress_deadline_seconds.filter(|d| *d != i32::MAX);
+    if deadline.is_some() {
+        pause_or_resume(&mut conditions, spec.paused.unwrap_or(false));
+        announce(&mut conditions, new_name, turn);
     }
-
-    let failure = sets.all.iter().rev().find_map(|s| {
-        let conditions = s.status.as_ref()?.conditions.as_ref()?;
-        conditions
-            .iter()
-            .find(|c| c.type_ == "ReplicaFailure")
-            .cloned()
-    });
-    match failure {
-        Some(c) => {
-            let (reason, message) = (c.reason.unwrap_or_default(), c.message.unwrap_or_default());
-            let same = find(&conditions, "ReplicaFailure").is_some_and(|o| {
-                o["reason"] == reason.as_str() && o["message"] == message.as_str()
-            });
-            if !same {
-                set(
-                    &mut conditions,
-                    "ReplicaFailure",
-                    &c.status,
-                    &reason,
-                    &message,
-                    &stamp,
-                );
+    let current = conditions.reason(PROGRESSING).map(str::to_owned);
+    if available >= limits.replicas - limits.unavailable {
+        let message = "Deployment has minimum availability.";
+        conditions.set(AVAILABLE, "True", "MinimumReplicasAvailable", message);
+    } else {
+        let message = "Deployment does not have minimum availability.";
+        conditions.set(AVAILABLE, "False", "MinimumReplicasUnavailable", message);
+    }
+    let mut wait = None;
+    if matches!(turn, Turn::Rolled(_)) {
+        let was_complete =
+            replicas == updated && current.as_deref() == Some("NewReplicaSetAvailable");
+        match deadline {
+            None => conditions.remove(PROGRESSING),
+            Some(_) if was_complete => {}
+            Some(deadline) => {
+                let before = |field: &str| old[field].as_i64().unwrap_or(0) as i32;
+                let progress = Progress {
+                    complete: [updated, replicas, available] == [limits.replicas; 3],
+                    progressed: updated > before("updatedReplicas")
+                        || replicas - updated < before("replicas") - before("updatedReplicas")
+                        || ready > before("readyReplicas")
+                        || available > before("availableReplicas"),
+                    what: match new_name {
+                        Some(set) => format!("ReplicaSet \"{set}\""),
+                        None => format!("Deployment \"{}\"", meta::name(deployment)),
+                    },
+                    deadline: Duration::from_secs(u64::try_from(deadline).unwrap_or(0)),
+                };
+                wait = progress.judge(&mut conditions, now);
             }
         }
-        None => conditions.retain(|c| c["type"] != "ReplicaFailure"),
+        // The new replica set's failure comes before that of others.
+        let failing = sets.new_set().into_iter().chain(&sets.all).find_map(|s| {
+            let conditions = s.status.as_ref()?.conditions.as_ref()?;
+            conditions.iter().find(|c| c.type_ == FAILURE)
+        });
+        match failing {
+            Some(c) => {
+                let text = |text: &Option<String>| text.clone().unwrap_or_default();
+                conditions.set(FAILURE, &c.status, &text(&c.reason), &text(&c.message));
+            }
+            None => conditions.remove(FAILURE),
+        }
     }
-
-    let mut wait = None;
-    let deadline = spec.progress_deadline_seconds.filter(|d| *d != i32::MAX);
-    if let Some(deadline) = deadline {
-        let before = |field: &str| old[field].as_i64().unwrap_or(0) as i32;
-        let progressed = updated > before("updatedReplicas")
-            || replicas - updated < before("replicas") - before("updatedReplicas")
-            || ready > before("readyReplicas")
-            || available > before("availableReplicas");
-        let complete = updated == limits.replicas
-            && replicas == limits.replicas
-            && available == limits.replicas;
-        let state = Progress {
-            complete,
-            progressed,
-            paused: spec.paused.unwrap_or(false),
-            set: sets.new_set().map(|s| meta::name(&**s).to_owned()),
-            name: meta::name(deployment),
-            deadline: Duration::from_secs(u64::try_from(deadline).unwrap_or(0)),
-        };
-        wait = progress(&mut conditions, &state, now);
-    }
-    conditions.sort_by_key(|c| match c["type"].as_str() {
-        Some("Available") => 0,
-        Some("Progressing") => 1,
-        _ => 2,
-    });
     let status = json!({
         "observedGeneration": meta::generation(deployment),
         "replicas": replicas,
@@ -149,112 +153,75 @@ pub(super) fn next(
         "availableReplicas": available,
         "unavailableReplicas": (wanted - available).max(0),
         "terminatingReplicas": terminating,
-        "conditions": conditions,
+        "conditions": conditions.list,
     });
     (status, wait)
 }
 
-struct Progress<'a> {
+/// Notes that the deployment was paused or resumed, unless it had come too late already.
+fn pause_or_resume(conditions: &mut Conditions, paused: bool) {
+    let was_paused = match conditions.reason(PROGRESSING) {
+        Some("ProgressDeadlineExceeded") => return,
+        reason => reason == Some("DeploymentPaused"),
+    };
+    let (reason, message) = match (paused, was_paused) {
+        (true, false) => ("DeploymentPaused", "Deployment is paused"),
+        (false, true) => ("DeploymentResumed", "Deployment is resumed"),
+        _ => return,
+    };
+    conditions.set(PROGRESSING, "Unknown", reason, message);
+}
+
+/// Notes the new replica set when it is made, or seen for the first time.
+fn announce(conditions: &mut Conditions, new: Option<&str>, turn: &Turn) {
+    if let Turn::Rolled(Some(made)) = turn {
+        let message = format!("Created new replica set \"{made}\"");
+        conditions.set(PROGRESSING, "True", "NewReplicaSetCreated", &message);
+    } else if let (Some(new), None) = (new, conditions.find(PROGRESSING)) {
+        let message = format!("Found new replica set \"{new}\"");
+        conditions.set(PROGRESSING, "True", "FoundNewReplicaSet", &message);
+    }
+}
+
+struct Progress {
     complete: bool,
     progressed: bool,
-    paused: bool,
-    set: Option<String>,
-    name: &'a str,
+    what: String,
     deadline: Duration,
 }
 
-fn progress(conditions: &mut Vec<Value>, state: &Progress<'_>, now: Timestamp) -> Option<Duration> {
-    let stamp = rfc3339(now);
-    let old = find(conditions, "Progressing").cloned();
-    let reason = old
-        .as_ref()
-        .and_then(|c| c["reason"].as_str())
-        .unwrap_or_default();
-    if state.paused {
-        if reason != "DeploymentPaused" && reason != "ProgressDeadlineExceeded" {
-            set(
-                conditions,
-                "Progressing",
-                "Unknown",
-                "DeploymentPaused",
-                "Deployment is paused",
-                &stamp,
-            );
+impl Progress {
+    /// Sets the condition; says when it will have taken too long.
+    fn judge(&self, conditions: &mut Conditions, now: Timestamp) -> Option<Duration> {
+        let what = &self.what;
+        if self.complete {
+            let message = format!("{what} has successfully progressed.");
+            conditions.set(PROGRESSING, "True", "NewReplicaSetAvailable", &message);
+            return None;
         }
-        return None;
-    }
-    if reason == "DeploymentPaused" {
-        set(
-            conditions,
-            "Progressing",
-            "Unknown",
-            "DeploymentResumed",
-            "Deployment is resumed",
-            &stamp,
-        );
-    }
-    let what = match &state.set {
-        Some(set) => format!("ReplicaSet \"{set}\""),
-        None => format!("Deployment \"{}\"", state.name),
-    };
-    if state.complete {
-        let message = format!("{what} has successfully progressed.");
-        let same = old.is_some_and(|c| {
-            c["reason"] == "NewReplicaSetAvailable" && c["message"] == message.as_str()
-        });
-        if !same {
-            set(
-                conditions,
-                "Progressing",
-                "True",
-                "NewReplicaSetAvailable",
-                &message,
-                &stamp,
-            );
+        if self.progressed {
+            let message = format!("{what} is progressing.");
+            conditions.replace(PROGRESSING, "True", "ReplicaSetUpdated", &message);
+            return Some(self.deadline);
         }
-        return None;
-    }
-    if old.is_none() {
-        let (reason, message) = match &state.set {
-            Some(set) => (
-                "NewReplicaSetCreated",
-                format!("Created new replica set \"{set}\""),
-            ),
-            None => ("ReplicaSetUpdated", format!("{what} is progressing.")),
-        };
-        set(conditions, "Progressing", "True", reason, &message, &stamp);
-        return Some(state.deadline);
-    }
-    if state.progressed || reason == "NewReplicaSetAvailable" {
-        set(
-            conditions,
-            "Progressing",
-            "True",
-            "ReplicaSetUpdated",
-            &format!("{what} is progressing."),
-            &stamp,
-        );
-        return Some(state.deadline);
-    }
-    if reason == "ProgressDeadlineExceeded" {
-        return None;
-    }
-    let last = find(conditions, "Progressing")
-        .and_then(|c| c["lastUpdateTime"].as_str())
-        .and_then(|t| t.parse::<Timestamp>().ok())
-        .unwrap_or(now);
-    let passed = since(now, last);
-    if passed >= state.deadline {
+        let known = conditions.find(PROGRESSING)?;
+        if matches!(
+            known["reason"].as_str(),
+            Some("NewReplicaSetAvailable" | "ProgressDeadlineExceeded")
+        ) {
+            return None;
+        }
+        let last = known["lastUpdateTime"].as_str();
+        let last = last.and_then(|t| t.parse::<Timestamp>().ok());
+        let passed = since(now, last.unwrap_or(now));
+        if passed < self.deadline {
+            return Some(self.deadline - passed);
+        }
         let message = format!("{what} has timed out progressing.");
-        set(
-            conditions,
-            "Progressing",
-            "False",
-            "ProgressDeadlineExceeded",
-            &message,
-            &stamp,
-        );
-        return None;
+        conditions.set(PROGRESSING, "False", "ProgressDeadlineExceeded", &message);
+        None
     }
-    Some(state.deadline - passed)
 }
+
+#[cfg(test)]
+mod tests;
