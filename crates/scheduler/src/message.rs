@@ -47,6 +47,9 @@ fn reasons(unplaced: &Unplaced, explanation: Option<(&str, &str)>) -> Vec<String
         .into_iter()
         .map(|(reason, n)| match explanation {
             Some((of, why)) if of == reason => {
+                // What begins with the reason does not repeat it.
+                let rest = why.strip_prefix(of).and_then(|it| it.strip_prefix("; "));
+                let why = rest.unwrap_or(why);
                 format!(
                     "{n} {reason} ({})",
                     truncate(why.to_owned(), EXPLANATION_LIMIT)

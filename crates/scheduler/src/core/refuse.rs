@@ -80,10 +80,12 @@ impl Core {
                 (_, false) => "no new claims to deallocate".to_owned(),
             });
         }
-        if profile.post_filters.contains(Plugin::DefaultPreemption) && undo.is_none() {
+        if profile.post_filters.contains(Plugin::DefaultPreemption) {
             let budgets: Vec<_> = self.budgets.values().cloned().collect();
             let nominated = |node: &str| self.nominated_to(node, attempt.pod);
             match preemption::preempt(attempt, unplaced, &budgets, start, &nominated) {
+                // Whether anybody has to go is seen when the claim is free.
+                preemption::Outcome::Preempt(_) if undo.is_some() => {}
                 preemption::Outcome::Preempt(found) => {
                     let node = nodes[found.node].name.clone();
                     nominate = Nominate::Set(node.clone());
@@ -91,7 +93,9 @@ impl Core {
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    nominate = nowhere(attempt.pod);
+                    if undo.is_none() {
+                        nominate = nowhere(attempt.pod);
+                    }
                     after.push(text);
                 }
                 preemption::Outcome::RoomIsMade(text) => {

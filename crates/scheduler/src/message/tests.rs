@@ -42,6 +42,17 @@ fn the_explanation_follows_its_reason() {
 }
 
 #[test]
+fn an_explanation_does_not_repeat_its_reason() {
+    let reason = "invalid resource pools were encountered";
+    let why = format!("{reason}; pool p cannot be used: duplicate device name d0");
+    let u = unplaced(&["invalid resource pools were encountered"]);
+    assert_eq!(
+        unschedulable(&u, 1, Some((reason, &why)), ""),
+        "0/1 nodes are available: 1 invalid resource pools were encountered (pool p cannot be used: duplicate device name d0)."
+    );
+}
+
+#[test]
 fn rejection_before_any_node() {
     let before = Some(Rejection::unresolvable(
         Plugin::DynamicResources,

@@ -94,6 +94,21 @@ fn a_pod_that_fits_nowhere_holds_nothing() {
     assert!(outcome.message().contains("still not schedulable"));
 }
 
+/// Whether somebody has to go as well is seen when the claim is free.
+#[test]
+fn an_allocation_elsewhere_is_taken_back_and_nobody_preempted() {
+    let mut world = World::new("");
+    world.claim("a", allocated("gone", &[]));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    assert!(outcome.deallocated().is_some());
+    assert_eq!(
+        outcome.message(),
+        "0/2 nodes are available: 2 resourceclaim not available on the node. deallocation of ResourceClaim completed, \
+         preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    );
+}
+
 /// A scheduler that is restarted after a failed binding does not know whose allocation it was.
 #[test]
 fn a_pod_that_fits_nowhere_gives_back_what_only_it_could_use() {
