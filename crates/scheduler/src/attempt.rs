@@ -5,6 +5,8 @@
 //! allocation itself counts in the score (lists of alternatives), it is done on every candidate, as upstream does.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::cache::Snapshot;
 use crate::classic::PodClaims;
@@ -41,6 +43,8 @@ pub struct Attempt<'a> {
     volumes: Option<PodVolumes<'a>>,
     devices: Option<PodDevices>,
     classic: Option<PodClaims>,
+    /// Time spent on choosing among nodes that will do, in nanoseconds.
+    scoring: AtomicU64,
 }
 
 /// What depends on which other pods are on nodes.
@@ -136,7 +140,13 @@ impl<'a> Attempt<'a> {
             volumes,
             devices,
             classic,
+            scoring: AtomicU64::new(0),
         })
+    }
+
+    /// Time that was spent on choosing among nodes that will do.
+    pub fn scoring(&self) -> Duration {
+        Duration::from_nanos(self.scoring.load(Ordering::Relaxed))
     }
 
     /// The classic claims of the pod, if it has any.

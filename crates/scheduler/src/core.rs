@@ -162,6 +162,8 @@ struct Binding {
     volumes: volumes::Awaited,
     /// When the attempt began.
     started: Now,
+    /// When nothing but the binding itself was left.
+    ready: Option<Now>,
 }
 
 impl Binding {

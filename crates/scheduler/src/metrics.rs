@@ -1,5 +1,7 @@
 //! Metrics with upstream's names, in a registry that the caller serves.
 
+mod points;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use points::Points;
+pub(crate) use points::{End, Point};
 
 use crate::queue::{Counts, Moved, Rejected};
 use crate::solver::Work;
@@ -66,6 +71,7 @@ struct Inner {
     contested: Counter,
     /// Nodes, steps, given up.
     work: [Counter; 3],
+    points: Points,
 }
 
 fn millisecond() -> Histogram {
@@ -197,6 +203,7 @@ impl Metrics {
             registry.register(name, help, counter.clone());
             counter
         });
+        let points = Points::register(&mut registry);
         // Set all the time, so looked up once.
         let one = |family: &Family<One, Gauge>, label, value: &str| {
             family.get_or_create(&[(label, value.to_owned())]).clone()
@@ -223,6 +230,7 @@ impl Metrics {
             bind_conflicts,
             contested,
             work,
+            points,
         }))
     }
 
@@ -338,6 +346,11 @@ impl Metrics {
             .observe(waited.as_secs_f64());
     }
 
+    /// An extension point of an attempt is through.
+    pub(crate) fn point(&self, point: Point, profile: &str, end: End, taken: Duration) {
+        self.0.points.observe(point, profile, end, taken);
+    }
+
     /// A write of a claim lost a race.
     pub(crate) fn conflict(&self) {
         self.0.bind_conflicts.inc();
@@ -368,8 +381,11 @@ mod tests {
             steps: 7,
             gave_up: 0,
         });
+        let (point, end) = (Point::PreFilter, End::Success);
+        metrics.point(point, "default-scheduler", end, Duration::from_micros(150));
         let text = metrics.encode();
         for expected in [
+            "scheduler_framework_extension_point_duration_seconds_bucket{le=\"0.0002\",extension_point=\"PreFilter\",profile=\"default-scheduler\",status=\"Success\"} 1",
             "scheduler_schedule_attempts_total{result=\"scheduled\",profile=\"default-scheduler\"} 1",
             "scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"1\"} 1",
             "scheduler_resourceclaim_creates_total{status=\"success\"} 1",

@@ -1,5 +1,8 @@
 //! Which nodes are looked at, in which order, and how many.
 
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
 use rayon::prelude::*;
 
 use super::{Attempt, Nominated, Placement, Unplaced};
@@ -42,7 +45,11 @@ impl Attempt<'_> {
             if feasible.is_empty() {
                 continue;
             }
-            if let Some(placement) = self.best(&feasible, &mut rejections) {
+            let begin = Instant::now();
+            let best = self.best(&feasible, &mut rejections);
+            let taken = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.scoring.fetch_add(taken, Ordering::Relaxed);
+            if let Some(placement) = best {
                 return Ok(placement);
             }
             let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::GaveUp);

@@ -10,7 +10,7 @@ use crate::actions::{Action, Nominate};
 use crate::dra::claims::{Version, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
 use crate::dra::{groups, resolve};
-use crate::metrics::Outcome;
+use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
 use crate::pod::{Key, Uid, scheduler_name};
 
@@ -219,6 +219,7 @@ impl Core {
         }
         if ready && seen && matches!(volumes, Progress::Bound) {
             binding.volumes.until = None;
+            binding.ready = Some(time.now);
             self.waiting.remove(pod);
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
             // The watch has shown all claims that were made for it before the one that it gets: requests of earlier
@@ -268,6 +269,21 @@ impl Core {
         let taken = time.now.saturating_sub(binding.started);
         let profile = scheduler_name(&binding.queued.info.pod).to_owned();
         let bound = outcome.is_ok();
+        let end = End::of(bound, End::Error);
+        match binding.ready {
+            Some(ready) => {
+                let before = ready.saturating_sub(binding.started);
+                let (point, success) = (Point::PreBind, End::Success);
+                self.metrics.point(point, &profile, success, before);
+                let after = time.now.saturating_sub(ready);
+                self.metrics.point(Point::Bind, &profile, end, after);
+            }
+            // Without claims that are to be written there is nothing but the binding.
+            None if bound || binding.claims.is_empty() => {
+                self.metrics.point(Point::Bind, &profile, end, taken);
+            }
+            None => self.metrics.point(Point::PreBind, &profile, end, taken),
+        }
         match outcome {
             Ok(()) => {
                 self.metrics.attempt(&profile, Outcome::Scheduled, taken);

@@ -1,6 +1,7 @@
 //! One attempt from the queue to a decision.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::refuse::{Refusal, after_pre_filter, nowhere};
 use super::{Binding, Core, Time};
@@ -12,7 +13,7 @@ use crate::config::Profile;
 use crate::dra::claims::{Version, allocation_of, uid_of};
 use crate::dra::{PodClaim, conditions, resolve};
 use crate::message;
-use crate::metrics::Outcome;
+use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, Uid, scheduler_name};
@@ -60,7 +61,13 @@ impl Core {
         };
         let _span = tracing::debug_span!("schedule", pod = %queued.info.key).entered();
         match self.decide(&queued, &profile, time) {
-            Decision::Place(placed) => self.reserve(queued, *placed, time),
+            Decision::Place(placed) => {
+                let begin = Instant::now();
+                self.reserve(queued, *placed, time);
+                let (point, end) = (Point::Reserve, End::Success);
+                self.metrics
+                    .point(point, &profile.name, end, begin.elapsed());
+            }
             Decision::Negotiate(negotiation) => self.negotiate(queued, &profile, negotiation, time),
             Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
             Decision::Fail(message) => {
@@ -95,7 +102,16 @@ impl Core {
         self.next_start = (start + 1) % total;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let dra = self.dra(profile, time);
-        let attempt = match Attempt::prepare(pod, self.cache.snapshot(), profile, dra) {
+        let metrics = self.metrics.clone();
+        let begin = Instant::now();
+        let prepared = Attempt::prepare(pod, self.cache.snapshot(), profile, dra);
+        let end = match &prepared {
+            Ok(_) => End::Success,
+            Err(rejection) if rejection.code == Code::Error => End::Error,
+            Err(_) => End::Unschedulable,
+        };
+        metrics.point(Point::PreFilter, &profile.name, end, begin.elapsed());
+        let attempt = match prepared {
             Ok(attempt) => attempt,
             Err(rejection) if rejection.code == Code::Error => {
                 return Decision::Fail(format!(
@@ -125,7 +141,20 @@ impl Core {
                 }));
             }
         };
-        match attempt.place(start, &nominated) {
+        let begin = Instant::now();
+        let placed = attempt.place(start, &nominated);
+        let (searching, scoring) = (begin.elapsed(), attempt.scoring());
+        let end = End::of(placed.is_ok(), End::Unschedulable);
+        metrics.point(
+            Point::Filter,
+            &profile.name,
+            end,
+            searching.saturating_sub(scoring),
+        );
+        if !scoring.is_zero() {
+            metrics.point(Point::Score, &profile.name, end, scoring);
+        }
+        match placed {
             Ok(placement) => {
                 let nodes = &attempt.snapshot.nodes;
                 let node = nodes[placement.node].name.clone();
@@ -168,8 +197,11 @@ impl Core {
                     error.plugin.name()
                 )),
                 None => {
+                    let begin = Instant::now();
                     let refusal =
                         self.refusal(&attempt, &unplaced, profile, start, queued.attempts);
+                    let end = End::of(refusal.victims.is_some(), End::Unschedulable);
+                    metrics.point(Point::PostFilter, &profile.name, end, begin.elapsed());
                     Decision::Reject(Box::new(refusal))
                 }
             },
@@ -258,6 +290,7 @@ impl Core {
                 waits_until: None,
                 volumes: awaited,
                 started: time.now,
+                ready: None,
             },
         );
         self.actions.push(Action::Bind(Box::new(BindJob {
