@@ -51,13 +51,17 @@ pub enum Controller {
     Endpoints,
     /// EndpointSlices of services.
     EndpointSlice,
+    /// Keeps volume claims that pods use.
+    ClaimProtection,
+    /// Keeps volumes that claims use.
+    VolumeProtection,
 }
 
 use Controller as C;
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -79,6 +83,8 @@ impl Controller {
         C::TtlAfterFinished,
         C::Endpoints,
         C::EndpointSlice,
+        C::ClaimProtection,
+        C::VolumeProtection,
     ];
 
     /// The name in `--controllers`.
@@ -105,6 +111,8 @@ impl Controller {
             C::TtlAfterFinished => "ttl-after-finished-controller",
             C::Endpoints => "endpoints-controller",
             C::EndpointSlice => "endpointslice-controller",
+            C::ClaimProtection => "persistentvolumeclaim-protection-controller",
+            C::VolumeProtection => "persistentvolume-protection-controller",
         }
     }
 

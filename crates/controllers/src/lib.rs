@@ -38,6 +38,7 @@ mod namespace;
 mod nodes;
 mod podgc;
 mod pool_status;
+mod protection;
 mod quota;
 mod registry;
 mod replicaset;

@@ -82,6 +82,8 @@ fn task(
         C::TtlAfterFinished => crate::ttl::build(context),
         C::Endpoints => crate::endpoints::endpoints(context),
         C::EndpointSlice => crate::endpoints::slices(context),
+        C::ClaimProtection => crate::protection::claims(context),
+        C::VolumeProtection => crate::protection::volumes(context),
         C::NodeLifecycle => crate::nodes::build(context),
         C::PodGarbageCollector => crate::podgc::build(context),
         C::ServiceAccount => crate::accounts::service_accounts(context),

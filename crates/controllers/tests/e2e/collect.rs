@@ -143,3 +143,60 @@ async fn a_deleted_namespace_is_emptied_first() {
         .await;
     cluster.until_gone("/api/v1/namespaces/x").await;
 }
+
+#[tokio::test]
+async fn storage_goes_when_nobody_uses_it() {
+    let cluster = Cluster::start().await;
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = |name: &str| {
+        json!({
+            "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        })
+    };
+    let pods = "/api/v1/namespaces/default/pods";
+    let user = json!({
+        "metadata": {"name": "user"},
+        "spec": {
+            "nodeName": "n",
+            "containers": [{"name": "c", "image": "registry.invalid/c:1"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "used"}}],
+        },
+    });
+    cluster.create(claims, claim("used")).await;
+    cluster.create(claims, claim("free")).await;
+    cluster.create(pods, user).await;
+    for name in ["used", "free"] {
+        cluster.delete(&format!("{claims}/{name}")).await;
+    }
+    let gone = |object: &Value| object["metadata"].is_null();
+    cluster.until(&format!("{claims}/free"), "gone", gone).await;
+    let used = cluster.get(&format!("{claims}/used")).await;
+    assert!(used.is_some(), "its pod is still there");
+    let now = json!({"gracePeriodSeconds": 0});
+    cluster.delete_with(&format!("{pods}/user"), now).await;
+    cluster.until(&format!("{claims}/used"), "gone", gone).await;
+
+    let volumes = "/api/v1/persistentvolumes";
+    let volume = json!({
+        "metadata": {"name": "v"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/tmp/v"},
+        },
+    });
+    cluster.create(volumes, volume).await;
+    let path = format!("{volumes}/v");
+    let bound = json!({"status": {"phase": "Bound"}});
+    let status = format!("{path}/status");
+    cluster.patch(&status, bound).await;
+    cluster.delete(&path).await;
+    let kept = cluster.get(&path).await.expect("it is bound");
+    assert_eq!(
+        kept["metadata"]["finalizers"],
+        json!(["kubernetes.io/pv-protection"])
+    );
+    cluster
+        .patch(&status, json!({"status": {"phase": "Released"}}))
+        .await;
+    cluster.until(&path, "gone", gone).await;
+}
