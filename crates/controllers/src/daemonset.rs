@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::events::{Level, reference};
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
@@ -27,6 +28,9 @@ use crate::workload::{
 };
 
 use plan::{Fit, NodeState};
+
+/// Annotation of a daemon set that the API server keeps; pods are labelled with it.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// Pods created or deleted per pass at most, as in upstream.
 const BURST: usize = 250;
@@ -124,7 +128,7 @@ impl DaemonSets {
                 &self.control.client,
                 &self.revisions,
                 &**set,
-                set.at("/spec/template/metadata/labels"),
+                (set.at("/spec/template/metadata/labels"), REVISION_HASH),
                 &data,
                 collisions,
             )
@@ -198,7 +202,7 @@ impl DaemonSets {
             .iter()
             .take(BURST)
             .filter_map(|name| pods.get(name))
-            .map(|pod| self.control.delete(&**set, pod));
+            .map(|pod| self.delete(set, pod));
         for result in futures::future::join_all(deletions).await {
             result?;
         }
@@ -215,6 +219,26 @@ impl DaemonSets {
             batch *= 2;
         }
         Ok(())
+    }
+
+    /// Deletes a pod; of one that failed users are told why.
+    async fn delete(&self, set: &Object, pod: &Pod) -> Result<(), Error> {
+        if meta::phase(pod) == "Failed" {
+            let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref());
+            let (namespace, name) = (meta::namespace(pod), meta::name(pod));
+            let message = format!(
+                "Found failed daemon pod {namespace}/{name} on node {}, will try to kill it",
+                node.unwrap_or_default()
+            );
+            let events = &self.control.events;
+            events.event(
+                reference(&**set),
+                Level::Warning,
+                "FailedDaemonPod",
+                message,
+            );
+        }
+        self.control.delete(&**set, pod).await
     }
 
     async fn write(
@@ -245,6 +269,9 @@ fn new_pod(set: &Object, hash: &str, node: &str) -> Value {
         meta::controller_ref(&**set),
     );
     pod["metadata"]["labels"][REVISION_HASH] = json!(hash);
+    if let Some(generation) = meta::annotation(set, TEMPLATE_GENERATION) {
+        pod["metadata"]["labels"]["pod-template-generation"] = json!(generation);
+    }
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = json!({
         "nodeSelectorTerms": [{
             "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],

@@ -1,6 +1,7 @@
 //! StatefulSets: pods with stable names and volumes, started and replaced in order.
 
 mod plan;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +16,22 @@ use crate::Error;
 use crate::kit::api::{self, Delete};
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::events::{Level, reference};
 use crate::kit::informer::{Informer, Key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
-use crate::workload::revision::{History, REVISION_HASH, Revision, data_of, hash_of};
+use crate::workload::revision::{
+    History, REVISION_HASH, Revision, SET_REVISION_HASH, data_of, hash_of,
+};
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
     self, BY_CONTROLLER, PodControl, controller_uid, pod_from_template, write_status,
 };
 
 use plan::{Action, Member, Rules};
+use volumes::Volumes;
 
 type Object = Whole<StatefulSet>;
 
@@ -34,6 +39,7 @@ struct StatefulSets {
     control: PodControl,
     sets: Informer<Object>,
     revisions: Informer<Revision>,
+    volumes: Volumes,
     clock: Clock,
     queue: Queue<Key>,
 }
@@ -63,10 +69,16 @@ pub(crate) fn build(context: &Context) -> Task {
         clock,
         queue,
     } = Sets::new(context, "statefulset-controller", "statefulset");
+    let volumes = Volumes {
+        client: control.client.clone(),
+        claims: context.informer::<PersistentVolumeClaim>(),
+        events: control.events.clone(),
+    };
     let this = Arc::new(StatefulSets {
         control,
         sets,
         revisions,
+        volumes,
         clock,
         queue,
     });
@@ -145,7 +157,7 @@ impl StatefulSets {
                 &self.control.client,
                 &self.revisions,
                 &**set,
-                labels,
+                (labels, SET_REVISION_HASH),
                 &data,
                 collisions,
             )
@@ -161,7 +173,7 @@ impl StatefulSets {
             .cloned()
             .unwrap_or_else(|| update.clone());
 
-        let rules = Rules::new(&spec, hash_of(&*current), hash_of(&*update));
+        let rules = Rules::new(&spec, meta::name(&**current), meta::name(&**update));
         let result = self.act(&set, &spec, &rules, &current, &update).await;
         if let Err(error) = &result
             && error.is_namespace_terminating()
@@ -182,9 +194,7 @@ impl StatefulSets {
         if done {
             status["currentReplicas"] = status["updatedReplicas"].clone();
         }
-        if collisions > 0 {
-            status["collisionCount"] = json!(collisions);
-        }
+        status["collisionCount"] = json!(collisions);
         let api: Api<Object> = Api::namespaced(self.control.client.clone(), meta::namespace(&*set));
         write_status(&api, &self.sets, &*set, set.at("/status"), status).await?;
 
@@ -193,7 +203,7 @@ impl StatefulSets {
             [&current, &update]
                 .iter()
                 .any(|x| meta::name(&***x) == meta::name(r))
-                || members.iter().any(|m| m.revision == hash_of(r))
+                || members.iter().any(|m| m.revision == meta::name(r))
         };
         history
             .prune(
@@ -223,6 +233,10 @@ impl StatefulSets {
         let members = self.members(set, rules.min_ready);
         let by_ordinal: BTreeMap<i32, &Arc<Pod>> =
             members.iter().map(|m| (m.ordinal, &m.pod)).collect();
+        for member in &members {
+            let wanted = rules.wants(member.ordinal);
+            self.volumes.follow(set, &member.pod, wanted).await?;
+        }
         for action in plan::actions(rules, &members) {
             match action {
                 Action::Create { ordinal, updated } => {
@@ -230,13 +244,38 @@ impl StatefulSets {
                     self.create(set, spec, ordinal, revision).await?;
                 }
                 Action::Delete(ordinal) => {
-                    if let Some(pod) = by_ordinal.get(&ordinal) {
-                        self.control.delete(&**set, pod).await?;
-                    }
+                    let Some(pod) = by_ordinal.get(&ordinal) else {
+                        continue;
+                    };
+                    let pods: Api<Pod> =
+                        Api::namespaced(self.control.client.clone(), meta::namespace(set));
+                    let deleted =
+                        api::delete_cached(&self.control.pods, &pods, pod, Delete::default()).await;
+                    self.tell(set, Done::Delete, meta::name(&***pod), &deleted);
+                    deleted?;
                 }
             }
         }
-        self.retire_volumes(set, spec, rules, &members).await
+        Ok(())
+    }
+
+    /// An event about what was done to a pod.
+    fn tell<T>(&self, set: &Object, done: Done, pod: &str, result: &Result<T, Error>) {
+        let (verb, name) = (done.verb(), meta::name(set));
+        let (level, reason, message) = match result {
+            Ok(_) => (
+                Level::Normal,
+                done.reasons()[0],
+                format!("{verb} Pod {pod} in StatefulSet {name} successful"),
+            ),
+            Err(error) => (
+                Level::Warning,
+                done.reasons()[1],
+                format!("{verb} Pod {pod} in StatefulSet {name} failed error: {error}"),
+            ),
+        };
+        let events = &self.control.events;
+        events.event(reference(&**set), level, reason, message);
     }
 
     async fn create(
@@ -246,94 +285,48 @@ impl StatefulSets {
         ordinal: i32,
         revision: &Revision,
     ) -> Result<(), Error> {
-        self.ensure_volumes(set, spec, ordinal).await?;
+        let name = format!("{}-{ordinal}", meta::name(set));
+        let volumes = self.volumes.ensure(set, ordinal).await;
+        if volumes.is_err() {
+            self.tell(set, Done::Create, &name, &volumes);
+        }
+        volumes?;
         let pod = new_pod(set, spec, ordinal, revision);
-        match self.control.create(&**set, &pod).await {
-            Ok(_) => Ok(()),
+        let pods: Api<Pod> = Api::namespaced(self.control.client.clone(), meta::namespace(set));
+        match api::create(&self.control.client, &pods, &pod).await {
             // The old pod of that name is not gone yet, or somebody else's is in the way.
             Err(error) if error.is_already_exists() => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn ensure_volumes(
-        &self,
-        set: &Object,
-        spec: &StatefulSetSpec,
-        ordinal: i32,
-    ) -> Result<(), Error> {
-        let templates = set
-            .at("/spec/volumeClaimTemplates")
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let api: Api<PersistentVolumeClaim> =
-            Api::namespaced(self.control.client.clone(), meta::namespace(set));
-        for mut claim in templates {
-            let base = claim["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            claim["apiVersion"] = json!("v1");
-            claim["kind"] = json!("PersistentVolumeClaim");
-            claim["metadata"]["name"] = json!(format!("{base}-{}-{ordinal}", meta::name(set)));
-            claim["metadata"]["namespace"] = json!(meta::namespace(set));
-            for (key, value) in spec.selector.match_labels.iter().flatten() {
-                claim["metadata"]["labels"][key.as_str()] = json!(value);
-            }
-            if deletes_volumes(spec, |p| p.when_deleted.as_deref()) {
-                claim["metadata"]["ownerReferences"] = json!([{
-                    "apiVersion": "apps/v1", "kind": "StatefulSet",
-                    "name": meta::name(set), "uid": meta::uid(set), "controller": true,
-                }]);
-            }
-            if let Some(object) = claim.as_object_mut() {
-                object.remove("status");
-            }
-            match api::create(&self.control.client, &api, &claim).await {
-                Ok(_) => {}
-                Err(error) if error.is_already_exists() => {}
-                Err(error) => return Err(error),
+            created => {
+                self.tell(set, Done::Create, &name, &created);
+                self.control.pods.assume(created?);
+                Ok(())
             }
         }
-        Ok(())
-    }
-
-    /// Deletes the volumes of ordinals that were scaled away, if the policy says so.
-    async fn retire_volumes(
-        &self,
-        set: &Object,
-        spec: &StatefulSetSpec,
-        rules: &Rules,
-        members: &[Member],
-    ) -> Result<(), Error> {
-        if !deletes_volumes(spec, |p| p.when_scaled.as_deref()) {
-            return Ok(());
-        }
-        let api: Api<PersistentVolumeClaim> =
-            Api::namespaced(self.control.client.clone(), meta::namespace(set));
-        for member in members
-            .iter()
-            .filter(|m| !rules.wants(m.ordinal) && m.deleting)
-        {
-            for claim in spec.volume_claim_templates.iter().flatten() {
-                let name = format!("{}-{}", meta::name(claim), meta::name(&*member.pod));
-                if let Some(found) = api::get(&api, &name).await? {
-                    api::delete(&api, &name, meta::uid(&found), Delete::default()).await?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 
-type Retention = k8s_openapi::api::apps::v1::StatefulSetPersistentVolumeClaimRetentionPolicy;
+/// What is done to a pod.
+#[derive(Debug, Clone, Copy)]
+enum Done {
+    Create,
+    Delete,
+}
 
-fn deletes_volumes(spec: &StatefulSetSpec, when: impl Fn(&Retention) -> Option<&str>) -> bool {
-    let policy = spec.persistent_volume_claim_retention_policy.as_ref();
-    policy
-        .and_then(|p| when(p).map(|w| w == "Delete"))
-        .unwrap_or(false)
+impl Done {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Create => "Create",
+            Self::Delete => "Delete",
+        }
+    }
+
+    /// Reasons of events about success and failure.
+    fn reasons(self) -> [&'static str; 2] {
+        match self {
+            Self::Create => ["SuccessfulCreate", "FailedCreate"],
+            Self::Delete => ["SuccessfulDelete", "FailedDelete"],
+        }
+    }
 }
 
 fn new_pod(set: &Object, spec: &StatefulSetSpec, ordinal: i32, revision: &Revision) -> Value {
@@ -344,15 +337,12 @@ fn new_pod(set: &Object, spec: &StatefulSetSpec, ordinal: i32, revision: &Revisi
     let mut pod = pod_from_template(
         template,
         meta::namespace(set),
-        "",
+        &format!("{}-", meta::name(set)),
         meta::controller_ref(&**set),
     );
     let name = format!("{}-{ordinal}", meta::name(set));
-    if let Some(metadata) = pod["metadata"].as_object_mut() {
-        metadata.remove("generateName");
-    }
     pod["metadata"]["name"] = json!(name);
-    pod["metadata"]["labels"][REVISION_HASH] = json!(hash_of(revision));
+    pod["metadata"]["labels"][REVISION_HASH] = json!(meta::name(revision));
     pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] = json!(name);
     pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] = json!(ordinal.to_string());
     pod["spec"]["hostname"] = json!(name);

@@ -257,24 +257,23 @@ pub(super) fn status(states: &BTreeMap<String, NodeState>) -> (Value, Option<Dur
     let (mut ready, mut updated, mut available) = (0, 0, 0);
     let mut wait: Option<Duration> = None;
     for state in states.values() {
-        let live: Vec<&DaemonPod> = state
-            .pods
-            .iter()
-            .filter(|p| !p.deleting && !p.failed)
-            .collect();
+        // A pod counts until it is gone; of several the one that was there first stands for the node.
+        let there = state.pods.iter().filter(|p| !(p.deleting && p.failed));
+        let first = there.min_by_key(|p| (!p.bound, p.created, &p.name));
         if state.fit != Fit::Run {
-            misscheduled += i32::from(!live.is_empty() && state.fit != Fit::NoNode);
+            misscheduled += i32::from(first.is_some() && state.fit != Fit::NoNode);
             continue;
         }
         desired += 1;
-        current += i32::from(!live.is_empty());
-        ready += i32::from(live.iter().any(|p| p.ready));
-        available += i32::from(live.iter().any(|p| p.available));
-        updated += i32::from(live.iter().any(|p| p.current));
-        for pod in live {
-            if let Some(w) = pod.wait {
-                wait = Some(wait.map_or(w, |x| x.min(w)));
-            }
+        let Some(pod) = first else {
+            continue;
+        };
+        current += 1;
+        ready += i32::from(pod.ready);
+        available += i32::from(pod.available);
+        updated += i32::from(pod.current);
+        if let Some(w) = pod.wait {
+            wait = Some(wait.map_or(w, |x| x.min(w)));
         }
     }
     let status = json!({

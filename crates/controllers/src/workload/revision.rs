@@ -13,8 +13,11 @@ use crate::kit::informer::Informer;
 use crate::kit::meta;
 use crate::kit::whole::Whole;
 
-/// Label of a pod (and a revision) that names the template it was made from.
+/// Label of a pod that names the template it was made from: of a daemon set by its hash, as its revisions are labelled,
+/// of a stateful set by the revision's name.
 pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
+/// Label of a stateful set's revision.
+pub(crate) const SET_REVISION_HASH: &str = "controller.kubernetes.io/hash";
 
 pub(crate) type Revision = Whole<ControllerRevision>;
 
@@ -48,13 +51,13 @@ impl History {
     }
 
     /// The revision of the current template: found (and made the newest one), or created.
-    /// Returns it and the collision count, which grows when its name was taken.
+    /// `labels` are the template's, and the label that gets the hash. Returns it and the collision count, which grows when its name was taken.
     pub(crate) async fn current<O>(
         &mut self,
         client: &Client,
         cache: &Informer<Revision>,
         owner: &O,
-        labels: &Value,
+        labels: (&Value, &str),
         data: &Value,
         mut collisions: i32,
     ) -> Result<(Arc<Revision>, i32), Error>
@@ -79,11 +82,11 @@ impl History {
         }
         loop {
             let hash = hash(&[data], Some(collisions));
-            let mut labels = labels.clone();
+            let (mut labels, hash_label) = (labels.0.clone(), labels.1);
             if !labels.is_object() {
                 labels = json!({});
             }
-            labels[REVISION_HASH] = json!(hash);
+            labels[hash_label] = json!(hash);
             let name = format!("{}-{hash}", meta::name(owner));
             let body = json!({
                 "apiVersion": "apps/v1",
@@ -92,6 +95,7 @@ impl History {
                     "name": name,
                     "namespace": namespace,
                     "labels": labels,
+                    "annotations": owner.meta().annotations,
                     "ownerReferences": [meta::controller_ref(owner)],
                 },
                 "data": data,

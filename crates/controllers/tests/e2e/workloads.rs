@@ -300,6 +300,59 @@ async fn a_stateful_set_goes_in_order() {
 }
 
 #[tokio::test]
+async fn volumes_end_with_the_pod_that_is_scaled_away() {
+    let cluster = Cluster::start().await;
+    let mut body = workload("db", 2);
+    body["spec"]["serviceName"] = json!("db");
+    body["spec"]["podManagementPolicy"] = json!("Parallel");
+    body["spec"]["persistentVolumeClaimRetentionPolicy"] =
+        json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
+    body["spec"]["volumeClaimTemplates"] = json!([{
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }]);
+    cluster.create(&format!("{APPS}/statefulsets"), body).await;
+    let set = format!("{APPS}/statefulsets/db");
+    run_all_until(&cluster, &set, "ready", |s| {
+        s["status"]["readyReplicas"] == 2
+    })
+    .await;
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let owner = |claim: &Value| claim["metadata"]["ownerReferences"][0]["name"].clone();
+    let second = format!("{claims}/data-db-1");
+    assert_eq!(owner(&cluster.get(&second).await.unwrap()), Value::Null);
+
+    // The pod stays for as long as its node needs; wanted again before it is gone, it keeps its data.
+    let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    cluster.patch(&format!("{PODS}/db-1"), hold).await;
+    let first = cluster.get(&second).await.unwrap();
+    cluster.patch(&set, json!({"spec": {"replicas": 1}})).await;
+    cluster
+        .until(&second, "handed over", |c| owner(c) == "db-1")
+        .await;
+    cluster.patch(&set, json!({"spec": {"replicas": 2}})).await;
+    cluster
+        .until(&second, "given back", |c| owner(c).is_null())
+        .await;
+    let release = json!({"metadata": {"finalizers": null}});
+    cluster.patch(&format!("{PODS}/db-1"), release).await;
+    run_all_until(&cluster, &set, "whole again", |s| {
+        s["status"]["readyReplicas"] == 2 && s["status"]["observedGeneration"] == 3
+    })
+    .await;
+    let kept = cluster.get(&second).await.unwrap();
+    assert_eq!(kept["metadata"]["uid"], first["metadata"]["uid"]);
+
+    cluster.patch(&set, json!({"spec": {"replicas": 1}})).await;
+    run_all_until(&cluster, &set, "scaled", |s| s["status"]["replicas"] == 1).await;
+    cluster
+        .until(&second, "collected", |c| c["metadata"].is_null())
+        .await;
+    let left = cluster.list(claims).await;
+    assert_eq!(left.iter().map(name).collect::<Vec<_>>(), ["data-db-0"]);
+}
+
+#[tokio::test]
 async fn a_job_counts_each_pod_once() {
     let mut cluster = Cluster::start().await;
     let mut pod = template("j");

@@ -141,6 +141,36 @@ fn the_status_counts_nodes() {
 }
 
 #[test]
+fn a_pod_counts_until_it_is_gone() {
+    let ending = DaemonPod {
+        deleting: true,
+        ..pod("a1", false, true)
+    };
+    let at = |second: i64| Some(Timestamp::from_second(second).unwrap());
+    let first = DaemonPod {
+        created: at(1),
+        ..pod("b2", false, true)
+    };
+    let surge = DaemonPod {
+        created: at(2),
+        ..pod("b1", true, false)
+    };
+    let states = [
+        ("a", node(Fit::Run, &[ending])),
+        ("b", node(Fit::Run, &[surge, first])),
+    ];
+    let states = states.map(|(n, s)| (n.to_owned(), s)).into();
+    let (status, _) = status(&states);
+    assert_eq!(
+        status,
+        json!({
+            "desiredNumberScheduled": 2, "currentNumberScheduled": 2, "numberMisscheduled": 0,
+            "numberReady": 2, "updatedNumberScheduled": 0, "numberAvailable": 2, "numberUnavailable": 0,
+        })
+    );
+}
+
+#[test]
 fn trouble_of_a_node_is_tolerated_but_not_other_taints() {
     let spec = spec(json!({}));
     let tainted = |key: &str, effect: &str| -> Node {
