@@ -212,11 +212,21 @@ impl Cluster {
         if args.dra {
             args.apiserver.switch_on_dra(classic)?;
         }
-        args.apiserver.leave_volumes_unprotected();
         let controllers = Controllers::embedded().select(&args.controllers)?;
         args.apiserver.accounts_are_made = controllers
             .controllers
             .contains(&Controller::ServiceAccount);
+        let protection = [
+            Controller::ClaimProtection,
+            Controller::VolumeProtection,
+            Controller::ClassProtection,
+        ];
+        if !protection
+            .iter()
+            .all(|c| controllers.controllers.contains(c))
+        {
+            args.apiserver.leave_storage_unprotected();
+        }
         // Bad flags are refused before anything is opened.
         let features = args.apiserver.features()?;
         args.apiserver.serve_kinds_of(&features);

@@ -55,13 +55,15 @@ pub enum Controller {
     ClaimProtection,
     /// Keeps volumes that claims use.
     VolumeProtection,
+    /// Keeps VolumeAttributesClasses that volumes and claims name.
+    ClassProtection,
 }
 
 use Controller as C;
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -85,6 +87,7 @@ impl Controller {
         C::EndpointSlice,
         C::ClaimProtection,
         C::VolumeProtection,
+        C::ClassProtection,
     ];
 
     /// The name in `--controllers`.
@@ -113,6 +116,7 @@ impl Controller {
             C::EndpointSlice => "endpointslice-controller",
             C::ClaimProtection => "persistentvolumeclaim-protection-controller",
             C::VolumeProtection => "persistentvolume-protection-controller",
+            C::ClassProtection => "volumeattributesclass-protection-controller",
         }
     }
 

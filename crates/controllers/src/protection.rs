@@ -1,10 +1,11 @@
-//! Storage that somebody uses stays: the finalizers `pvc-protection` and `pv-protection`, which admission puts on
-//! claims and volumes, go when a deleted claim is used by no pod, and a deleted volume is bound to no claim.
+//! Storage that somebody uses stays: the finalizers that admission puts on claims, volumes and classes go when a deleted
+//! claim is used by no pod, a deleted volume is bound to no claim, and a deleted class is named by no volume or claim.
 
 use std::sync::Arc;
 
 use allot_reflector::everything;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde_json::json;
@@ -22,8 +23,11 @@ mod tests;
 
 const OF_CLAIM: &str = "kubernetes.io/pvc-protection";
 const OF_VOLUME: &str = "kubernetes.io/pv-protection";
+const OF_CLASS: &str = "kubernetes.io/vac-protection";
 /// Index of claims that wait for their users, by namespace.
 const WAITING: &str = "waiting";
+/// Index of claims and volumes by the classes they name.
+const BY_CLASS: &str = "class";
 
 struct Claims {
     client: Client,
@@ -113,6 +117,72 @@ pub(crate) fn volumes(context: &Context) -> Task {
             }
         },
     ))
+}
+
+/// Sets up the controller of VolumeAttributesClasses.
+pub(crate) fn classes(context: &Context) -> Task {
+    let classes = context.informer::<VolumeAttributesClass>();
+    let volumes = context.informer::<PersistentVolume>();
+    let claims = context.informer::<PersistentVolumeClaim>();
+    volumes.index(BY_CLASS, classes_of_volume);
+    claims.index(BY_CLASS, classes_of_claim);
+    let queue: Queue<Key> = context.queue("volumeattributesclass_protection");
+    let adds = queue.clone();
+    classes.on(move |change| {
+        if waits(&**change.object(), OF_CLASS) {
+            adds.add(key_of(&**change.object()));
+        }
+    });
+    let adds = queue.clone();
+    volumes.on(move |change| {
+        for volume in change.old().into_iter().chain([change.object()]) {
+            classes_of_volume(volume)
+                .into_iter()
+                .for_each(|class| adds.add(class));
+        }
+    });
+    let adds = queue.clone();
+    claims.on(move |change| {
+        for claim in change.old().into_iter().chain([change.object()]) {
+            classes_of_claim(claim)
+                .into_iter()
+                .for_each(|class| adds.add(class));
+        }
+    });
+    let api: Api<VolumeAttributesClass> = Api::all(context.client.clone());
+    Box::pin(queue.run(
+        context.config.workers,
+        context.shutdown.clone(),
+        move |key| {
+            let (api, classes) = (api.clone(), classes.clone());
+            let used = !volumes.by_index(BY_CLASS, &key).is_empty()
+                || !claims.by_index(BY_CLASS, &key).is_empty();
+            async move {
+                match classes.get(&key) {
+                    Some(class) if waits(&*class, OF_CLASS) && !used => {
+                        release(&api, &classes, &class, OF_CLASS).await
+                    }
+                    _ => Ok(Next::Done),
+                }
+            }
+        },
+    ))
+}
+
+fn classes_of_volume(volume: &PersistentVolume) -> Vec<String> {
+    let spec = volume.spec.as_ref();
+    let class = spec.and_then(|s| s.volume_attributes_class_name.clone());
+    class.into_iter().collect()
+}
+
+/// The class that a claim asks for, the one it has, and the one it is being changed to.
+fn classes_of_claim(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let (spec, status) = (claim.spec.as_ref(), claim.status.as_ref());
+    let wanted = spec.and_then(|s| s.volume_attributes_class_name.clone());
+    let current = status.and_then(|s| s.current_volume_attributes_class_name.clone());
+    let change = status.and_then(|s| s.modify_volume_status.as_ref());
+    let target = change.and_then(|c| c.target_volume_attributes_class_name.clone());
+    [wanted, current, target].into_iter().flatten().collect()
 }
 
 /// Whether an object is deleted but for the finalizer.

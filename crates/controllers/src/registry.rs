@@ -55,6 +55,7 @@ fn task(
         C::Job | C::TtlAfterFinished => ("batch/v1", "jobs"),
         C::CronJob => ("batch/v1", "cronjobs"),
         C::NodeLifecycle => ("coordination.k8s.io/v1", "leases"),
+        C::ClassProtection => ("storage.k8s.io/v1", "volumeattributesclasses"),
         C::EndpointSlice => ("discovery.k8s.io/v1", "endpointslices"),
         _ => ("", ""),
     };
@@ -84,6 +85,7 @@ fn task(
         C::EndpointSlice => crate::endpoints::slices(context),
         C::ClaimProtection => crate::protection::claims(context),
         C::VolumeProtection => crate::protection::volumes(context),
+        C::ClassProtection => crate::protection::classes(context),
         C::NodeLifecycle => crate::nodes::build(context),
         C::PodGarbageCollector => crate::podgc::build(context),
         C::ServiceAccount => crate::accounts::service_accounts(context),

@@ -35,7 +35,7 @@ pub(crate) struct ClassicVersion {
 const LAST_DETERMINISTIC: u32 = 27;
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 15] = [
+const ASKED: [&str; 16] = [
     "coordination.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
@@ -47,6 +47,7 @@ const ASKED: [&str; 15] = [
     "batch/v1",
     "policy/v1",
     "discovery.k8s.io/v1",
+    "storage.k8s.io/v1",
     "scheduling.k8s.io/v1",
     "scheduling.k8s.io/v1beta1",
     "scheduling.k8s.io/v1alpha3",

@@ -21,7 +21,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::api::resource::v1alpha3::ResourcePoolStatusRequest;
 use k8s_openapi::api::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, GetParams, ListParams};
@@ -56,7 +56,7 @@ readable! {
     Deployment, DeviceClass, DynamicObject, Endpoints, EndpointSlice, Job, Lease, Namespace, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
     ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, StatefulSet, StorageClass,
-    VolumeAttachment,
+    VolumeAttachment, VolumeAttributesClass,
 }
 
 impl<P, U> Readable for Object<P, U>

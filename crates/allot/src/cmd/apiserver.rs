@@ -87,9 +87,9 @@ pub struct Args {
 }
 
 impl Args {
-    /// Switches the plugin off, unless it is asked for, that puts finalizers on volumes and their claims: none of the
-    /// controllers of this program would take them away.
-    pub fn leave_volumes_unprotected(&mut self) {
+    /// Switches the plugin off, unless it is asked for, that puts finalizers on storage: without the controllers that
+    /// take them away nothing would ever be gone.
+    pub fn leave_storage_unprotected(&mut self) {
         const PROTECTION: &str = "StorageObjectInUseProtection";
         if !self
             .enable_admission_plugins

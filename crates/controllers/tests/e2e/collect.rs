@@ -199,4 +199,19 @@ async fn storage_goes_when_nobody_uses_it() {
         .patch(&status, json!({"status": {"phase": "Released"}}))
         .await;
     cluster.until(&path, "gone", gone).await;
+
+    let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+    let class = json!({
+        "metadata": {"name": "gold"}, "driverName": "disk.example.com", "parameters": {"iops": "9"},
+    });
+    cluster.create(classes, class).await;
+    let mut golden = claim("golden");
+    golden["spec"]["volumeAttributesClassName"] = json!("gold");
+    cluster.create(claims, golden).await;
+    let gold = format!("{classes}/gold");
+    cluster.delete(&gold).await;
+    let used = cluster.get(&gold).await;
+    assert!(used.is_some(), "its claim is still there");
+    cluster.delete(&format!("{claims}/golden")).await;
+    cluster.until(&gold, "gone", gone).await;
 }
