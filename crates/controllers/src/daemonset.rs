@@ -113,6 +113,7 @@ impl DaemonSets {
             &self.control.client,
             &**set,
             &spec.selector,
+            None,
             &self.control.pods,
         )
         .await?;

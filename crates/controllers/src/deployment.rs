@@ -148,7 +148,14 @@ impl Deployments {
             );
             return Ok(Next::Done);
         }
-        workload::claim(&self.client, &**deployment, &spec.selector, &self.sets).await?;
+        workload::claim(
+            &self.client,
+            &**deployment,
+            &spec.selector,
+            None,
+            &self.sets,
+        )
+        .await?;
         let mut turn = Turn::Scaled;
         if !meta::deleting(&*deployment) {
             turn = match self.roll(&deployment, &spec).await {

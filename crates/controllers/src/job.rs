@@ -6,11 +6,13 @@
 
 mod plan;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -28,10 +30,12 @@ use crate::workload::{
     write_status,
 };
 
-use plan::Decision;
+use plan::{Backoff, Decision, Wanted};
 
 /// Keeps a pod until it is counted.
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+/// The value of `managedBy` that is ours.
+const CONTROLLER: &str = "kubernetes.io/job-controller";
 /// Annotation and label with the completion index of a pod.
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -40,6 +44,8 @@ pub(crate) type Object = Whole<Job>;
 struct Jobs {
     control: PodControl,
     jobs: Informer<Object>,
+    /// How often pods failed, with the UID of their job; forgotten with the process, then the pods that are left tell it.
+    backoffs: Mutex<HashMap<Key, (String, Backoff)>>,
     clock: Clock,
     queue: Queue<Key>,
 }
@@ -56,13 +62,15 @@ pub(crate) fn build(context: &Context) -> Task {
             pods: pods.clone(),
         },
         jobs: context.informer::<Object>(),
+        backoffs: Mutex::default(),
         clock: context.clock.clone(),
         queue: context.queue("job"),
     });
     let queue = this.queue.clone();
     this.jobs
         .on(move |change| queue.add(key_of(&**change.object())));
-    let weak = Arc::downgrade(&this);
+    let orphans: Queue<Key> = context.queue("job_orphan_pod");
+    let (weak, adds) = (Arc::downgrade(&this), orphans.clone());
     pods.on(move |change| {
         let Some(this) = weak.upgrade() else { return };
         let pod = change.object();
@@ -71,17 +79,33 @@ pub(crate) fn build(context: &Context) -> Task {
         {
             this.queue
                 .add(key(Some(meta::namespace(&**pod)), &owner.name));
+        } else if is_orphan(pod) {
+            adds.add(key_of(&**pod));
         }
     });
+    let (workers, shutdown) = (context.config.workers, context.shutdown.clone());
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    let controller = this.clone();
+    let jobs = queue.run(workers, shutdown.clone(), move |key| {
+        let this = controller.clone();
+        async move { this.sync(&key).await }
+    });
+    let orphans = orphans.run(1, shutdown, move |key| {
+        let this = this.clone();
+        async move {
+            let pod = this.control.pods.get(&key).filter(|pod| is_orphan(pod));
+            this.release(pod.iter()).await?;
+            Ok(Next::Done)
+        }
+    });
+    Box::pin(async move {
+        tokio::join!(jobs, orphans);
+    })
+}
+
+/// Left behind by a job that is gone: nobody will count it.
+fn is_orphan(pod: &Pod) -> bool {
+    is_tracked(pod) && meta::controller_of(&pod.metadata).is_none()
 }
 
 fn is_tracked(pod: &Pod) -> bool {
@@ -95,15 +119,24 @@ fn is_tracked(pod: &Pod) -> bool {
 impl Jobs {
     async fn sync(&self, key: &str) -> Result<Next, Error> {
         let Some(job) = self.jobs.get(key) else {
+            self.backoffs.lock().remove(key);
             return self.release_orphans(key).await;
         };
         let Some(spec) = &job.spec else {
             return Ok(Next::Done);
         };
+        if spec
+            .managed_by
+            .as_deref()
+            .is_some_and(|by| by != CONTROLLER)
+        {
+            return Ok(Next::Done);
+        }
         if let Some(selector) = &spec.selector
             && !plan::is_finished(&job)
         {
-            workload::claim(&self.control.client, &**job, selector, &self.control.pods).await?;
+            let (client, pods) = (&self.control.client, &self.control.pods);
+            workload::claim(client, &**job, selector, Some(TRACKING), pods).await?;
         }
         let pods = self.control.pods.by_index(BY_CONTROLLER, meta::uid(&*job));
         if meta::deleting(&*job) {
@@ -111,7 +144,10 @@ impl Jobs {
             self.release(pods.iter().filter(|p| is_tracked(p))).await?;
             return Ok(Next::Done);
         }
-        let decision = plan::decide(&job, &pods, self.clock.now());
+        let past = self.backoffs.lock().get(key).cloned();
+        let past = past.filter(|(uid, _)| uid == meta::uid(&*job));
+        let past = past.as_ref().map(|(_, backoff)| backoff);
+        let decision = plan::decide(&job, &pods, past, self.clock.now());
         self.apply(&job, &pods, decision).await
     }
 
@@ -125,12 +161,16 @@ impl Jobs {
         // First the record of what finished, then the finalizers: a crash between loses nothing.
         if let Some(status) = decision.status {
             write_status(&api, &self.jobs, job, job.at("/status"), status).await?;
+            let backoff = (meta::uid(job).to_owned(), decision.backoff);
+            self.backoffs.lock().insert(key_of(&**job), backoff);
+        } else {
+            self.backoffs.lock().remove(&key_of(&**job));
         }
         for (level, reason, message) in decision.events {
             let level = if level { Level::Normal } else { Level::Warning };
             self.control
                 .events
-                .event(reference(&**job), level, reason, message);
+                .event(reference(&**job), level, &reason, message);
         }
         let named = |names: &[String]| -> Vec<&Arc<Pod>> {
             pods.iter()
@@ -152,12 +192,12 @@ impl Jobs {
         Ok(decision.again.map_or(Next::Done, Next::After))
     }
 
-    async fn create(&self, job: &Object, indexes: &[Option<i32>]) -> Result<(), Error> {
+    async fn create(&self, job: &Object, pods: &[Wanted]) -> Result<(), Error> {
         let mut batch = 1;
-        let mut left = indexes;
+        let mut left = pods;
         while !left.is_empty() {
             let (now, rest) = left.split_at(batch.min(left.len()));
-            let bodies: Vec<Value> = now.iter().map(|index| new_pod(job, *index)).collect();
+            let bodies: Vec<Value> = now.iter().map(|wanted| new_pod(job, *wanted)).collect();
             let creations = bodies.iter().map(|pod| self.control.create(&**job, pod));
             for result in futures::future::join_all(creations).await {
                 result?;
@@ -171,23 +211,18 @@ impl Jobs {
     /// Removes the tracking finalizer.
     async fn release<'a>(&self, pods: impl Iterator<Item = &'a Arc<Pod>>) -> Result<(), Error> {
         let patches = pods.map(|pod| async move {
-            let rest: Vec<&String> = pod
-                .metadata
-                .finalizers
-                .iter()
-                .flatten()
-                .filter(|f| *f != TRACKING)
-                .collect();
-            let body = json!({"metadata": {
-                "uid": meta::uid(&**pod),
-                "resourceVersion": pod.metadata.resource_version,
-                "finalizers": rest,
-            }});
+            let rest = workload::other_finalizers(&**pod, TRACKING);
+            let mut body = json!({"metadata": api::unchanged(&**pod)});
+            body["metadata"]["finalizers"] = json!(rest);
             let api: Api<Pod> =
                 Api::namespaced(self.control.client.clone(), meta::namespace(&**pod));
             match api::patch(&api, meta::name(&**pod), Part::Main, &body).await {
-                // A deleted pod without finalizers is gone with this patch.
-                Ok(new) if meta::deleting(&new) && rest.is_empty() => {
+                // A deleted pod that has neither time nor finalizers left is gone with this patch.
+                Ok(new)
+                    if meta::deleting(&new)
+                        && rest.is_empty()
+                        && new.metadata.deletion_grace_period_seconds.unwrap_or(0) == 0 =>
+                {
                     self.control.pods.assume_gone(&new)
                 }
                 Ok(new) => self.control.pods.assume(new),
@@ -222,9 +257,9 @@ impl Jobs {
     }
 }
 
-fn new_pod(job: &Object, index: Option<i32>) -> Value {
+fn new_pod(job: &Object, wanted: Wanted) -> Value {
     let name = meta::name(job);
-    let prefix = match index {
+    let prefix = match wanted.index {
         Some(index) => format!("{name}-{index}-"),
         None => format!("{name}-"),
     };
@@ -240,7 +275,10 @@ fn new_pod(job: &Object, index: Option<i32>) -> Value {
         .unwrap_or_default();
     finalizers.push(json!(TRACKING));
     pod["metadata"]["finalizers"] = json!(finalizers);
-    if let Some(index) = index {
+    if let Some(failures) = wanted.failures {
+        failures.write(&mut pod["metadata"]["annotations"]);
+    }
+    if let Some(index) = wanted.index {
         let index = index.to_string();
         pod["metadata"]["annotations"][INDEX] = json!(index);
         pod["metadata"]["labels"][INDEX] = json!(index);

@@ -126,6 +126,7 @@ impl ReplicaSets {
             &self.control.client,
             &*set,
             &spec.selector,
+            None,
             &self.control.pods,
         )
         .await?;

@@ -141,6 +141,7 @@ impl StatefulSets {
             &self.control.client,
             &**set,
             &spec.selector,
+            None,
             &self.control.pods,
         )
         .await?;

@@ -188,11 +188,12 @@ impl PodControl {
 }
 
 /// What belongs to an owner: its own objects whose labels still match, after adopting orphans that
-/// match and letting go of those that do not.
+/// match and letting go of those that do not. With a finalizer, what is adopted gets it and what is let go loses it.
 pub(crate) async fn claim<O, K>(
     client: &Client,
     owner: &O,
     selector: &LabelSelector,
+    finalizer: Option<&str>,
     cache: &Informer<K>,
 ) -> Result<Vec<Arc<K>>, Error>
 where
@@ -208,11 +209,11 @@ where
         } else if !meta::deleting(&*obj) {
             let owners = obj.meta().owner_references.iter().flatten();
             let rest: Vec<_> = owners.filter(|o| o.uid != meta::uid(owner)).collect();
-            let body = json!({"metadata": {
-                "uid": meta::uid(&*obj),
-                "resourceVersion": obj.meta().resource_version,
-                "ownerReferences": rest,
-            }});
+            let mut body = json!({"metadata": api::unchanged(&*obj)});
+            body["metadata"]["ownerReferences"] = json!(rest);
+            if let Some(finalizer) = finalizer {
+                body["metadata"]["finalizers"] = json!(other_finalizers(&*obj, finalizer));
+            }
             match api::patch(&api, meta::name(&*obj), Part::Main, &body).await {
                 Ok(new) => cache.assume(new),
                 Err(error) if error.is_not_found() => {}
@@ -235,11 +236,13 @@ where
             .map(|o| json!(o))
             .collect();
         owners.push(meta::controller_ref(owner));
-        let body = json!({"metadata": {
-            "uid": meta::uid(&*obj),
-            "resourceVersion": obj.meta().resource_version,
-            "ownerReferences": owners,
-        }});
+        let mut body = json!({"metadata": api::unchanged(&*obj)});
+        body["metadata"]["ownerReferences"] = json!(owners);
+        if let Some(finalizer) = finalizer {
+            let mut all = other_finalizers(&*obj, finalizer);
+            all.push(finalizer);
+            body["metadata"]["finalizers"] = json!(all);
+        }
         match api::patch(&api, meta::name(&*obj), Part::Main, &body).await {
             Ok(new) => {
                 cache.assume(new.clone());
@@ -250,6 +253,15 @@ where
         }
     }
     Ok(mine)
+}
+
+/// The finalizers of an object but for one.
+pub(crate) fn other_finalizers<'a, K: Resource>(obj: &'a K, one: &str) -> Vec<&'a str> {
+    let finalizers = obj.meta().finalizers.iter().flatten();
+    finalizers
+        .map(String::as_str)
+        .filter(|f| *f != one)
+        .collect()
 }
 
 fn selects<K: Resource>(selector: &LabelSelector, obj: &K) -> bool {

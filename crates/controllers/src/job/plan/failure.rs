@@ -3,17 +3,68 @@
 use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicyRule};
 use k8s_openapi::api::core::v1::Pod;
 
+use serde_json::{Value, json};
+
 use crate::kit::meta;
 
 /// A pod counts as failed when it failed, or is being deleted although it had not finished and
 /// replacements do not wait for the end.
 pub(super) fn has_failed(spec: &JobSpec, pod: &Pod) -> bool {
-    if meta::phase(pod) == "Failed" {
-        return true;
+    meta::phase(pod) == "Failed"
+        || meta::deleting(pod) && meta::phase(pod) != "Succeeded" && !replaces_only_failed(spec)
+}
+
+/// Whether a pod is replaced only when it has ended, not already when it is deleted.
+pub(super) fn replaces_only_failed(spec: &JobSpec) -> bool {
+    spec.pod_replacement_policy.as_deref() == Some("Failed") || spec.pod_failure_policy.is_some()
+}
+
+/// Annotation of a pod with the number of failures of its index before it.
+const COUNTED: &str = "batch.kubernetes.io/job-index-failure-count";
+/// Annotation of a pod with the number of failures that the policy says to ignore.
+const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
+/// How often an index failed before a pod.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::job) struct Failures {
+    pub counted: i32,
+    ignored: i32,
+}
+
+impl Failures {
+    /// What the pod says; what can not be read is nothing.
+    pub(super) fn of(pod: &Pod) -> Self {
+        let read = |name: &str| {
+            let number: Option<i32> = meta::annotation(pod, name).and_then(|n| n.parse().ok());
+            number.filter(|n| *n >= 0).unwrap_or(0)
+        };
+        Self {
+            counted: read(COUNTED),
+            ignored: read(IGNORED),
+        }
     }
-    let waits = spec.pod_replacement_policy.as_deref() == Some("Failed")
-        || spec.pod_failure_policy.is_some();
-    meta::deleting(pod) && meta::phase(pod) != "Succeeded" && !waits
+
+    /// What the successor of a failed pod says.
+    pub(super) fn after(job: &Job, pod: &Pod) -> Self {
+        let before = Self::of(pod);
+        let ignored = i32::from(judge_failure(job, pod) == Failure::Ignore);
+        Self {
+            counted: before.counted.saturating_add(1 - ignored),
+            ignored: before.ignored.saturating_add(ignored),
+        }
+    }
+
+    pub(super) fn all(self) -> i32 {
+        self.counted.saturating_add(self.ignored)
+    }
+
+    /// Writes them to a new pod.
+    pub(in crate::job) fn write(self, annotations: &mut Value) {
+        annotations[COUNTED] = json!(self.counted.to_string());
+        if self.ignored > 0 {
+            annotations[IGNORED] = json!(self.ignored.to_string());
+        }
+    }
 }
 
 /// What the failure policy says about a failed pod.
@@ -39,11 +90,7 @@ pub(super) fn judge_failure(job: &Job, pod: &Pod) -> Failure {
         return match rule.action.as_str() {
             "Ignore" => Failure::Ignore,
             "FailIndex" => Failure::FailIndex,
-            "FailJob" => Failure::FailJob(format!(
-                "{why} for pod {}/{} matching FailJob rule at index {number}",
-                meta::namespace(pod),
-                meta::name(pod)
-            )),
+            "FailJob" => Failure::FailJob(format!("{why} matching FailJob rule at index {number}")),
             _ => Failure::Count,
         };
     }
@@ -79,23 +126,30 @@ fn rule_matches(rule: &PodFailurePolicyRule, pod: &Pod) -> Option<String> {
                 };
             if matches {
                 return Some(format!(
-                    "Container {} failed with exit code {}",
-                    container.name, ended.exit_code
+                    "Container {} for pod {}/{} failed with exit code {}",
+                    container.name,
+                    meta::namespace(pod),
+                    meta::name(pod),
+                    ended.exit_code
                 ));
             }
         }
         return None;
     }
-    rule.on_pod_conditions.iter().flatten().find_map(|pattern| {
-        let condition = meta::pod_condition(pod, &pattern.type_)?;
-        let status = pattern.status.as_deref().unwrap_or("True");
-        (condition.status == status).then(|| {
-            format!(
-                "Pod {}/{} has condition {}",
-                meta::namespace(pod),
-                meta::name(pod),
-                pattern.type_
-            )
+    let conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let patterns = rule.on_pod_conditions.as_deref().unwrap_or_default();
+    let mut matching = conditions.filter(|condition| {
+        patterns.iter().any(|pattern| {
+            pattern.type_ == condition.type_
+                && pattern.status.as_deref().unwrap_or("True") == condition.status
         })
+    });
+    matching.next().map(|condition| {
+        format!(
+            "Pod {}/{} has condition {}",
+            meta::namespace(pod),
+            meta::name(pod),
+            condition.type_
+        )
     })
 }

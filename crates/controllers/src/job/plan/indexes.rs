@@ -12,17 +12,17 @@ mod tests;
 pub(in crate::job) struct Indexes(BTreeSet<i32>);
 
 impl Indexes {
-    /// Reads the text form; what can not be read is left out.
-    pub(in crate::job) fn parse(text: &str) -> Self {
+    /// Reads the text form, of indexes below a limit; what can not be read is left out.
+    pub(in crate::job) fn parse_below(text: &str, limit: i32) -> Self {
         let mut set = BTreeSet::new();
         for part in text.split(',').filter(|p| !p.is_empty()) {
             match part.split_once('-') {
                 Some((first, last)) => {
                     if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
-                        set.extend(first..=last);
+                        set.extend(first..=last.min(limit - 1));
                     }
                 }
-                None => set.extend(part.parse::<i32>().ok()),
+                None => set.extend(part.parse::<i32>().ok().filter(|index| *index < limit)),
             }
         }
         Self(set)
