@@ -31,6 +31,8 @@ type Object = Whole<CronJob>;
 
 /// Annotation of a job: the time of the schedule it was made for.
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// As many missed times are worth a warning.
+const MANY: i64 = 100;
 
 struct CronJobs {
     client: kube::Client,
@@ -105,16 +107,9 @@ impl CronJobs {
         let Some(cron) = self.crons.get(key) else {
             return Ok(Next::Done);
         };
-        let spec = &cron.spec;
         let mut status = cron.at("/status").clone();
         let mut jobs = self.jobs.by_index(BY_CONTROLLER, meta::uid(&*cron));
-        self.clean_up(&cron, &mut jobs).await?;
-        let last_success = jobs
-            .iter()
-            .filter(|j| outcome(j) == Some(true))
-            .filter_map(|j| j.status.as_ref()?.completion_time.as_ref().map(|t| t.0))
-            .max();
-        if let Some(at) = last_success {
+        if let Some(at) = last_success(&jobs) {
             let known = status["lastSuccessfulTime"]
                 .as_str()
                 .and_then(|t| t.parse::<Timestamp>().ok());
@@ -122,13 +117,15 @@ impl CronJobs {
                 status["lastSuccessfulTime"] = json!(rfc3339(at));
             }
         }
+        let gone = self.clean_up(&cron, &mut jobs).await?;
+        self.tell_changes(&cron, &jobs, &gone);
         let mut next = Next::Done;
-        if !meta::deleting(&*cron) && spec.suspend != Some(true) {
+        if !meta::deleting(&*cron) {
             next = self.schedule(&cron, &mut jobs, &mut status).await?;
         }
         let active: Vec<Value> = jobs
             .iter()
-            .filter(|j| outcome(j).is_none() && !meta::deleting(&***j))
+            .filter(|j| outcome(j).is_none())
             .map(|j| {
                 json!({
                     "apiVersion": "batch/v1", "kind": "Job", "namespace": meta::namespace(&**j),
@@ -181,6 +178,9 @@ impl CronJobs {
                 }
             },
         };
+        if spec.suspend == Some(true) {
+            return Ok(Next::Done);
+        }
         let schedule: Schedule = match spec.schedule.parse() {
             Ok(schedule) => schedule,
             Err(error) => {
@@ -209,9 +209,23 @@ impl CronJobs {
         if let Some(deadline) = deadline {
             since = since.max(now - deadline);
         }
+        let Some(first) = schedule.next_after(since, &zone) else {
+            let why = "time difference between two schedules is less than 1 second";
+            let message = format!("invalid schedule: {} : {why}", spec.schedule);
+            self.warn(cron, "InvalidSchedule", message);
+            return Ok(Next::Done);
+        };
         let Some(due) = last_between(&schedule, since, now, &zone) else {
             return Ok(wait);
         };
+        if schedule.next_after(first, &zone).is_some_and(|second| {
+            // As many as if all were as far apart as the first two.
+            let distance = second.duration_since(first).as_secs().max(1);
+            now.duration_since(first).as_secs() / distance >= MANY
+        }) {
+            let what = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            self.warn(cron, "TooManyMissedTimes", what.to_owned());
+        }
         let name = format!("{}-{}", meta::name(cron), due.as_second() / 60);
         if jobs.iter().any(|j| meta::name(&**j) == name) {
             status["lastScheduleTime"] = json!(rfc3339(due));
@@ -235,7 +249,11 @@ impl CronJobs {
             }
             _ => {}
         }
-        let body = new_job(cron, &name, due);
+        let body = new_job(
+            cron,
+            &name,
+            &scheduled_at(due, spec.time_zone.as_deref(), &zone),
+        );
         let api: Api<Job> = Api::namespaced(self.client.clone(), meta::namespace(cron));
         match api::create(&self.client, &api, &body).await {
             Ok(job) => {
@@ -270,8 +288,13 @@ impl CronJobs {
         Ok(())
     }
 
-    /// Deletes the oldest finished jobs beyond the history limits.
-    async fn clean_up(&self, cron: &Object, jobs: &mut Vec<Arc<Job>>) -> Result<(), Error> {
+    /// Deletes the oldest finished jobs beyond the history limits; their UIDs.
+    async fn clean_up(
+        &self,
+        cron: &Object,
+        jobs: &mut Vec<Arc<Job>>,
+    ) -> Result<Vec<String>, Error> {
+        let mut gone = Vec::new();
         let spec = &cron.spec;
         let limits = [
             (true, spec.successful_jobs_history_limit.unwrap_or(3)),
@@ -292,20 +315,73 @@ impl CronJobs {
                 .saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
             for job in old.into_iter().take(surplus) {
                 self.delete(cron, &job).await?;
+                gone.push(meta::uid(&*job).to_owned());
                 jobs.retain(|j| meta::uid(&**j) != meta::uid(&*job));
             }
         }
-        Ok(())
+        Ok(gone)
+    }
+
+    /// Tells of jobs that ended or vanished since the status was written, and of those that it does not know.
+    /// `gone` are the UIDs of those that were just deleted.
+    fn tell_changes(&self, cron: &Object, jobs: &[Arc<Job>], gone: &[String]) {
+        let active = cron.at("/status/active").as_array();
+        let active: Vec<(&str, &str)> = (active.into_iter().flatten())
+            .filter_map(|job| Some((job["uid"].as_str()?, job["name"].as_str()?)))
+            .collect();
+        for job in jobs {
+            let name = meta::name(&**job);
+            let known = active.iter().any(|(uid, _)| *uid == meta::uid(&**job));
+            match outcome(job) {
+                Some(success) if known => {
+                    let condition = if success { "Complete" } else { "Failed" };
+                    let message = format!("Saw completed job: {name}, condition: {condition}");
+                    self.tell(cron, "SawCompletedJob", message);
+                }
+                None if !known && !meta::deleting(&**job) => {
+                    let message =
+                        format!("Saw a job that the controller did not create or forgot: {name}");
+                    self.warn(cron, "UnexpectedJob", message);
+                }
+                _ => {}
+            }
+        }
+        for (uid, name) in active {
+            let there = jobs.iter().any(|job| meta::uid(&**job) == uid);
+            if !there && !gone.iter().any(|g| g == uid) {
+                self.tell(
+                    cron,
+                    "MissingJob",
+                    format!("Active job went missing: {name}"),
+                );
+            }
+        }
     }
 }
 
-fn new_job(cron: &Object, name: &str, at: Timestamp) -> Value {
+/// When a job of them was completed last.
+fn last_success(jobs: &[Arc<Job>]) -> Option<Timestamp> {
+    let done = jobs.iter().filter(|job| outcome(job) == Some(true));
+    done.filter_map(|job| job.status.as_ref()?.completion_time.as_ref().map(|t| t.0))
+        .max()
+}
+
+/// A time as the annotation writes it: in the zone of the schedule, if it names one.
+fn scheduled_at(at: Timestamp, named: Option<&str>, zone: &TimeZone) -> String {
+    let zoned = at.to_zoned(zone.clone());
+    match named {
+        Some(_) if !zoned.offset().is_zero() => zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+        _ => rfc3339(at),
+    }
+}
+
+fn new_job(cron: &Object, name: &str, at: &str) -> Value {
     let template = cron.at("/spec/jobTemplate");
     let mut annotations = template["metadata"]["annotations"].clone();
     if !annotations.is_object() {
         annotations = json!({});
     }
-    annotations[SCHEDULED_AT] = json!(rfc3339(at));
+    annotations[SCHEDULED_AT] = json!(at);
     let mut metadata = json!({
         "name": name,
         "namespace": meta::namespace(cron),
