@@ -1,14 +1,15 @@
 //! Status of PodDisruptionBudgets: how many pods may be taken down now.
 
 mod plan;
+mod scale;
+mod stale;
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::discovery::ApiResource;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::Error;
 use crate::kit::clock::Clock;
@@ -21,6 +22,8 @@ use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::write_status;
 
+use scale::Scales;
+
 const BY_NAMESPACE: &str = "namespace";
 
 type Object = Whole<PodDisruptionBudget>;
@@ -31,6 +34,7 @@ struct Budgets {
     events: Recorder,
     budgets: Informer<Object>,
     pods: Informer<Pod>,
+    scales: Scales,
     queue: Queue<Key>,
 }
 
@@ -46,6 +50,7 @@ pub(crate) fn build(context: &Context) -> Task {
         events: context.events.component("controllermanager"),
         budgets: context.informer::<Object>(),
         pods: context.informer::<Pod>(),
+        scales: Scales::new(context.client.clone()),
         queue: context.queue("disruption"),
     });
     this.pods.index(BY_NAMESPACE, namespace_of);
@@ -72,14 +77,15 @@ pub(crate) fn build(context: &Context) -> Task {
         }
     });
     let queue = this.queue.clone();
-    Box::pin(queue.run(
-        context.config.workers,
-        context.shutdown.clone(),
-        move |key| {
-            let this = this.clone();
-            async move { this.sync(&key).await }
-        },
-    ))
+    let (workers, shutdown) = (context.config.workers, context.shutdown.clone());
+    let budgets = queue.run(workers, shutdown, move |key| {
+        let this = this.clone();
+        async move { this.sync(&key).await }
+    });
+    let stale = stale::build(context);
+    Box::pin(async move {
+        tokio::join!(budgets, stale);
+    })
 }
 
 impl Budgets {
@@ -101,18 +107,35 @@ impl Budgets {
                     .is_some_and(|s| meta::selects(s, p.metadata.labels.as_ref()))
             })
             .collect();
+        let (normal, warning) = (Level::Normal, Level::Warning);
+        if pods.is_empty() {
+            self.tell(
+                &budget,
+                normal,
+                "NoPods",
+                "No matching pods found".to_owned(),
+            );
+        }
         let now = self.clock.now();
+        let api: Api<Object> = Api::namespaced(self.client.clone(), namespace);
         let expected = if plan::needs_scale(spec) {
-            match self.expected(&pods).await {
-                Ok(expected) => expected,
+            match self.scales.of(&pods).await {
+                Ok((expected, unmanaged)) => {
+                    if unmanaged {
+                        let message = plan::unmanaged(spec);
+                        self.tell(&budget, warning, "UnmanagedPods", message);
+                    }
+                    expected
+                }
                 Err(error) => {
-                    self.events.event(
-                        reference(&**budget),
-                        Level::Warning,
-                        "CalculateExpectedPodCountFailed",
-                        format!("Failed to calculate the number of expected pods: {error}"),
-                    );
-                    return Err(error);
+                    let message =
+                        format!("Failed to calculate the number of expected pods: {error}");
+                    self.tell(&budget, warning, "CalculateExpectedPodCountFailed", message);
+                    // Nothing is evicted while nobody knows how many there should be.
+                    let status = plan::failed(&budget, &error.to_string(), now);
+                    write_status(&api, &self.budgets, &*budget, budget.at("/status"), status)
+                        .await?;
+                    return Ok(Next::Done);
                 }
             }
         } else {
@@ -120,86 +143,12 @@ impl Budgets {
         };
         let (mut status, again) = plan::status(&budget, spec, &pods, expected, now);
         status["observedGeneration"] = json!(meta::generation(&*budget));
-        let api: Api<Object> = Api::namespaced(self.client.clone(), namespace);
         write_status(&api, &self.budgets, &*budget, budget.at("/status"), status).await?;
         Ok(again.map_or(Next::Done, Next::After))
     }
 
-    /// How many pods the controllers of these pods want in all.
-    async fn expected(&self, pods: &[Arc<Pod>]) -> Result<i32, Error> {
-        let mut seen: Vec<String> = Vec::new();
-        let mut total = 0;
-        for pod in pods {
-            let Some(owner) = meta::controller_of(&pod.metadata) else {
-                return Err(Error::Invalid(format!(
-                    "found no controller ref for pod {:?}",
-                    meta::name(&**pod)
-                )));
-            };
-            let namespace = meta::namespace(&**pod);
-            let mut owner = owner.clone();
-            // A replica set may be one step of a deployment, whose size counts.
-            loop {
-                let Some(found) = self
-                    .owner(namespace, &owner.api_version, &owner.kind, &owner.name)
-                    .await?
-                else {
-                    break;
-                };
-                let above: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference> =
-                    serde_json::from_value(found["metadata"]["ownerReferences"].clone())
-                        .unwrap_or_default();
-                match above.into_iter().find(|o| o.controller == Some(true)) {
-                    Some(next)
-                        if next.kind == "Deployment" && next.api_version.starts_with("apps/") =>
-                    {
-                        owner = next
-                    }
-                    _ => {
-                        if !seen.contains(&owner.uid) {
-                            seen.push(owner.uid.clone());
-                            let replicas = found["spec"]["replicas"].as_i64();
-                            let parallelism = found["spec"]["parallelism"].as_i64();
-                            let wanted = replicas.or(parallelism).unwrap_or(1);
-                            total += i32::try_from(wanted).unwrap_or(i32::MAX);
-                        }
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(total)
-    }
-
-    async fn owner(
-        &self,
-        namespace: &str,
-        version: &str,
-        kind: &str,
-        name: &str,
-    ) -> Result<Option<Value>, Error> {
-        let plural = match kind {
-            "Deployment" | "ReplicaSet" | "StatefulSet" | "ReplicationController" => {
-                format!("{}s", kind.to_ascii_lowercase())
-            }
-            // Without a scale there is no number to take.
-            _ => return Ok(None),
-        };
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: if group.is_empty() {
-                version.to_owned()
-            } else {
-                format!("{group}/{version}")
-            },
-            kind: kind.to_owned(),
-            plural,
-        };
-        let api: Api<kube::core::DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, &resource);
-        let found = api.get_opt(name).await?;
-        Ok(found.map(|o| json!(o)))
+    fn tell(&self, budget: &Object, level: Level, reason: &str, message: String) {
+        self.events
+            .event(reference(&**budget), level, reason, message);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value, json};
 
@@ -50,7 +51,9 @@ pub(super) fn status(
     let healthy = pods
         .iter()
         .filter(|p| {
-            meta::is_ready(p) && meta::is_active(p) && !disrupted.contains_key(meta::name(&***p))
+            meta::is_ready(p)
+                && !meta::deleting(&***p)
+                && !disrupted.contains_key(meta::name(&***p))
         })
         .count();
     let healthy = i32::try_from(healthy).unwrap_or(i32::MAX);
@@ -89,4 +92,49 @@ pub(super) fn status(
         "conditions": conditions,
     });
     (status, again)
+}
+
+/// The status when the numbers can not be told.
+pub(super) fn failed(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> Value {
+    let old = budget.status.clone().unwrap_or_default();
+    let mut conditions: Vec<Value> = old.conditions.iter().flatten().map(|c| json!(c)).collect();
+    let stamp = rfc3339(now);
+    set_condition(
+        &mut conditions,
+        "DisruptionAllowed",
+        "False",
+        "SyncFailed",
+        why,
+        &stamp,
+    );
+    for condition in &mut conditions {
+        condition["observedGeneration"] = json!(old.observed_generation);
+    }
+    json!({"disruptionsAllowed": 0, "conditions": conditions})
+}
+
+/// What to say of pods that nobody would replace.
+pub(super) fn unmanaged(spec: &PodDisruptionBudgetSpec) -> String {
+    let selector = spec.selector.as_ref().map(go_string).unwrap_or_default();
+    format!(
+        "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a result, the \
+         status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these \
+         pods please set \".spec.minAvailable\" field of the PDB to an integer value."
+    )
+}
+
+/// A selector as Go prints it.
+fn go_string(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().flatten();
+    let labels: String = labels.map(|(k, v)| format!("{k}: {v},")).collect();
+    let expressions = selector.match_expressions.iter().flatten().map(|e| {
+        let values = e.values.as_deref().unwrap_or_default().join(" ");
+        let (key, operator) = (&e.key, &e.operator);
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+    });
+    let expressions: String = expressions.collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 }

@@ -93,6 +93,78 @@ async fn a_disruption_budget_knows_its_pods() {
 }
 
 #[tokio::test]
+async fn a_disruption_budget_asks_whoever_owns_its_pods() {
+    let cluster = Cluster::start().await;
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                "subresources": {"scale": {
+                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                }},
+            }],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    cluster.create(definitions, definition).await;
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let served = |list: &Value| list["kind"] == "WidgetList";
+    cluster.until(widgets, "served", served).await;
+    let widget = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 5},
+    });
+    let widget = cluster.create(widgets, widget).await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let settles = async |app: &str, owner: Value, holds: &dyn Fn(&Value) -> bool| {
+        let mut pod = template(app);
+        pod["metadata"]["name"] = json!(app);
+        pod["metadata"]["ownerReferences"] = owner;
+        cluster.create(PODS, pod).await;
+        let budget = json!({
+            "metadata": {"name": app},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": app}}},
+        });
+        cluster.create(budgets, budget).await;
+        cluster
+            .until(&format!("{budgets}/{app}"), "judged", holds)
+            .await
+    };
+    let owner = |version: &str, kind: &str, uid: &Value| json!([{"apiVersion": version, "kind": kind, "name": "w", "uid": uid, "controller": true}]);
+    let of_widget = owner("example.com/v1", "Widget", &widget["metadata"]["uid"]);
+    settles("sized", of_widget, &|b| b["status"]["expectedPods"] == 5).await;
+    let failed = |why: &str| {
+        let why = why.to_owned();
+        move |b: &Value| {
+            let condition = &b["status"]["conditions"][0];
+            condition["reason"] == "SyncFailed" && condition["message"] == *why
+        }
+    };
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = cluster
+        .create(maps, json!({"metadata": {"name": "w"}}))
+        .await;
+    let of_map = owner("v1", "ConfigMap", &map["metadata"]["uid"]);
+    let why = "configmaps does not implement the scale subresource";
+    settles("unsized", of_map, &failed(why)).await;
+
+    settles("alone", json!([]), &|b| b["status"]["expectedPods"] == 0).await;
+    let events = "/api/v1/namespaces/default/events";
+    let told = |list: &Value| {
+        let mut events = list["items"].as_array().into_iter().flatten();
+        events.any(|e| {
+            let selector = "(selector: &LabelSelector{MatchLabels:map[string]string{app: alone,},\
+                            MatchExpressions:[]LabelSelectorRequirement{},})";
+            e["reason"] == "UnmanagedPods" && e["message"].to_string().contains(selector)
+        })
+    };
+    cluster.until(events, "told", told).await;
+}
+
+#[tokio::test]
 async fn a_cron_job_makes_a_job_for_a_time_that_has_come() {
     let cluster = Cluster::start().await;
     let mut pod = template("c");
@@ -118,6 +190,28 @@ async fn a_cron_job_makes_a_job_for_a_time_that_has_come() {
         1,
         "the next one waits for this one"
     );
+    let pods = cluster.until_count(PODS, 1).await;
+    cluster
+        .finish_pod("default", name(&pods[0]), "Succeeded")
+        .await;
+    let done = format!("Saw completed job: {}, condition: Complete", name(&jobs[0]));
+    let mut never = json!({"metadata": {"name": "never"}, "spec": {
+        "schedule": "0 0 31 2 *",
+        "jobTemplate": {"spec": {"template": template("c")}},
+    }});
+    never["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
+    cluster.create(crons, never).await;
+    let invalid = "invalid schedule: 0 0 31 2 * : time difference between two schedules is less than 1 second";
+    for message in [&done, invalid] {
+        cluster
+            .until("/api/v1/namespaces/default/events", message, |list| {
+                let mut events = list["items"].as_array().into_iter().flatten();
+                events.any(|event| event["message"] == message)
+            })
+            .await;
+    }
+    let status = &cluster.get(&format!("{crons}/c")).await.unwrap()["status"];
+    assert!(status["lastSuccessfulTime"].is_string(), "{status}");
 }
 
 #[tokio::test]
