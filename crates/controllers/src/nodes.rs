@@ -4,6 +4,8 @@
 //! become Unknown and it is tainted unreachable; a node that says it is not ready is tainted
 //! not-ready. NoExecute taints evict pods after their tolerationSeconds.
 
+mod evict;
+mod lost;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -18,17 +20,15 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::{Clock, rfc3339, until};
+use crate::kit::api::{self, Part};
+use crate::kit::clock::{Clock, until};
 use crate::kit::context::Context;
 use crate::kit::events::{Level, Recorder, reference};
-use crate::kit::informer::{Change, Informer, Key, key_of, split_key};
+use crate::kit::informer::{Change, Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::nodes::taints;
 use crate::kit::queue::{Next, Queue};
-use crate::kit::whole::Whole;
 use crate::registry::Task;
-use crate::workload::set_condition;
 
 /// Index of pods by node.
 pub(crate) const BY_NODE: &str = "node";
@@ -59,12 +59,16 @@ struct Nodes {
     client: kube::Client,
     clock: Clock,
     events: Recorder,
+    /// Events of upstream's controller that evicts.
+    evictions: Recorder,
     nodes: Informer<Node>,
     leases: Informer<Lease>,
     pods: Informer<Pod>,
     seen: Mutex<BTreeMap<String, Seen>>,
     /// Pods that have to go, by UID, and since when we know.
     doomed: Mutex<BTreeMap<Key, (String, Timestamp)>>,
+    /// Nodes that are younger are told of.
+    started: Timestamp,
     grace: Duration,
     startup_grace: Duration,
     queue: Queue<Work>,
@@ -76,6 +80,8 @@ pub(crate) fn build(context: &Context) -> Task {
         client: context.client.clone(),
         clock: context.clock.clone(),
         events: context.events.component("node-controller"),
+        evictions: context.events.component("taint-eviction-controller"),
+        started: context.clock.now(),
         nodes: context.informer::<Node>(),
         leases: context.informer::<Lease>(),
         pods: context.informer::<Pod>(),
@@ -154,9 +160,24 @@ impl Nodes {
     fn node_changed(&self, change: &Change<Node>) {
         let node = change.object();
         let name = meta::name(&**node);
+        let tell = |reason: &str, message: String| {
+            self.events
+                .event(reference(&**node), Level::Normal, reason, message);
+        };
         if change.is_delete() {
             self.seen.lock().remove(name);
+            tell(
+                "RemovingNode",
+                format!("Removing Node {name} from Controller"),
+            );
             return;
+        }
+        let created = node.metadata.creation_timestamp.as_ref();
+        if change.old().is_none() && created.is_some_and(|at| at.0 >= self.started) {
+            tell(
+                "RegisteredNode",
+                format!("Registered Node {name} in Controller"),
+            );
         }
         self.observe(name);
         let same = change.old().is_some_and(|old| {
@@ -248,7 +269,7 @@ impl Nodes {
                 Err(error) => return Err(error),
             }
         }
-        if plan::is_not_ready(&node) {
+        if plan::is_lost(&node) {
             self.mark_pods(name).await?;
         }
         Ok(if silent {
@@ -256,166 +277,5 @@ impl Nodes {
         } else {
             Next::After(until(now, deadline))
         })
-    }
-
-    async fn set_unknown(&self, node: &Node, now: Timestamp) -> Result<Option<Arc<Node>>, Error> {
-        let whole: Api<Whole<Node>> = Api::all(self.client.clone());
-        let live = api::get(&whole, meta::name(node)).await?;
-        // A newer state than the cached one may bring a heartbeat: it is looked at when it arrives.
-        let version = &node.metadata.resource_version;
-        let Some(node) = live.filter(|n| n.metadata.resource_version == *version) else {
-            return Ok(None);
-        };
-        let stamp = rfc3339(now);
-        let mut conditions = node
-            .at("/status/conditions")
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
-            let never = conditions.iter().all(|c| c["type"] != kind);
-            let (reason, message) = if never {
-                (
-                    "NodeStatusNeverUpdated",
-                    "Kubelet never posted node status.",
-                )
-            } else {
-                ("NodeStatusUnknown", "Kubelet stopped posting node status.")
-            };
-            let heartbeat = conditions
-                .iter()
-                .find(|c| c["type"] == kind)
-                .map(|c| c["lastHeartbeatTime"].clone());
-            set_condition(&mut conditions, kind, "Unknown", reason, message, &stamp);
-            if let Some(c) = conditions.iter_mut().find(|c| c["type"] == kind) {
-                c["lastHeartbeatTime"] = heartbeat
-                    .filter(|h| !h.is_null())
-                    .unwrap_or_else(|| json!(stamp));
-            }
-        }
-        let body = json!({"metadata": api::unchanged(&node), "status": {"conditions": conditions}});
-        let api: Api<Node> = Api::all(self.client.clone());
-        let updated = api::patch(&api, meta::name(&node), Part::Status, &body).await?;
-        self.events.event(
-            reference(&*node),
-            Level::Normal,
-            "NodeNotReady",
-            format!("Node {} status is now: NodeNotReady", meta::name(&node)),
-        );
-        // Heartbeats stand still: the write above is not one.
-        if let Some(seen) = self.seen.lock().get_mut(meta::name(&node)) {
-            seen.heartbeat =
-                ready_condition(&updated).and_then(|c| c.last_heartbeat_time.as_ref().map(|t| t.0));
-        }
-        self.nodes.assume(updated.clone());
-        Ok(Some(Arc::new(updated)))
-    }
-
-    /// Pods of a node that is not ready are not ready either, whatever their last word was.
-    async fn mark_pods(&self, node: &str) -> Result<(), Error> {
-        for pod in self.pods.by_index(BY_NODE, node) {
-            if !meta::is_ready(&pod) {
-                continue;
-            }
-            let api: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), meta::namespace(&*pod));
-            let Some(live) = api::get(&api, meta::name(&*pod)).await? else {
-                continue;
-            };
-            let mut conditions = live
-                .at("/status/conditions")
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
-            let stamp = rfc3339(self.clock.now());
-            set_condition(
-                &mut conditions,
-                "Ready",
-                "False",
-                "NodeNotReady",
-                "",
-                &stamp,
-            );
-            let body =
-                json!({"metadata": api::unchanged(&live), "status": {"conditions": conditions}});
-            match api::patch(&api, meta::name(&*pod), Part::Status, &body).await {
-                Ok(_) => {}
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Since when it is known that a pod may have to go: not every taint says when it was added.
-    fn doomed_since(&self, key: &str, pod: &Pod, now: Timestamp) -> Timestamp {
-        let mut doomed = self.doomed.lock();
-        let entry = doomed.entry(key.to_owned());
-        let entry = entry.or_insert_with(|| (meta::uid(pod).to_owned(), now));
-        if entry.0 != meta::uid(pod) {
-            *entry = (meta::uid(pod).to_owned(), now);
-        }
-        entry.1
-    }
-
-    async fn sync_pod(&self, key: &str) -> Result<Next, Error> {
-        let Some(pod) = self.pods.get(key).filter(|p| !meta::deleting(&**p)) else {
-            return Ok(Next::Done);
-        };
-        let Some(node) = self.nodes.get(meta::node_name(&pod)) else {
-            return Ok(Next::Done);
-        };
-        let now = self.clock.now();
-        let (namespace, name) = split_key(key);
-        let Some(at) = plan::eviction(taints(&node), &pod, self.doomed_since(key, &pod, now))
-        else {
-            if self
-                .doomed
-                .lock()
-                .remove(key)
-                .is_some_and(|(_, since)| since < now)
-            {
-                self.events.event(
-                    reference(&*pod),
-                    Level::Normal,
-                    "TaintManagerEviction",
-                    format!("Cancelling deletion of Pod {namespace}/{name}"),
-                );
-            }
-            return Ok(Next::Done);
-        };
-        if at > now {
-            return Ok(Next::After(until(now, at)));
-        }
-        let api: Api<Whole<Pod>> = Api::namespaced(self.client.clone(), namespace);
-        let Some(live) = api::get(&api, name)
-            .await?
-            .filter(|p| meta::uid(p) == meta::uid(&*pod))
-        else {
-            return Ok(Next::Done);
-        };
-        let mut conditions = live
-            .at("/status/conditions")
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        set_condition(
-            &mut conditions,
-            "DisruptionTarget",
-            "True",
-            "DeletionByTaintManager",
-            "Taint manager: deleting due to NoExecute taint",
-            &rfc3339(now),
-        );
-        let body = json!({"metadata": api::unchanged(&live), "status": {"conditions": conditions}});
-        api::patch(&api, name, Part::Status, &body).await?;
-        self.events.event(
-            reference(&*pod),
-            Level::Normal,
-            "TaintManagerEviction",
-            format!("Marking for deletion Pod {namespace}/{name}"),
-        );
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        api::delete_cached(&self.pods, &pods, &pod, Delete::default()).await?;
-        Ok(Next::Done)
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::{Clock, rfc3339};
+use crate::kit::clock::Clock;
 use crate::kit::context::Context;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
@@ -18,7 +18,7 @@ use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::nodes::{BY_NODE, node_of_pod};
 use crate::registry::Task;
-use crate::workload::set_condition;
+use crate::workload::disruption_target;
 
 /// A node has to be gone for that long before its pods are deleted: it may be created again.
 const QUARANTINE: Duration = Duration::from_secs(40);
@@ -162,22 +162,17 @@ impl PodGc {
         else {
             return Ok(());
         };
-        let mut conditions = live
-            .at("/status/conditions")
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        set_condition(
-            &mut conditions,
-            "DisruptionTarget",
-            "True",
+        let generation = meta::generation(&live);
+        let conditions = disruption_target(
+            &live,
             "DeletionByPodGC",
             "PodGC: node no longer exists",
-            &rfc3339(self.clock.now()),
+            Some(generation),
+            self.clock.now(),
         );
         let body = json!({
             "metadata": api::unchanged(&live),
-            "status": {"phase": "Failed", "conditions": conditions},
+            "status": {"phase": "Failed", "conditions": conditions, "observedGeneration": generation},
         });
         match api::patch(&api, meta::name(pod), Part::Status, &body).await {
             Ok(_) => Ok(()),

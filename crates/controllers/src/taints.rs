@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::claims::groups::{self, BY_GROUP};
 use crate::kit::api::{self, Delete, Part};
-use crate::kit::clock::{Clock, rfc3339, since, until};
+use crate::kit::clock::{Clock, since, until};
 use crate::kit::context::Context;
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Change, Informer, Key, key, key_of, split_key};
@@ -36,7 +36,7 @@ use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::served::Served;
-use crate::workload::set_condition;
+use crate::workload::disruption_target;
 
 use plan::{Eviction, Reason, Tainted};
 use status::meta_name;
@@ -373,18 +373,12 @@ impl Controller {
                 "Marking for deletion".to_owned(),
             );
         }
-        let mut conditions = live
-            .at("/status/conditions")
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        set_condition(
-            &mut conditions,
-            "DisruptionTarget",
-            "True",
+        let conditions = disruption_target(
+            &live,
             "DeletionByDeviceTaintManager",
             "Device Taint manager: deleting due to NoExecute taint",
-            &rfc3339(now),
+            None,
+            now,
         );
         if json!(conditions) != *live.at("/status/conditions") {
             let body =

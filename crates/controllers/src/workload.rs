@@ -13,11 +13,14 @@ use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Cached, Informer};
 use crate::kit::meta;
 
+mod conditions;
 pub(crate) mod revision;
 pub(crate) mod sets;
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) use conditions::{condition_status, disruption_target, remove_condition, set_condition};
 
 /// Index of pods (and replica sets) by the UID of their controller.
 pub(crate) const BY_CONTROLLER: &str = "controller";
@@ -312,51 +315,6 @@ pub(crate) fn deletion_rank(pods: &mut [Arc<Pod>]) {
             })
             .then_with(|| a.metadata.name.cmp(&b.metadata.name))
     });
-}
-
-/// Conditions as JSON with one set: the transition time changes only with the status, and nothing
-/// changes if status, reason and message are the same.
-pub(crate) fn set_condition(
-    conditions: &mut Vec<Value>,
-    kind: &str,
-    status: &str,
-    reason: &str,
-    message: &str,
-    now: &str,
-) {
-    let mut new = json!({
-        "type": kind, "status": status, "reason": reason, "message": message,
-        "lastTransitionTime": now,
-    });
-    match conditions.iter_mut().find(|c| c["type"] == kind) {
-        Some(old) => {
-            let same = ["status", "reason", "message"]
-                .into_iter()
-                .all(|f| old[f] == new[f]);
-            if same {
-                return;
-            }
-            if old["status"] == new["status"] {
-                new["lastTransitionTime"] = old["lastTransitionTime"].clone();
-            }
-            *old = new;
-        }
-        None => conditions.push(new),
-    }
-}
-
-/// Removes a condition.
-pub(crate) fn remove_condition(conditions: &mut Vec<Value>, kind: &str) {
-    conditions.retain(|c| c["type"] != kind);
-}
-
-/// A condition's status; empty if there is none.
-pub(crate) fn condition_status<'a>(conditions: &'a [Value], kind: &str) -> &'a str {
-    conditions
-        .iter()
-        .find(|c| c["type"] == kind)
-        .and_then(|c| c["status"].as_str())
-        .unwrap_or_default()
 }
 
 /// Writes a status if it differs from what is there: `new` is merged, null removes.

@@ -34,9 +34,9 @@ pub(super) fn needs_unknown(node: &Node) -> bool {
     ready_condition(node).is_none_or(|c| c.status != "Unknown")
 }
 
-/// Whether the node says, or we say for it, that it is not ready.
-pub(super) fn is_not_ready(node: &Node) -> bool {
-    ready_condition(node).is_some_and(|c| c.status != "True")
+/// Whether nobody knows how the node is. Of one that says itself that it is not ready, the pods speak for themselves.
+pub(super) fn is_lost(node: &Node) -> bool {
+    ready_condition(node).is_some_and(|c| c.status == "Unknown")
 }
 
 /// The taints that the node should have: ours follow its conditions, others stay.
