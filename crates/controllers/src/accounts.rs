@@ -15,6 +15,8 @@ use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::registry::Task;
 
+pub(crate) mod tokens;
+
 const ACCOUNT: &str = "default";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 

@@ -39,6 +39,8 @@ pub enum Controller {
     PodGarbageCollector,
     /// The service account `default` of each namespace.
     ServiceAccount,
+    /// Tokens in secrets of service accounts.
+    ServiceAccountToken,
     /// The ConfigMap `kube-root-ca.crt` of each namespace.
     RootCaPublisher,
     /// Status of PodDisruptionBudgets.
@@ -63,7 +65,7 @@ use Controller as C;
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -79,6 +81,7 @@ impl Controller {
         C::NodeLifecycle,
         C::PodGarbageCollector,
         C::ServiceAccount,
+        C::ServiceAccountToken,
         C::RootCaPublisher,
         C::Disruption,
         C::ResourceQuota,
@@ -108,6 +111,7 @@ impl Controller {
             C::NodeLifecycle => "node-lifecycle-controller",
             C::PodGarbageCollector => "pod-garbage-collector-controller",
             C::ServiceAccount => "serviceaccount-controller",
+            C::ServiceAccountToken => "serviceaccount-token-controller",
             C::RootCaPublisher => "root-ca-certificate-publisher-controller",
             C::Disruption => "disruption-controller",
             C::ResourceQuota => "resourcequota-controller",

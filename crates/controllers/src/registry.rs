@@ -89,6 +89,7 @@ fn task(
         C::NodeLifecycle => crate::nodes::build(context),
         C::PodGarbageCollector => crate::podgc::build(context),
         C::ServiceAccount => crate::accounts::service_accounts(context),
+        C::ServiceAccountToken => crate::accounts::tokens::build(context),
         C::RootCaPublisher => crate::accounts::root_ca(context)?,
         C::GarbageCollector => crate::gc::build(context, inventory?),
         C::Namespace => crate::namespace::build(context, inventory?),

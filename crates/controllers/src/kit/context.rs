@@ -117,6 +117,25 @@ impl Context {
         informer
     }
 
+    /// An informer, shared with nobody, of the objects in all namespaces that a field selector takes in.
+    pub fn informer_of_some<K>(&self, fields: &'static str) -> Informer<K>
+    where
+        K: Cached<DynamicType: Default>,
+    {
+        let informer = Informer::<K>::new();
+        let api: Api<K> = Api::all(self.client.clone());
+        let (run, wait) = (informer.clone(), informer.clone());
+        let mut informers = self.informers.lock();
+        informers.starters.push(Box::new(move |shutdown| {
+            Box::pin(run.run_some(api, Some(fields), shutdown))
+        }));
+        informers.synced.push(Box::new(move || {
+            let wait = wait.clone();
+            Box::pin(async move { wait.wait_synced().await })
+        }));
+        informer
+    }
+
     /// Lets somebody who only needs metadata share the informer of a kind; false if there is none.
     /// Call after [`Context::start`], so that what is there is complete.
     pub fn follow_metadata(&self, group: &str, plural: &str, sink: MetaSink) -> bool {

@@ -419,8 +419,13 @@ impl<K: Cached> Informer<K> {
 
     /// Lists and watches until `shutdown`; errors are retried with a growing delay.
     pub async fn run(self, api: Api<K>, shutdown: CancellationToken) {
-        let all = Collection::new(api, None);
-        reflect::<K, _>(all, slim::keep::<K>(), shutdown, |observed| {
+        self.run_some(api, None, shutdown).await;
+    }
+
+    /// As [`Informer::run`], of the objects that a field selector takes in.
+    pub async fn run_some(self, api: Api<K>, fields: Option<&str>, shutdown: CancellationToken) {
+        let some = Collection::new(api, fields);
+        reflect::<K, _>(some, slim::keep::<K>(), shutdown, |observed| {
             match observed {
                 Observed::Listed { items, .. } => {
                     self.replace(items.into_iter().map(strip).collect());

@@ -370,3 +370,55 @@ async fn controllers_hand_over_when_the_leader_stops() {
         .await;
     tasks.remove(0).0.cancel();
 }
+
+#[tokio::test]
+async fn a_secret_gets_the_token_it_asks_for_and_goes_with_the_account() {
+    let cluster = Cluster::start().await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let secret = |name: &str, account: &str| {
+        json!({
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
+            "type": "kubernetes.io/service-account-token",
+        })
+    };
+    let account = json!({"metadata": {"name": "robot"}});
+    let account = cluster.create(accounts, account).await;
+    cluster.create(secrets, secret("robot", "robot")).await;
+    let path = format!("{secrets}/robot");
+    let filled = cluster
+        .until(&path, "filled", |s| s["data"]["token"].is_string())
+        .await;
+    assert_eq!(filled["data"]["namespace"], "ZGVmYXVsdA==");
+    assert_eq!(
+        filled["metadata"]["annotations"]["kubernetes.io/service-account.uid"],
+        account["metadata"]["uid"]
+    );
+    let token = &filled["data"]["token"];
+    let review = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "spec": {"token": decoded(token)},
+    });
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let user = &cluster.create(reviews, review).await["status"]["user"]["username"];
+    assert_eq!(user, "system:serviceaccount:default:robot");
+
+    // What is taken away comes back; the token stays.
+    let change = json!({"data": {"namespace": null}});
+    cluster.patch(&path, change).await;
+    let mended = cluster
+        .until(&path, "mended", |s| s["data"]["namespace"].is_string())
+        .await;
+    assert_eq!(mended["data"]["token"], *token);
+
+    cluster.create(secrets, secret("stray", "nobody")).await;
+    cluster.until_gone(&format!("{secrets}/stray")).await;
+    cluster.delete(&format!("{accounts}/robot")).await;
+    cluster.until_gone(&path).await;
+}
+
+/// The text in a field of a secret.
+fn decoded(value: &Value) -> String {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(value.clone()).expect("base64");
+    String::from_utf8(bytes.0).expect("text")
+}
