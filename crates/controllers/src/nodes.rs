@@ -67,7 +67,7 @@ struct Nodes {
     seen: Mutex<BTreeMap<String, Seen>>,
     /// Pods that have to go, by UID, and since when we know.
     doomed: Mutex<BTreeMap<Key, (String, Timestamp)>>,
-    /// Nodes that are younger are told of.
+    /// Nodes that are not older are told of.
     started: Timestamp,
     grace: Duration,
     startup_grace: Duration,
@@ -172,8 +172,10 @@ impl Nodes {
             );
             return;
         }
+        // Creation times are in whole seconds.
         let created = node.metadata.creation_timestamp.as_ref();
-        if change.old().is_none() && created.is_some_and(|at| at.0 >= self.started) {
+        let is_new = created.is_some_and(|at| at.0.as_second() >= self.started.as_second());
+        if change.old().is_none() && is_new {
             tell(
                 "RegisteredNode",
                 format!("Registered Node {name} in Controller"),

@@ -371,3 +371,21 @@ async fn a_taint_without_a_time_is_tolerated_for_the_seconds_that_the_pod_says()
         &cluster.get(&format!("{PODS}/long")).await.unwrap()
     ));
 }
+
+/// Regression: a node that was made in the second in which the controllers started was not told of.
+#[tokio::test]
+async fn nodes_that_come_and_go_are_told_of() {
+    let cluster = Cluster::start().await;
+    let told = async |reason: &str| {
+        let is_told = |events: &Value| {
+            let mut events = events["items"].as_array().into_iter().flatten();
+            events.any(|e| e["reason"] == reason && e["involvedObject"]["name"] == "n")
+        };
+        let events = "/api/v1/namespaces/default/events";
+        cluster.until(events, reason, is_told).await;
+    };
+    cluster.node("n").await;
+    told("RegisteredNode").await;
+    cluster.delete("/api/v1/nodes/n").await;
+    told("RemovingNode").await;
+}
