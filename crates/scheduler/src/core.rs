@@ -353,6 +353,15 @@ impl Core {
         None
     }
 
+    /// Brings a pod back to be tried; one that can not be gives back what it holds.
+    fn activate(&mut self, pod: &Arc<PodInfo>, event: &'static str, time: Time) {
+        let gate = self.gate(pod);
+        self.queue.activate(&pod.uid, gate, event, time.now);
+        if gate == Some(Plugin::DynamicResources) {
+            self.give_back(pod);
+        }
+    }
+
     /// Brings pods back that an event may help.
     fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
         let interested = hints::interested(event);
@@ -365,8 +374,7 @@ impl Core {
                 .iter()
                 .any(|p| rejectors.contains(p) && hints::may_help(p, &pod, event))
             {
-                let gate = self.gate(&pod);
-                self.queue.activate(&pod.uid, gate, event.name(), time.now);
+                self.activate(&pod, event.name(), time);
             }
         }
     }

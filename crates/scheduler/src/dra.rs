@@ -7,6 +7,7 @@ pub mod claims;
 pub mod classes;
 pub mod conditions;
 pub mod extended;
+pub mod gated;
 pub mod groups;
 pub mod native;
 mod prepare;

@@ -42,6 +42,7 @@ mod events;
 mod rejections;
 mod retry;
 mod touch;
+mod unbound;
 mod volumes;
 
 use binding::{log, patch_pod_status};

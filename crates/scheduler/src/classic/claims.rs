@@ -171,7 +171,10 @@ impl Claims {
             return Change::default();
         }
         let allocated = self.in_flight.remove(uid).is_some_and(|e| e.allocates());
-        let freed = allocated && !written;
+        // An answer can be late: by then the watch may have shown that the claim lost what was written.
+        let known = self.get(key).filter(|c| uid_of(c) == uid);
+        let lost = known.is_none_or(|c| c.status.allocation.is_none());
+        let freed = allocated && (!written || lost);
         Change {
             progressed: Some(key.clone()),
             freed,

@@ -179,8 +179,7 @@ impl Core {
     fn after_classic(&mut self, change: &Change, time: Time) {
         if let Some(key) = &change.progressed {
             for pod in self.queue.users_of_claim(key) {
-                let gate = self.gate(&pod);
-                self.queue.activate(&pod.uid, gate, CLAIM, time.now);
+                self.activate(&pod, CLAIM, time);
             }
         }
         if change.freed {
@@ -204,9 +203,7 @@ impl Core {
             || !queued.pending
             || !matches!(PodClaims::prepare(&pod, classic), Ok(Some(claims)) if !claims.answers_matter());
         if matters {
-            let gate = self.gate(&pod);
-            let event = "resource.k8s.io/PodSchedulingContextUpdate";
-            self.queue.activate(&pod.uid, gate, event, time.now);
+            self.activate(&pod, "resource.k8s.io/PodSchedulingContextUpdate", time);
         }
     }
 

@@ -11,8 +11,8 @@ use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of, uid_of};
 use crate::dra::groups::{self, PodGroup};
+use crate::dra::{Deallocation, gated};
 use crate::hints::{CLAIM, ClusterEvent};
-use crate::known::Object;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
@@ -66,9 +66,7 @@ impl Core {
         };
         let pods = self.pods.values().filter(|p| concerned(p));
         for pod in pods.cloned().collect::<Vec<_>>() {
-            let gate = self.gate(&pod);
-            self.queue
-                .activate(&pod.uid, gate, "scheduling.k8s.io/PodGroupUpdate", time.now);
+            self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
         }
     }
 
@@ -103,7 +101,7 @@ impl Core {
 
     /// Takes the allocation from a claim that stands in the way of a pod.
     pub(super) fn deallocate(&mut self, claim: Arc<ResourceClaim>) {
-        self.claims.release(claim.uid(), None);
+        self.claims.release(&claim, None);
         self.take_back(&claim.clone(), |_| true, Action::Deallocate(claim));
     }
 
@@ -143,12 +141,32 @@ impl Core {
 
     /// Takes a pod's reservation of a claim back.
     pub(super) fn leave(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
-        self.claims.release(claim.uid(), Some(pod.clone()));
+        self.claims.release(&claim, Some(pod.clone()));
         let then = Action::Unreserve {
             pod: pod.clone(),
             claim: claim.clone(),
         };
         self.take_back(&claim, |p| p.uid == *pod, then);
+    }
+
+    /// Takes back something that a pod holds which can not be tried; what came of it leads to the next.
+    pub(super) fn give_back(&mut self, pod: &Arc<PodInfo>) {
+        if !self.queue.contains(&pod.uid) || self.cache.is_assumed(&pod.uid) {
+            return;
+        }
+        if let Some(held) = gated::held_in_vain(pod, &self.claims, self.classic.as_deref()) {
+            self.undo(pod, held);
+        }
+    }
+
+    /// Undoes what stands in the way of a pod.
+    pub(super) fn undo(&mut self, pod: &Arc<PodInfo>, what: Deallocation) {
+        match what {
+            Deallocation::Deallocate(claim) => self.deallocate(claim),
+            Deallocation::Leave(claim) => self.leave(&pod.uid, claim),
+            Deallocation::Delete(claim) => self.delete_special(claim),
+            Deallocation::Classic(claim, publish) => self.deallocate_classic(pod, claim, publish),
+        }
     }
 
     pub(super) fn released(
@@ -175,8 +193,7 @@ impl Core {
         }
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
             for pod in self.queue.users_of_claim(key) {
-                let gate = self.gate(&pod);
-                self.queue.activate(&pod.uid, gate, CLAIM, time.now);
+                self.activate(&pod, CLAIM, time);
             }
             self.check_claim(key, time);
         }
@@ -184,8 +201,7 @@ impl Core {
         let owner = change.special_gone.as_ref();
         if let Some(pod) = owner.and_then(|pod| self.queue.get(pod)) {
             let pod = pod.info.clone();
-            let gate = self.gate(&pod);
-            self.queue.activate(&pod.uid, gate, CLAIM, time.now);
+            self.activate(&pod, CLAIM, time);
         }
         if change.freed {
             self.requeue(&ClusterEvent::DevicesFreed, time);

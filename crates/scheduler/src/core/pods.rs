@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 use super::{Core, Time};
 use crate::dra::claims::Change;
 use crate::hints::ClusterEvent;
+use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use allot_reflector::Observed;
 
@@ -110,7 +111,10 @@ impl Core {
         }
         let gate = self.gate(&new);
         if !self.queue.contains(&new.uid) {
-            self.queue.add(new, gate, time.now);
+            self.queue.add(new.clone(), gate, time.now);
+            if gate == Some(Plugin::DynamicResources) {
+                self.give_back(&new);
+            }
             return;
         }
         let matters = old.is_none_or(|old| may_fit_now(old, &new));

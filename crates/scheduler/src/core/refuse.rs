@@ -161,14 +161,8 @@ impl Core {
             std::time::Duration::ZERO,
         );
         tracing::debug!(pod = %pod.key, message, "unschedulable");
-        match undo {
-            Some(Deallocation::Deallocate(claim)) => self.deallocate(claim),
-            Some(Deallocation::Leave(claim)) => self.leave(&pod.uid, claim),
-            Some(Deallocation::Delete(claim)) => self.delete_special(claim),
-            Some(Deallocation::Classic(claim, publish)) => {
-                self.deallocate_classic(&pod, claim, publish);
-            }
-            None => {}
+        if let Some(undo) = undo {
+            self.undo(&pod, undo);
         }
         if let Some(spec) = publish {
             self.publish_classic(&pod, spec);

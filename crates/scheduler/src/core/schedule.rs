@@ -11,7 +11,7 @@ use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{Version, allocation_of, uid_of};
-use crate::dra::{PodClaim, conditions, resolve};
+use crate::dra::{PodClaim, conditions, gated, resolve};
 use crate::message;
 use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
@@ -135,7 +135,7 @@ impl Core {
                         true => nowhere(pod),
                         false => Nominate::Keep,
                     },
-                    undo: None,
+                    undo: gated::held_in_vain(pod, &self.claims, self.classic.as_deref()),
                     publish: None,
                     victims: None,
                 }));

@@ -72,6 +72,8 @@ pub struct Claims {
     is_listed: bool,
     /// Claims that were allocated for a pod whose binding failed, and serve nobody since.
     left: FxHashSet<Uid>,
+    /// The versions in which claims were to be taken back last.
+    tried: FxHashMap<Uid, Box<str>>,
     /// Groups of pods; `None` where they have no claims.
     groups: Option<Groups>,
 }
@@ -109,6 +111,7 @@ impl Claims {
             inherited: FxHashSet::default(),
             is_listed: false,
             left: FxHashSet::default(),
+            tried: FxHashMap::default(),
             groups: None,
         }
     }
@@ -257,6 +260,7 @@ impl Claims {
             self.contested.remove(&uid);
             self.inherited.remove(&uid);
             self.left.remove(&uid);
+            self.tried.remove(&uid);
             self.remember_gone(uid.clone());
             self.recount(&uid, None);
         }
@@ -336,9 +340,13 @@ impl Claims {
             return Change::default();
         };
         self.recount_known(uid, &entry.key);
+        // An answer can be late: by then the watch may have shown that the claim lost what was written.
+        let known = self.get(&entry.key).filter(|c| uid_of(c) == &**uid);
+        let has = known.and_then(|c| allocation_of(c));
+        let lost = has.is_none_or(|a| a.devices != entry.allocation.devices);
         Change {
             key: Some(entry.key),
-            freed: !written,
+            freed: !written || lost,
             progressed: true,
             ..Change::default()
         }
@@ -350,8 +358,16 @@ impl Claims {
     }
 
     /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
-    pub fn release(&mut self, uid: &str, pod: Option<Uid>) {
-        self.releases.begin(uid, pod);
+    pub fn release(&mut self, claim: &ResourceClaim, pod: Option<Uid>) {
+        self.releases.begin(claim.uid(), pod);
+        self.tried
+            .insert(claim.uid().into(), claim.version().into());
+    }
+
+    /// Whether taking something of this version of a claim back was tried before: it would fail again.
+    pub fn was_tried(&self, claim: &ResourceClaim) -> bool {
+        let last = self.tried.get(claim.uid());
+        last.is_some_and(|version| **version == *claim.version())
     }
 
     /// The binding for which a claim was allocated failed; the allocation stays for now.

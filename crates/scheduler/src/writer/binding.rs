@@ -63,14 +63,9 @@ impl Writer {
                 claim,
             });
             let status = json!({"resourceClaimName": name, "requestMappings": task.mappings});
-            let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"extendedResourceClaimStatus": status}});
-            match self.patch_pod_status(&pod.key, &patch).await {
-                Ok(version) => {
-                    self.versions.note(&pod.uid, version);
-                    Ok(Some(name))
-                }
-                Err(error) => Err(not_recorded(&error)),
-            }
+            let recorded = self.record_special(pod, &status).await;
+            recorded.map_err(|e| not_recorded(&e))?;
+            Ok(Some(name))
         };
         let (classic, volumes) = (self.write_classic(job), self.write_volumes(job));
         let (existing, special, classic, volumes) =
@@ -88,33 +83,7 @@ impl Writer {
         let _turn = self.demands.of(&pod.uid).lock_owned().await;
         let demand = job.demand.clone().named(special.as_deref());
         let written = self.record_demand(pod, &demand).await;
-        let version = written.map_err(|e| of_claims(not_recorded(&e)))?;
-        self.versions.note(&pod.uid, version);
-        Ok(())
-    }
-
-    /// Records in a pod's status which resources of the node come with its devices.
-    async fn record_demand(&self, pod: &PodInfo, demand: &Demand) -> Result<String, kube::Error> {
-        let status = json!({"nodeAllocatableResourceClaimStatuses": demand.0});
-        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
-        // The whole list: a strategic patch would add to what an earlier attempt left.
-        send_pod_status(&self.client, &pod.key, &Patch::Merge(&patch)).await
-    }
-
-    /// Takes that back after the binding failed, before the next attempt records something.
-    pub(super) fn clear_demand(&self, pod: Arc<PodInfo>) {
-        // Nobody else has the turn: the attempt is over, and the next one has not been told to begin.
-        let turn = self.demands.of(&pod.uid).try_lock_owned();
-        self.clone().spawn(async move |w| {
-            let _turn = turn;
-            let write = async || w.record_demand(&pod, &Demand::default()).await;
-            let cleared = until_known(write, async || Ok(None)).await;
-            log(
-                "clear node-allocatable resources",
-                &pod.key,
-                cleared.map(drop),
-            );
-        });
+        written.map_err(|e| of_claims(not_recorded(&e)))
     }
 
     pub(super) async fn bind_pod(&self, pod: &PodInfo, node: &str) -> Result<(), BindError> {
@@ -257,7 +226,7 @@ pub(super) async fn patch_pod_status(
     send_pod_status(client, key, &Patch::Strategic(patch)).await
 }
 
-async fn send_pod_status(
+pub(super) async fn send_pod_status(
     client: &Client,
     key: &Key,
     patch: &Patch<&serde_json::Value>,

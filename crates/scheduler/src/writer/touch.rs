@@ -23,8 +23,15 @@ impl Versions {
 
     /// The newest version that is known of a pod which gets its node now.
     pub(super) fn take(&self, pod: &PodInfo) -> Option<String> {
+        let version = self.newest(pod);
+        self.0.lock().remove(&pod.uid);
+        version
+    }
+
+    /// The newest version that is known of a pod.
+    pub(super) fn newest(&self, pod: &PodInfo) -> Option<String> {
         let seen = pod.pod.metadata.resource_version.clone();
-        let written = self.0.lock().remove(&pod.uid);
+        let written = self.0.lock().get(&pod.uid).cloned();
         match (seen, written) {
             (Some(seen), Some(written)) if is_newer(&seen, &written) => Some(seen),
             (seen, written) => written.or(seen),

@@ -177,6 +177,52 @@ fn what_a_failed_binding_left_is_given_back_by_a_pod_that_fits_nowhere() {
     assert!(!gives_back(allocated("n0", &[])));
 }
 
+/// Seed 837 of the simulation: a claim was deleted after the binding failed, and what the pod had got with another one
+/// stayed with it.
+#[test]
+fn a_pod_that_lacks_a_claim_keeps_nothing_from_others() {
+    let owner =
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": true});
+    let check = |owner: Value, users: &[&str], expected: &str| {
+        let mut world = World::new("");
+        let claim = world.object(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a", "ownerReferences": owner},
+            "spec": {},
+            "status": allocated("n0", users),
+        }));
+        world.handle(Input::Claim(Observed::Applied(claim)));
+        world.pod("p", &["a", "missing"]);
+        let mut actions = || {
+            let actions = world.core.take_actions();
+            let pod = actions.iter().find_map(|a| match a {
+                Action::Deallocate(_) => Some((None, "deallocate")),
+                Action::Unreserve { pod, .. } => Some((Some(pod.clone()), "unreserve")),
+                _ => None,
+            });
+            // That it fails does not bring it back.
+            if let Some((pod, _)) = &pod {
+                let (key, uid) = (Key::new("ns", "a"), "uid-a".into());
+                let (pod, claim) = (pod.clone(), None);
+                world.handle(Input::Released {
+                    key,
+                    uid,
+                    pod,
+                    claim,
+                });
+            }
+            pod.map_or("nothing", |(_, what)| what)
+        };
+        assert_eq!(actions(), expected, "{owner} {users:?}");
+        assert_eq!(actions(), "nothing", "{owner} {users:?}");
+    };
+    check(json!([owner]), &[], "deallocate");
+    check(json!([]), &["p"], "deallocate");
+    check(json!([]), &["p", "q"], "unreserve");
+    check(json!([]), &["q"], "nothing");
+    // Somebody allocated it by hand.
+    check(json!([]), &[], "nothing");
+}
+
 /// A binding that a dead scheduler sent arrived after that, and the pod ran without its devices.
 #[test]
 fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {

@@ -113,6 +113,26 @@ fn an_answer_about_a_deleted_claim_is_ignored() {
     assert!(c.get(&key("a")).is_none());
 }
 
+/// Seed 2085 of the simulation: nobody was told that a device was free when the answer to a write came after the end of
+/// what was written.
+#[test]
+fn a_late_answer_frees_what_the_claim_lost_before() {
+    let frees = |seen: Option<&str>| {
+        let mut c = empty();
+        c.see(claim("a", "1", 1, None));
+        c.reserve(&uid("1"), &key("a"), &allocation("x"), &uid("pod"));
+        c.see(claim("a", "1", 2, Some("x")));
+        c.see(claim("a", "1", 3, seen));
+        c.assume(claim("a", "1", 2, Some("x")));
+        let freed = c.settle(&uid("1"), &uid("pod"), true).freed;
+        check(&c, seen.as_slice());
+        freed
+    };
+    assert!(frees(None));
+    assert!(frees(Some("y")));
+    assert!(!frees(Some("x")));
+}
+
 #[test]
 fn recreated_claims_start_empty() {
     let mut c = empty();

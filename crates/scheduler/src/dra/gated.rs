@@ -1,0 +1,49 @@
+//! What a pod keeps from others that no node is looked at for: one of its claims is missing or goes away, say.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::ResourceClaim;
+
+use super::Deallocation;
+use super::claims::{Claims, allocation_of, uid_of};
+use super::resolve;
+use crate::classic::Classic;
+use crate::pod::PodInfo;
+
+/// Something that an earlier attempt got for the pod, which is on no node and can not be tried: an allocation that
+/// serves nobody else, or its reservation of a claim that others use. Upstream leaves it until the pod is gone. What
+/// somebody else allocated and did not reserve stays, as do claims of groups and claims that are being deleted.
+pub fn held_in_vain(
+    pod: &PodInfo,
+    claims: &Claims,
+    classic: Option<&Classic>,
+) -> Option<Deallocation> {
+    let entries = pod.spec().resource_claims.iter().flatten();
+    let newer = entries.filter(|entry| !classic.is_some_and(|c| c.owns(pod, entry)));
+    let known = newer.filter_map(|entry| claims.get(&resolve::name(pod, entry).ok()??));
+    let known: Vec<&Arc<ResourceClaim>> = known.collect();
+    // The pod may only wait for the end of that.
+    if known
+        .iter()
+        .any(|claim| claims.is_releasing(uid_of(claim), &pod.uid))
+    {
+        return None;
+    }
+    known.into_iter().find_map(|claim| {
+        let uid = uid_of(claim);
+        let stays = claim.metadata.deletion_timestamp.is_some() || claims.was_tried(claim);
+        if stays || allocation_of(claim).is_none() {
+            return None;
+        }
+        match allot_claims::reserved_for(claim) {
+            [] if claims.is_left(uid) || resolve::is_owner(&pod.pod, claim) => {
+                Some(Deallocation::Deallocate(claim.clone()))
+            }
+            [one] if *one.uid == *pod.uid => Some(Deallocation::Deallocate(claim.clone())),
+            _ if resolve::is_reserved_for(claim, &pod.uid) => {
+                Some(Deallocation::Leave(claim.clone()))
+            }
+            _ => None,
+        }
+    })
+}

@@ -1,0 +1,85 @@
+//! What a pod's status says about claims that only its scheduler made: the claim for its extended resources, and what
+//! comes with its devices. It is written as long as the pod has no node; with one, it says what that scheduler decided
+//! which gave it the node, and a request of another one, or one that comes late, must not change it.
+
+use serde_json::{Value, json};
+
+use super::binding::{log, send_pod_status};
+use super::retry::code;
+use super::*;
+
+impl Writer {
+    /// Records which claim was made for a pod's extended resources.
+    pub(super) async fn record_special(
+        &self,
+        pod: &PodInfo,
+        status: &Value,
+    ) -> Result<(), kube::Error> {
+        let status = json!({"extendedResourceClaimStatus": status});
+        self.write_unbound(pod, &status, |p| Patch::Strategic(p))
+            .await
+    }
+
+    /// Records in a pod's status which resources of the node come with its devices.
+    pub(super) async fn record_demand(
+        &self,
+        pod: &PodInfo,
+        demand: &Demand,
+    ) -> Result<(), kube::Error> {
+        let status = json!({"nodeAllocatableResourceClaimStatuses": demand.0});
+        // The whole list: a strategic patch would add to what an earlier attempt left.
+        self.write_unbound(pod, &status, |p| Patch::Merge(p)).await
+    }
+
+    /// Takes that back after the binding failed, before the next attempt records something.
+    pub(super) fn clear_demand(&self, pod: Arc<PodInfo>) {
+        // Nobody else has the turn: the attempt is over, and the next one has not been told to begin.
+        let turn = self.demands.of(&pod.uid).try_lock_owned();
+        self.clone().spawn(async move |w| {
+            let _turn = turn;
+            let write = async || w.record_demand(&pod, &Demand::default()).await;
+            let cleared = until_known(write, async || Ok(None)).await;
+            log(
+                "clear node-allocatable resources",
+                &pod.key,
+                cleared.map(drop),
+            );
+        });
+    }
+
+    /// Writes into the status of a pod in a version that has no node.
+    async fn write_unbound(
+        &self,
+        pod: &PodInfo,
+        status: &Value,
+        kind: fn(&Value) -> Patch<&Value>,
+    ) -> Result<(), kube::Error> {
+        let mut version = self.versions.newest(pod);
+        loop {
+            let patch = json!({
+                "metadata": {"uid": &*pod.uid, "resourceVersion": version},
+                "status": status,
+            });
+            let error = match send_pod_status(&self.client, &pod.key, &kind(&patch)).await {
+                Ok(version) => {
+                    self.versions.note(&pod.uid, version);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if code(&error) != 409 {
+                return Err(error);
+            }
+            let current = observe::get(&self.pods(&pod.key), &pod.key.name).await?;
+            let same = |p: &Pod| p.metadata.uid.as_deref() == Some(&*pod.uid);
+            let has_node = |p: &Pod| p.spec.as_ref().is_some_and(|s| s.node_name.is_some());
+            let Some(current) = current.filter(|p| same(p) && !has_node(p)) else {
+                return Err(error);
+            };
+            if current.metadata.resource_version == version {
+                return Err(error);
+            }
+            version = current.metadata.resource_version;
+        }
+    }
+}
