@@ -1,0 +1,99 @@
+//! What attempts do to claims: they decide on allocations, whose writes end well or badly, and take back what is in the
+//! way or was in vain.
+
+use super::*;
+
+impl Claims {
+    /// An attempt decided on an allocation for a claim, or joined one that is in flight.
+    pub fn reserve(&mut self, uid: &Uid, key: &Key, allocation: &Arc<AllocationResult>, pod: &Uid) {
+        self.left.remove(uid);
+        let entry = self
+            .in_flight
+            .entry(uid.clone())
+            .or_insert_with(|| InFlight {
+                key: key.clone(),
+                allocation: allocation.clone(),
+                sharers: FxHashSet::default(),
+            });
+        entry.sharers.insert(pod.clone());
+        self.recount_known(uid, key);
+    }
+
+    /// The binding of a pod is over. After a success the written claim has been [assumed](Claims::assume) before, and
+    /// nothing is in flight for it any more; after a failure the allocation stays for the other pods that share it.
+    pub fn settle(&mut self, uid: &Uid, pod: &Uid, written: bool) -> Change {
+        let Some(entry) = self.in_flight.get_mut(uid) else {
+            return Change::default();
+        };
+        entry.sharers.remove(pod);
+        if !written && !entry.sharers.is_empty() {
+            return Change::default();
+        }
+        let Some(entry) = self.in_flight.remove(uid) else {
+            return Change::default();
+        };
+        self.recount_known(uid, &entry.key);
+        // An answer can be late: by then the watch may have shown that the claim lost what was written.
+        let known = self.get(&entry.key).filter(|c| uid_of(c) == &**uid);
+        let has = known.and_then(|c| allocation_of(c));
+        let lost = has.is_none_or(|has| identities(has).ne(identities(&entry.allocation)));
+        Change {
+            key: Some(entry.key),
+            freed: !written || lost,
+            progressed: true,
+            ..Change::default()
+        }
+    }
+
+    /// Whether a pod may not count on a claim, because its allocation or the reservation is being taken back.
+    pub fn is_releasing(&self, uid: &str, pod: &Uid) -> bool {
+        self.releases.concern(uid, pod)
+    }
+
+    /// The allocation of a claim is going to be taken back; with a pod, the reservation for it.
+    pub fn release(&mut self, claim: &ResourceClaim, pod: Option<Uid>) {
+        self.releases.begin(claim.uid(), pod);
+        self.tried
+            .insert(claim.uid().into(), claim.version().into());
+    }
+
+    /// Whether taking something of this version of a claim back was tried before: it would fail again.
+    pub fn was_tried(&self, claim: &ResourceClaim) -> bool {
+        let last = self.tried.get(claim.uid());
+        last.is_some_and(|version| **version == *claim.version())
+    }
+
+    /// The binding for which a claim was allocated failed; the allocation stays for now.
+    pub fn leave_allocated(&mut self, uid: &Uid) {
+        self.left.insert(uid.clone());
+    }
+
+    /// A pod got its node with the claim: what it has is not left over any more.
+    pub fn mark_used(&mut self, uid: &Uid) {
+        self.left.remove(uid);
+    }
+
+    /// Whether a claim was left allocated by a binding that failed, rather than by somebody else.
+    pub fn is_left(&self, uid: &str) -> bool {
+        self.left.contains(uid)
+    }
+
+    /// Taking back is over, whatever came of it; a claim that was written was [assumed](Claims::assume) before.
+    pub fn released(&mut self, key: &Key, uid: &Uid, pod: Option<Uid>) -> Change {
+        self.releases.end(uid, pod);
+        Change {
+            key: Some(key.clone()),
+            progressed: true,
+            ..Change::default()
+        }
+    }
+}
+
+/// The devices of an allocation, whatever else a server adds to it.
+fn identities(
+    allocation: &AllocationResult,
+) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
+    let results = allocation.devices.iter().flat_map(|d| &d.results);
+    let results = results.flatten();
+    results.map(|r| (&*r.driver, &*r.pool, &*r.device, r.share_id.as_deref()))
+}
