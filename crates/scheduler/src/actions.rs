@@ -7,6 +7,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 
 use crate::dra::groups::Consumer;
 use crate::dra::native::Demand;
+use crate::gangs::Condition;
 use crate::pod::{Key, PodInfo, Uid};
 
 /// A claim that has to be written before its pod can be bound.
@@ -166,6 +167,15 @@ pub enum Action {
     },
     /// Something about classic kinds.
     Classic(crate::classic::Action),
+    /// Tell in the status of a group whether its pods have places.
+    TellGroup {
+        /// The group.
+        group: Key,
+        /// Its identity.
+        uid: Uid,
+        /// What to tell.
+        condition: Condition,
+    },
     /// Tell that devices of a pod are being made ready.
     WaitsForConditions {
         /// The pod.

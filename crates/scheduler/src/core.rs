@@ -25,9 +25,8 @@ use crate::dra::claims::{Claims, Version};
 use crate::dra::classes::Classes;
 use crate::dra::groups::PodGroup;
 use crate::dra::native::Mappings;
-use crate::hints::{self, ClusterEvent};
+use crate::gangs::Gangs;
 use crate::metrics::Metrics;
-use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::preemption::Budget;
 use crate::queue::{Now, Queue, QueuedPod};
@@ -39,12 +38,14 @@ mod binding;
 mod classic;
 mod devices;
 mod explain;
+mod gang;
 mod nodes;
 mod pods;
 mod refuse;
 mod schedule;
 mod volumes;
 mod waiting;
+mod wake;
 
 use waiting::Waiting;
 
@@ -52,6 +53,7 @@ pub use binding::BindError;
 pub use devices::allocator_features;
 pub(crate) use devices::groups_have_claims;
 pub use explain::{Chosen, NodeVerdict, Verdict};
+pub(crate) use gang::groups_matter;
 
 /// Something that the scheduler has to know.
 #[derive(Debug)]
@@ -191,6 +193,8 @@ pub struct Core {
     slices_listed: bool,
     /// What devices stand for, where that counts.
     native: Option<Mappings>,
+    /// Groups of pods, where they matter.
+    gangs: Option<Gangs>,
     rules: FxHashMap<String, DeviceTaintRule>,
     budgets: FxHashMap<Key, Budget>,
     nominated: FxHashMap<Uid, (Arc<PodInfo>, Arc<str>)>,
@@ -222,6 +226,7 @@ impl Core {
                 .features
                 .enabled(Feature::DRANodeAllocatableResources)
                 .then(Mappings::default),
+            gangs: groups_matter(&config.features).then(Gangs::default),
             rules: FxHashMap::default(),
             budgets: FxHashMap::default(),
             nominated: FxHashMap::default(),
@@ -334,51 +339,6 @@ impl Core {
         self.config.profiles.iter().find(|p| *p.name == *name)
     }
 
-    /// What holds a pod back from being tried at all.
-    fn gate(&self, pod: &PodInfo) -> Option<Plugin> {
-        let profile = self.profile(crate::pod::scheduler_name(&pod.pod))?;
-        let gated = pod
-            .spec()
-            .scheduling_gates
-            .as_ref()
-            .is_some_and(|g| !g.is_empty());
-        if gated && profile.filters.contains(Plugin::SchedulingGates) {
-            return Some(Plugin::SchedulingGates);
-        }
-        if profile.filters.contains(Plugin::DynamicResources)
-            && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
-        {
-            return Some(Plugin::DynamicResources);
-        }
-        None
-    }
-
-    /// Brings a pod back to be tried; one that can not be gives back what it holds.
-    fn activate(&mut self, pod: &Arc<PodInfo>, event: &'static str, time: Time) {
-        let gate = self.gate(pod);
-        self.queue.activate(&pod.uid, gate, event, time.now);
-        if gate == Some(Plugin::DynamicResources) {
-            self.give_back(pod);
-        }
-    }
-
-    /// Brings pods back that an event may help.
-    fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
-        let interested = hints::interested(event);
-        for pod in self.queue.waiting_for(interested) {
-            let Some(queued) = self.queue.get(&pod.uid) else {
-                continue;
-            };
-            let rejectors = queued.rejected_by;
-            if interested
-                .iter()
-                .any(|p| rejectors.contains(p) && hints::may_help(p, &pod, event))
-            {
-                self.activate(&pod, event.name(), time);
-            }
-        }
-    }
-
     /// What DynamicResources reads.
     fn dra<'a>(&'a self, profile: &Profile, time: Time) -> DraContext<'a> {
         let on = |f| self.config.features.enabled(f);
@@ -394,6 +354,7 @@ impl Core {
             native: self.native.as_ref(),
             prioritized_list: on(Feature::DRAPrioritizedList),
             classic: self.classic.as_deref(),
+            spare: 0,
             now: time.wall,
         }
     }

@@ -14,7 +14,8 @@ mod prepare;
 pub mod resolve;
 
 pub use prepare::{
-    Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodClaim, PodDevices, SpecialOnNode,
+    Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodClaim, PodDevices,
+    SpecialOnNode, next_spare,
 };
 
 use crate::classic::Classic;

@@ -28,6 +28,7 @@ pub mod classic;
 pub mod config;
 pub mod core;
 pub mod dra;
+pub mod gangs;
 pub mod hints;
 pub mod known;
 mod limit;

@@ -74,6 +74,8 @@ plugins! {
     ImageLocality,
     /// Writes the binding.
     DefaultBinder,
+    /// Places the pods of a gang at once, or none of them.
+    GangScheduling,
 }
 
 impl Plugin {

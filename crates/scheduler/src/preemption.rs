@@ -1,16 +1,22 @@
 //! Preemption: which pods of lower priority have to go so that a pod fits, and on which node.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use crate::attempt::{Attempt, Unplaced};
+use crate::attempt::{Attempt, Nominated, Unplaced};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::selectors::Labels;
 use crate::status::Code;
 
+/// What a node says about a pod, as in [`Rejection::reasons`](crate::status::Rejection::reasons).
+type Reason = Cow<'static, str>;
+
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Fewest nodes on which preemption is tried; upstream's value.
 const MIN_CANDIDATES: usize = 100;
 
@@ -104,13 +110,22 @@ fn ineligible(pod: &PodInfo, unplaced: &Unplaced, nodes: &[Arc<NodeInfo>]) -> Op
     (!hopeless && nodes[at].pods.iter().any(leaving)).then(|| Outcome::RoomIsMade(text.to_owned()))
 }
 
+/// What limits preemption, beside priorities.
+pub struct Rules<'a> {
+    /// Disruption budgets: they are broken only where nothing else helps.
+    pub budgets: &'a [&'a Budget],
+    /// Pods that are expected on a node.
+    pub nominated: Nominated<'a>,
+    /// Whether a pod never has to go, whatever its priority.
+    pub spares: &'a dyn Fn(&PodInfo) -> bool,
+}
+
 /// Looks for the node where preemption does the least harm.
 pub fn preempt(
     attempt: &Attempt<'_>,
     unplaced: &Unplaced,
-    budgets: &[Budget],
     start: usize,
-    nominated: &dyn Fn(&str) -> Vec<Arc<PodInfo>>,
+    rules: &Rules<'_>,
 ) -> Outcome {
     let nodes = &attempt.snapshot.nodes;
     if let Some(outcome) = ineligible(attempt.pod, unplaced, nodes) {
@@ -129,9 +144,9 @@ pub fn preempt(
         .collect();
     let wanted = (total / 10).max(MIN_CANDIDATES);
     let mut found: Vec<Victims> = Vec::new();
-    let (mut no_victims, mut other) = (0usize, std::collections::BTreeMap::<String, usize>::new());
+    let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
     for at in &candidates {
-        match victims_on(attempt, *at, budgets, &nominated(&nodes[*at].name)) {
+        match victims_on(attempt, *at, rules) {
             Ok(victims) => {
                 let clean = victims.violations == 0;
                 found.push(victims);
@@ -139,58 +154,42 @@ pub fn preempt(
                     break;
                 }
             }
-            Err(None) => no_victims += 1,
-            Err(Some(reason)) => *other.entry(reason).or_default() += 1,
+            Err(why) => why.into_iter().for_each(|reason| {
+                *reasons.entry(reason).or_default() += 1;
+            }),
         }
     }
-    match found.into_iter().min_by(less_harm) {
-        Some(victims) => Outcome::Preempt(victims),
-        None => {
-            let mut reasons: Vec<String> =
-                other.into_iter().map(|(r, n)| format!("{n} {r}")).collect();
-            if no_victims > 0 {
-                reasons.push(format!(
-                    "{no_victims} No preemption victims found for incoming pod"
-                ));
-            }
-            let helpless = total - candidates.len();
-            if helpless > 0 {
-                reasons.push(format!(
-                    "{helpless} Preemption is not helpful for scheduling"
-                ));
-            }
-            reasons.sort();
-            Outcome::Nothing(format!(
-                "preemption: 0/{total} nodes are available: {}.",
-                reasons.join(", ")
-            ))
-        }
+    if let Some(victims) = found.into_iter().min_by(less_harm) {
+        return Outcome::Preempt(victims);
     }
+    let helpless = total - candidates.len();
+    if helpless > 0 {
+        let text = "Preemption is not helpful for scheduling";
+        *reasons.entry(text.into()).or_default() += helpless;
+    }
+    let mut reasons: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
+    reasons.sort();
+    Outcome::Nothing(format!(
+        "preemption: 0/{total} nodes are available: {}.",
+        reasons.join(", ")
+    ))
 }
 
-/// The pods that have to go from a node. `Err(None)`: there is nobody to go; `Err(reason)`: it would not help.
-fn victims_on(
-    attempt: &Attempt<'_>,
-    at: usize,
-    budgets: &[Budget],
-    nominated: &[Arc<PodInfo>],
-) -> Result<Victims, Option<String>> {
+/// The pods that have to go from a node, or why it would not help.
+fn victims_on(attempt: &Attempt<'_>, at: usize, rules: &Rules<'_>) -> Result<Victims, Vec<Reason>> {
     let node = &attempt.snapshot.nodes[at];
+    let nominated = &(rules.nominated)(&node.name);
     let priority = attempt.pod.priority();
-    let mut lower: Vec<Arc<PodInfo>> = node
-        .pods
-        .iter()
-        .filter(|p| p.priority() < priority)
-        .cloned()
-        .collect();
+    let may_go = |p: &&Arc<PodInfo>| p.priority() < priority && !(rules.spares)(p);
+    let mut lower: Vec<Arc<PodInfo>> = node.pods.iter().filter(may_go).cloned().collect();
     if lower.is_empty() {
-        return Err(None);
+        return Err(vec![NO_VICTIMS.into()]);
     }
     attempt
         .fits_without(node, &lower, nominated)
-        .map_err(|r| Some(r.message()))?;
+        .map_err(|r| r.reasons)?;
     lower.sort_by(|a, b| by_importance(a, b));
-    let (violating, harmless) = split_by_budget(&lower, budgets);
+    let (violating, harmless) = split_by_budget(&lower, rules.budgets);
     let mut victims = Vec::new();
     let mut violations = 0;
     let mut removed = lower.clone();
@@ -217,7 +216,7 @@ fn victims_on(
 
 fn split_by_budget(
     pods: &[Arc<PodInfo>],
-    budgets: &[Budget],
+    budgets: &[&Budget],
 ) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
     let mut left: Vec<i32> = budgets.iter().map(|b| b.allowed).collect();
     pods.iter().cloned().partition(|pod| {

@@ -262,7 +262,16 @@ impl Queue {
         if early {
             self.moves.came("PopFromBackoffQ", Place::Active);
         }
-        let mut pod = self.remove(&uid)?;
+        self.take(&uid)
+    }
+
+    /// Takes a pod out to be tried, wherever it waits; not one that is held back.
+    pub fn take(&mut self, uid: &str) -> Option<QueuedPod> {
+        let entry = self.entries.get(uid)?;
+        if matches!(entry.place, Place::Gated(_)) {
+            return None;
+        }
+        let mut pod = self.remove(uid)?;
         pod.attempts += 1;
         Some(pod)
     }

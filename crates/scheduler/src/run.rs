@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::classic::discovery::{self, Found};
 use crate::classic::{self, Served};
 use crate::config::Config;
-use crate::core::{Core, Input, Time, groups_have_claims};
+use crate::core::{Core, Input, Time, groups_matter};
 use crate::dra::groups::PodGroup;
 use crate::metrics::Metrics;
 use crate::observe::Observe;
@@ -77,7 +77,7 @@ pub async fn run_with_metrics(
         true => find(&client, &TAINT_RULES).await?,
         false => None,
     };
-    let groups = match groups_have_claims(&config.features) {
+    let groups = match groups_matter(&config.features) {
         true => find(&client, &POD_GROUPS).await?,
         false => None,
     };
@@ -89,7 +89,7 @@ pub async fn run_with_metrics(
         tasks: tasks.clone(),
         shutdown: shutdown.clone(),
     };
-    let kinds = watches.start(&found, rules, groups);
+    let kinds = watches.start(&found, rules, groups.clone());
     let (recorder, writing) = Recorder::new(client.clone(), shutdown.clone());
     tasks.spawn(writing);
     let options = writer::Options {
@@ -109,7 +109,8 @@ pub async fn run_with_metrics(
         metrics.clone(),
         shutdown.clone(),
     )
-    .with_classic(found.classic.clone());
+    .with_classic(found.classic.clone())
+    .with_groups(groups);
     let core = Core::new(config, metrics.clone()).with_classic(found.classic);
     Loop {
         core,

@@ -39,6 +39,7 @@ mod claims;
 mod classic;
 mod condition;
 mod events;
+mod groups;
 mod rejections;
 mod retry;
 mod touch;
@@ -49,6 +50,7 @@ use binding::{log, patch_pod_status};
 use claims::ClaimWriter;
 use classic::ClassicWriter;
 pub use events::{Note, Recorder};
+use groups::GroupWriter;
 use rejections::Rejections;
 use retry::{Pause, Turns, answered, code, text, until_known};
 use touch::Versions;
@@ -61,6 +63,7 @@ pub struct Writer {
     inputs: UnboundedSender<Input>,
     claims: Arc<ClaimWriter>,
     classic: Option<Arc<ClassicWriter>>,
+    groups: Option<Arc<GroupWriter>>,
     /// Per pod: what its status says of the node's resources is written by one at a time.
     demands: Arc<Turns<()>>,
     versions: Arc<Versions>,
@@ -98,6 +101,7 @@ impl Writer {
                 metrics.clone(),
             )),
             classic: None,
+            groups: None,
             demands: Arc::default(),
             versions: Arc::default(),
             metrics,
@@ -170,6 +174,7 @@ impl Writer {
                 writer.spawn(async move |w| w.after_touch(&pods, *then).await);
             }
             Action::Classic(action) => self.start_classic(action),
+            Action::TellGroup { group, uid, condition } => writer.tell_group(group, uid, condition),
             Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
         }
     }

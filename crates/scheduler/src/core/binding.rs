@@ -336,6 +336,8 @@ impl Core {
     fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
         let special = binding.special.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != special;
+        // Whoever lets go of a claim last frees its devices; for a pod that is gone there is no next attempt.
+        let gone = self.current(&binding.queued.info).is_none();
         for version in binding.claims.iter().filter(own) {
             let Some(claim) = self.claims.get(&version.key).cloned() else {
                 continue;
@@ -346,7 +348,7 @@ impl Core {
             let users = claim.status.as_ref().and_then(|s| s.reserved_for.as_ref());
             let alone = users.is_some_and(|u| u.len() == 1);
             let contested = self.claims.has_to_give_way(&claim, &self.pods).is_some();
-            match alone && contested {
+            match alone && (contested || gone) {
                 true => self.deallocate(claim),
                 false => {
                     // It stays for the next attempt; nobody but the pod would give it back.

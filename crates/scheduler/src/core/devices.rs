@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of, uid_of};
-use crate::dra::groups::{self, PodGroup};
+use crate::dra::groups;
 use crate::dra::{Deallocation, gated};
 use crate::hints::{CLAIM, ClusterEvent};
 use crate::pod::{Key, PodInfo, Uid};
@@ -40,36 +40,6 @@ pub(crate) fn groups_have_claims(features: &Features) -> bool {
 }
 
 impl Core {
-    pub(super) fn observe_groups(&mut self, observed: Observed<PodGroup>, time: Time) {
-        let Some(groups) = self.claims.groups_mut() else {
-            return;
-        };
-        let one = match observed {
-            Observed::Applied(group) => {
-                let key = group.key.clone();
-                groups.insert(key.clone(), *group);
-                Some(key)
-            }
-            Observed::Deleted(group) => {
-                groups.remove(&group.key);
-                Some(group.key)
-            }
-            Observed::Listed { items, .. } => {
-                *groups = items.into_iter().map(|g| (g.key.clone(), g)).collect();
-                None
-            }
-        };
-        let concerned = |pod: &PodInfo| {
-            let of =
-                |key: &Key| key.namespace == pod.key.namespace && pod.group() == Some(&*key.name);
-            pod.group().is_some() && one.as_ref().is_none_or(of)
-        };
-        let pods = self.pods.values().filter(|p| concerned(p));
-        for pod in pods.cloned().collect::<Vec<_>>() {
-            self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
-        }
-    }
-
     pub(super) fn observe_claims(&mut self, observed: Observed<ResourceClaim>, time: Time) {
         let Some(observed) = self.split_claims(observed, time) else {
             return;

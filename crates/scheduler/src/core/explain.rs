@@ -103,6 +103,13 @@ impl Core {
             Plugin::DynamicResources => {
                 crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).err()
             }
+            Plugin::GangScheduling => {
+                let waits = self.gangs.as_ref()?.admit(pod).err()?;
+                Some(Rejection::unresolvable(
+                    Plugin::GangScheduling,
+                    waits.to_string(),
+                ))
+            }
             plugin => {
                 let gates = pod.spec().scheduling_gates.iter().flatten();
                 let names: Vec<&str> = gates.map(|g| &*g.name).collect();

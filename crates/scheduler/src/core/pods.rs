@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use super::wake::holds_nothing;
 use super::{Core, Time};
 use crate::dra::claims::Change;
 use crate::hints::ClusterEvent;
-use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use allot_reflector::Observed;
 
@@ -47,6 +47,7 @@ impl Core {
             return;
         }
         self.pods.insert(new.key.clone(), new.clone());
+        self.join_gang(&new, time);
         if new.node_name().is_some() {
             self.set_assigned(old.as_deref(), new, time);
         } else {
@@ -112,7 +113,7 @@ impl Core {
         let gate = self.gate(&new);
         if !self.queue.contains(&new.uid) {
             self.queue.add(new.clone(), gate, time.now);
-            if gate == Some(Plugin::DynamicResources) {
+            if gate.is_some_and(holds_nothing) {
                 self.give_back(&new);
             }
             return;
@@ -136,6 +137,9 @@ impl Core {
         self.stop_waiting_for_volumes(&pod, time);
         if let Some(classic) = &mut self.classic {
             classic.negotiations.forget(key);
+        }
+        if let Some(gangs) = &mut self.gangs {
+            gangs.leave(&pod);
         }
         let was_placed = self.cache.node_of(&pod.uid).is_some();
         self.cache.remove_pod(&pod.uid);

@@ -9,6 +9,7 @@ use crate::actions::{Action, Nominate, Rejected};
 use crate::attempt::{Attempt, Unplaced};
 use crate::config::Profile;
 use crate::dra::Deallocation;
+use crate::gangs::group_key;
 use crate::message;
 use crate::metrics::Outcome;
 use crate::node::NodeInfo;
@@ -27,6 +28,8 @@ pub(super) struct Refusal {
     /// What drivers of classic claims have to know.
     pub(super) publish: Option<SchedulingSpec>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
+    /// Others are leaving the node where it is expected.
+    pub(super) room_is_made: bool,
 }
 
 impl Core {
@@ -81,9 +84,15 @@ impl Core {
             });
         }
         if profile.post_filters.contains(Plugin::DefaultPreemption) {
-            let budgets: Vec<_> = self.budgets.values().cloned().collect();
+            let budgets: Vec<_> = self.budgets.values().collect();
             let nominated = |node: &str| self.nominated_to(node, attempt.pod);
-            match preemption::preempt(attempt, unplaced, &budgets, start, &nominated) {
+            let gang = self.gang_of(attempt.pod, profile).map(|g| g.key);
+            let rules = preemption::Rules {
+                budgets: &budgets,
+                nominated: &nominated,
+                spares: &|pod| gang.is_some() && group_key(pod) == gang,
+            };
+            match preemption::preempt(attempt, unplaced, start, &rules) {
                 // Whether anybody has to go is seen when the claim is free.
                 preemption::Outcome::Preempt(_) if undo.is_some() => {}
                 preemption::Outcome::Preempt(found) => {
@@ -122,6 +131,7 @@ impl Core {
             undo,
             publish,
             victims,
+            room_is_made,
         }
     }
 
@@ -153,6 +163,7 @@ impl Core {
             undo,
             publish,
             victims,
+            room_is_made: _,
         } = refusal;
         let pod = queued.info.clone();
         self.metrics.attempt(

@@ -21,14 +21,14 @@ use crate::queue::QueuedPod;
 use crate::status::Code;
 
 /// What an attempt decided, before anything is changed.
-enum Decision {
+pub(super) enum Decision {
     Place(Box<Placed>),
     Negotiate(Negotiation),
     Reject(Box<Refusal>),
     Fail(String),
 }
 
-struct Placed {
+pub(super) struct Placed {
     placement: Placement,
     node: Arc<str>,
     claims: Vec<ClaimTask>,
@@ -60,10 +60,15 @@ impl Core {
             return true;
         };
         let _span = tracing::debug_span!("schedule", pod = %queued.info.key).entered();
-        match self.decide(&queued, &profile, time) {
+        if let Some(gang) = self.gang_of(&queued.info, &profile) {
+            self.schedule_gang(queued, &gang, &profile, time);
+            return true;
+        }
+        match self.decide(&queued, &profile, 0, time) {
             Decision::Place(placed) => {
                 let begin = Instant::now();
-                self.reserve(queued, *placed, time);
+                let job = self.promise(queued, *placed, time);
+                self.actions.push(Action::Bind(Box::new(job)));
                 let (point, end) = (Point::Reserve, End::Success);
                 self.metrics
                     .point(point, &profile.name, end, begin.elapsed());
@@ -81,7 +86,14 @@ impl Core {
         true
     }
 
-    fn decide(&mut self, queued: &QueuedPod, profile: &Profile, time: Time) -> Decision {
+    /// Looks for a place for a pod, which leaves some of the best alternatives of its lists to others.
+    pub(super) fn decide(
+        &mut self,
+        queued: &QueuedPod,
+        profile: &Profile,
+        spare: usize,
+        time: Time,
+    ) -> Decision {
         let pod = &queued.info;
         let total = self.cache.snapshot().nodes.len();
         if total == 0 {
@@ -94,6 +106,7 @@ impl Core {
                 undo: None,
                 publish: None,
                 victims: None,
+                room_is_made: false,
             }));
         }
         self.solver
@@ -101,7 +114,10 @@ impl Core {
         let start = self.next_start;
         self.next_start = (start + 1) % total;
         let nominated = |node: &str| self.nominated_to(node, pod);
-        let dra = self.dra(profile, time);
+        let dra = crate::dra::DraContext {
+            spare,
+            ..self.dra(profile, time)
+        };
         let metrics = self.metrics.clone();
         let begin = Instant::now();
         let prepared = Attempt::prepare(pod, self.cache.snapshot(), profile, dra);
@@ -138,6 +154,7 @@ impl Core {
                     undo: gated::held_in_vain(pod, &self.claims, self.classic.as_deref()),
                     publish: None,
                     victims: None,
+                    room_is_made: false,
                 }));
             }
         };
@@ -208,8 +225,8 @@ impl Core {
         }
     }
 
-    /// Takes what the attempt decided into account and sends the pod on its way.
-    fn reserve(&mut self, queued: QueuedPod, placed: Placed, time: Time) {
+    /// Takes what the attempt decided into account, as if it were done. With what is to be done.
+    pub(super) fn promise(&mut self, queued: QueuedPod, placed: Placed, time: Time) -> BindJob {
         let Placed {
             placement,
             node,
@@ -293,7 +310,7 @@ impl Core {
                 ready: None,
             },
         );
-        self.actions.push(Action::Bind(Box::new(BindJob {
+        BindJob {
             pod,
             node,
             claims,
@@ -303,7 +320,7 @@ impl Core {
             demand,
             wait,
             announce,
-        })));
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::actions::BindJob;
 
 mod explain;
 mod failures;
+mod gangs;
 mod leftovers;
 mod rivals;
 mod volumes;
@@ -98,6 +99,10 @@ impl World {
 
     fn claim(&mut self, name: &str, status: Value) {
         let request = json!({"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}});
+        self.any_claim(name, request, status);
+    }
+
+    fn any_claim(&mut self, name: &str, request: Value, status: Value) {
         let claim = self.object(json!({
             "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
             "spec": {"devices": {"requests": [request]}},

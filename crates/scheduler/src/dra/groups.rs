@@ -1,7 +1,7 @@
 //! Groups of pods (PodGroup) that use claims together, whichever version of the API serves them.
 //!
 //! A claim that a pod and its group name alike is the group's: it is made once, reserved for the group instead of each
-//! of its pods, and free again when the group is gone.
+//! of its pods, and free again when the group is gone. What else groups are for is in [`crate::gangs`].
 
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
@@ -9,6 +9,7 @@ use kube::api::DynamicObject;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
+use crate::gangs::Condition;
 use crate::pod::{Key, PodInfo, Uid};
 
 /// The API group of PodGroups.
@@ -16,13 +17,19 @@ pub const API_GROUP: &str = "scheduling.k8s.io";
 /// Their resource.
 pub const RESOURCE: &str = "podgroups";
 
-/// A group, as far as it is about claims.
+/// A group, as far as it matters for where its pods go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodGroup {
     /// Namespace and name.
     pub key: Key,
     /// Identity.
     pub uid: Uid,
+    /// How many of its pods have to be placed at once; `None` where each is placed by itself.
+    pub min_count: Option<usize>,
+    /// The version of its specification.
+    pub generation: Option<i64>,
+    /// What its status says about its pods.
+    pub condition: Option<Condition>,
     claims: Vec<GroupClaim>,
 }
 
@@ -34,11 +41,23 @@ struct GroupClaim {
     resource_claim_template_name: Option<String>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    resource_claims: Vec<GroupClaim>,
+    scheduling_policy: Policy,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Policy {
+    gang: Option<Gang>,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
-    #[serde(default)]
-    resource_claims: Vec<GroupClaim>,
+struct Gang {
+    min_count: usize,
 }
 
 impl PodGroup {
@@ -52,8 +71,16 @@ impl PodGroup {
         Some(Self {
             key: Key::new(meta.namespace.as_deref().unwrap_or_default(), name),
             uid: meta.uid.as_deref().unwrap_or_default().into(),
+            min_count: spec.scheduling_policy.gang.map(|g| g.min_count),
+            generation: meta.generation,
+            condition: Condition::of(&object.data["status"]),
             claims: spec.resource_claims,
         })
+    }
+
+    /// Whether two versions of a group are the same to its pods.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.uid, &self.claims, self.min_count) == (&other.uid, &other.claims, other.min_count)
     }
 
     /// Whether an entry of a pod stands for a claim of the group.

@@ -1,5 +1,6 @@
 //! One attempt's view of the devices that a pod needs.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,10 +24,12 @@ use crate::solver::{Outcome, Problem, Solver};
 use crate::status::{NOT_AVAILABLE, Rejection};
 
 mod classes;
+mod modest;
 mod special;
 mod undo;
 
 use classes::check_classes;
+pub use modest::next_spare;
 use special::{Special, SpecialProblem};
 pub use undo::Deallocation;
 
@@ -59,6 +62,8 @@ pub struct DraContext<'a> {
     pub prioritized_list: bool,
     /// Classic claims, where the server has them.
     pub classic: Option<&'a Classic>,
+    /// How many of the best alternatives of each list to leave to others.
+    pub spare: usize,
     /// Wall-clock time of the attempt.
     pub now: Timestamp,
 }
@@ -160,11 +165,10 @@ impl PodDevices {
                 left,
             });
         }
-        let open: Vec<&ResourceClaim> = claims
-            .iter()
-            .filter(|c| c.allocation.is_none())
-            .map(|c| &*c.claim)
-            .collect();
+        let open = claims.iter().filter(|c| c.allocation.is_none());
+        let open: Vec<Cow<'_, ResourceClaim>> =
+            open.map(|c| modest::sparing(&c.claim, cx.spare)).collect();
+        let open: Vec<&ResourceClaim> = open.iter().map(|c| &**c).collect();
         let problem = (!open.is_empty()).then(|| cx.solver.prepare(cx.classes, &open));
         Ok(Some(Self {
             pod: pod.clone(),

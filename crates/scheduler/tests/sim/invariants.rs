@@ -1,6 +1,6 @@
 //! What must hold after every write, and what must hold once everything has settled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -314,6 +314,7 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
     let out = tainted(s, &["NoExecute"]);
     let closed = tainted(s, &["NoExecute", "NoSchedule"]);
     let left = Left::new(s, &closed, devices);
+    let mut gangs: BTreeMap<&str, (usize, Vec<Vec<usize>>)> = BTreeMap::new();
     for pod in &pods {
         if let Some(wrong) = unsettled_pod(s, pod, &out) {
             return Some(wrong);
@@ -326,6 +327,12 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
             let there = on.iter().all(|n| *n == name);
             there && has_cpu(&pods, node, pod) && left.has(&name, &needs)
         };
+        let (group, missing) = missing_of_gang(s, &pods, pod);
+        if missing > 1 {
+            let places = gangs.entry(group).or_insert_with(|| (missing, Vec::new()));
+            places.1.push((0..nodes).filter(|n| fits(*n)).collect());
+            continue;
+        }
         if let Some(node) = (0..nodes).find(|n| fits(*n)) {
             let name = name(pod);
             return Some(format!(
@@ -333,7 +340,39 @@ pub fn unsettled(s: &State, nodes: usize, devices: usize) -> Option<String> {
             ));
         }
     }
-    None
+    // At least where its pods have nodes for themselves, a gang is placed.
+    let apart = |(_, (missing, places)): &(&&str, &(usize, Vec<Vec<usize>>))| {
+        places.len() >= *missing && nodes_apart(places, &mut BTreeSet::new()) >= *missing
+    };
+    let waits = gangs.iter().find(apart);
+    waits.map(|(group, places)| format!("gang {group} waits although there is room: {places:?}"))
+}
+
+/// The gang of a pod, and how many of its pods have to be placed at once; one for a pod that is in no gang.
+fn missing_of_gang<'a>(s: &State, pods: &[&Value], pod: &'a Value) -> (&'a str, usize) {
+    let name = &pod["spec"]["schedulingGroup"]["podGroupName"];
+    let group = group_of(s, pod).map(|g| &g["spec"]["schedulingPolicy"]["gang"]["minCount"]);
+    let needed = group.and_then(Value::as_u64).unwrap_or(1) as usize;
+    let of_group = |p: &&&Value| p["spec"]["schedulingGroup"]["podGroupName"] == *name;
+    let runs = |p: &&&Value| p["spec"]["nodeName"].is_string() && !is_finished(p);
+    let placed = pods.iter().filter(of_group).filter(runs).count();
+    let missing = needed.saturating_sub(placed).max(1);
+    (name.as_str().unwrap_or_default(), missing)
+}
+
+/// How many of the pods can be on different nodes, of those that each can be on.
+fn nodes_apart(places: &[Vec<usize>], taken: &mut BTreeSet<usize>) -> usize {
+    let Some((first, others)) = places.split_first() else {
+        return 0;
+    };
+    let mut best = nodes_apart(others, taken);
+    for node in first {
+        if taken.insert(*node) {
+            best = best.max(1 + nodes_apart(others, taken));
+            taken.remove(node);
+        }
+    }
+    best
 }
 
 /// What is wrong with a pod: it should have been evicted, or made a claim.

@@ -111,7 +111,10 @@ impl World {
                 self.create_pod(from_template("r", template));
             }
             7 | 8 | 10 | 11 => self.create_pod_with_claim(),
-            9 | 12 => self.create_pod_of_group(),
+            9 | 12 => match self.rng.random_range(0..2) {
+                0 => self.create_pod_of_group(),
+                _ => self.create_gang(),
+            },
             13..17 => {
                 let template = self.template(3..9);
                 self.create_pod(from_template("r", template));
@@ -245,6 +248,28 @@ impl World {
             json!({"resourceClaims": claims, "schedulingGroup": in_group}),
             None,
         );
+    }
+
+    /// Pods that are placed at once, each with a device or what else there is, or without.
+    fn create_gang(&mut self) {
+        let claims = match self.mix {
+            Mix::Parts => from_template("r", self.template(3..9)),
+            _ if self.rng.random_range(0..3) == 0 => json!(null),
+            _ => from_template("r", self.template(0..3)),
+        };
+        let pods = self.rng.random_range(2..=3);
+        let needed = self.rng.random_range(1..=pods);
+        let meta = json!({"name": format!("g{}", self.pods), "namespace": NAMESPACE});
+        let policy = json!({"gang": {"minCount": needed}});
+        let group = json!({"metadata": meta, "spec": {"schedulingPolicy": policy}});
+        let Ok(group) = self.api.create("podgroups", group) else {
+            return;
+        };
+        let in_group = json!({"podGroupName": name(&group)});
+        for _ in 0..pods {
+            let spec = json!({"resourceClaims": claims, "schedulingGroup": in_group});
+            self.create_any_pod(spec, None);
+        }
     }
 
     /// Somebody deletes a claim that a pod waits with.

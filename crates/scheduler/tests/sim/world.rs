@@ -23,8 +23,8 @@ pub const CPU: u64 = 1000;
 /// How many things happen before everything has to settle.
 const STEPS: usize = 60;
 /// Features that are off by default: of the scheduler, of the groups.
-const FEATURES: &str =
-    "DRADeviceTaintRules=true,GenericWorkload=true,DRAWorkloadResourceClaims=true";
+const FEATURES: &str = "DRADeviceTaintRules=true,GenericWorkload=true,\
+    DRAWorkloadResourceClaims=true,GangScheduling=true";
 /// How long devices may take to get ready.
 const BINDING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Nothing is written any more for so long: longer than any backoff, shorter than the time after which the scheduler

@@ -10,7 +10,7 @@ use crate::config::Profile;
 use crate::plugins::{Plugin, PluginSet};
 
 /// Plugins of upstream's default profile that deal with things that are not in scope.
-const ELSEWHERE: [&str; 2] = ["GangScheduling", "NodeDeclaredFeatures"];
+const ELSEWHERE: [&str; 1] = ["NodeDeclaredFeatures"];
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

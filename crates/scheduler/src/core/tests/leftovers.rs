@@ -254,3 +254,20 @@ fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
     assert_eq!(touches(true), (true, false));
     assert_eq!(touches(false), (false, true));
 }
+
+/// The claim controller frees devices when it is the one who lets go of a claim last.
+#[test]
+fn devices_that_were_shared_with_a_pod_that_is_gone_are_freed() {
+    let mut world = World::new("");
+    world.claim("a", allocated("n0", &["q"]));
+    world.pod("p", &["a"]);
+    let job = world.run();
+    let pod = job.bound().expect("bound").pod.clone();
+    // The other pod leaves while the reservation for this one is written.
+    world.claim("a", allocated("n0", &["p"]));
+    let uid = pod.uid.clone();
+    world.handle(Input::Pod(Observed::Deleted(Box::new(pod))));
+    let outcome = Err(BindError::new("gone".to_owned()));
+    world.handle(Input::Bound { pod: uid, outcome });
+    assert!(world.run().deallocated().is_some());
+}

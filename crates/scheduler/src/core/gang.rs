@@ -1,0 +1,357 @@
+//! Gangs: their pods are placed at once, or none of them.
+//!
+//! The pods of a gang that can be tried come out of the queue together. Places for them are looked for in [`search`];
+//! nothing is written before enough of them have one.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use allot_model::features::{Feature, Features};
+use allot_reflector::Observed;
+
+use super::refuse::Refusal;
+use super::{Core, Time, groups_have_claims};
+use crate::actions::{Action, Nominate, Rejected};
+use crate::config::Profile;
+use crate::dra::groups::PodGroup;
+use crate::gangs::{Condition, Gangs, group_key};
+use crate::metrics::Outcome;
+use crate::plugins::{Plugin, PluginSet};
+use crate::pod::{PodInfo, scheduler_name};
+use crate::queue::QueuedPod;
+
+mod search;
+
+use search::{Member, Place, Round, Search};
+
+const PREEMPTING: &str = "pod group is waiting for preemption to complete";
+
+/// Whether gangs are placed as such.
+fn has_gangs(features: &Features) -> bool {
+    features.enabled(Feature::GenericWorkload) && features.enabled(Feature::GangScheduling)
+}
+
+/// Whether it counts for anything which pods are a group.
+pub(crate) fn groups_matter(features: &Features) -> bool {
+    groups_have_claims(features) || has_gangs(features)
+}
+
+impl Core {
+    pub(super) fn observe_groups(&mut self, observed: Observed<PodGroup>, time: Time) {
+        let Some(gangs) = &mut self.gangs else {
+            return;
+        };
+        let changed = gangs.observe(&observed);
+        let members = changed.iter().flat_map(|group| gangs.members(group));
+        let pods = members.filter_map(|key| self.pods.get(&key).cloned());
+        let pods: Vec<Arc<PodInfo>> = pods.collect();
+        if let Some(groups) = self.claims.groups_mut() {
+            match observed {
+                Observed::Applied(group) => {
+                    groups.insert(group.key.clone(), *group);
+                }
+                Observed::Deleted(group) => {
+                    groups.remove(&group.key);
+                }
+                Observed::Listed { items, .. } => {
+                    *groups = items.into_iter().map(|g| (g.key.clone(), g)).collect();
+                }
+            }
+        }
+        for pod in pods {
+            self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
+        }
+    }
+
+    /// A pod is there; if it is the last one that its gang has waited for, the others can be tried.
+    pub(super) fn join_gang(&mut self, pod: &PodInfo, time: Time) {
+        let ours = pod.node_name().is_some() || self.profile(scheduler_name(&pod.pod)).is_some();
+        let Some(gangs) = self.gangs.as_mut().filter(|_| ours) else {
+            return;
+        };
+        if !gangs.join(pod) {
+            return;
+        }
+        let others = group_key(pod).map(|group| gangs.members(&group));
+        let others = others.into_iter().flatten();
+        let others = others.filter_map(|key| self.pods.get(&key).cloned());
+        for other in others.collect::<Vec<_>>() {
+            self.activate(&other, "UnschedulablePodAdd", time);
+        }
+    }
+
+    /// The gang that a pod has to be placed with.
+    pub(super) fn gang_of(&self, pod: &PodInfo, profile: &Profile) -> Option<PodGroup> {
+        self.gangs_in(profile)?.gang_of(pod).cloned()
+    }
+
+    /// Gangs, where pods of a profile are placed with theirs.
+    pub(super) fn gangs_in(&self, profile: &Profile) -> Option<&Gangs> {
+        let on =
+            has_gangs(&self.config.features) && profile.filters.contains(Plugin::GangScheduling);
+        self.gangs.as_ref().filter(|_| on)
+    }
+
+    /// Tries a gang of which one pod is next.
+    pub(super) fn schedule_gang(
+        &mut self,
+        next: QueuedPod,
+        gang: &PodGroup,
+        profile: &Profile,
+        time: Time,
+    ) {
+        let (members, placed) = self.gather(next, gang);
+        let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
+        if members.len() < needed {
+            // The rest of them come with whichever of them can be tried next.
+            let by: PluginSet = [Plugin::GangScheduling].into_iter().collect();
+            for member in members {
+                let pod = member.queued.info.clone();
+                self.queue.put_back_pending(member.queued, by, time.now);
+                self.give_back(&pod);
+            }
+            return;
+        }
+        if let Some(message) = differing_schedulers(&members) {
+            self.fail_gang(members, &Round::default(), &message, gang, time);
+            return;
+        }
+        let mut search = self.search(&members, needed, profile, false, time);
+        if !search.last.is_over(needed) {
+            self.take_round_back(&mut search.last);
+            // People are told of what is in the way of the best that the pods ask for.
+            let first = search.first.unwrap_or(search.last);
+            let room = search.could_make_room;
+            let room = room.then(|| self.search(&members, needed, profile, true, time));
+            search = match room {
+                Some(room) if room.last.is_over(needed) => room,
+                room => {
+                    room.into_iter()
+                        .for_each(|mut r| self.take_round_back(&mut r.last));
+                    self.refuse_gang(members, first, placed, profile, gang, time);
+                    return;
+                }
+            };
+        }
+        let Search {
+            order, mut last, ..
+        } = search;
+        if let Some(message) = last.failure().map(str::to_owned) {
+            self.take_round_back(&mut last);
+            self.fail_gang(order, &last, &message, gang, time);
+        } else if last.makes_room() {
+            self.take_round_back(&mut last);
+            self.make_room(order, last, profile, gang, time);
+        } else {
+            self.carry_out(order, last, profile, gang, time);
+        }
+    }
+
+    /// The pods of a gang that can be tried, most important first, and how many are placed already.
+    fn gather(&mut self, next: QueuedPod, gang: &PodGroup) -> (Vec<Member>, usize) {
+        let known = self.gangs.as_ref().map(|g| g.members(&gang.key));
+        let (mut members, mut placed) = (vec![next], 0);
+        for key in known.into_iter().flatten() {
+            let Some(pod) = self.pods.get(&key).cloned() else {
+                continue;
+            };
+            if pod.node_name().is_some() || self.cache.is_assumed(&pod.uid) {
+                placed += 1;
+            } else if let Some(mut queued) = self.queue.take(&pod.uid)
+                && !pod.is_terminating()
+            {
+                queued.info = pod;
+                members.push(queued);
+            }
+        }
+        members.sort_by_key(|m| (Reverse(m.info.priority()), m.entered, m.info.key.clone()));
+        let members = members.into_iter();
+        let members = members.map(|queued| Member { queued, spare: 0 });
+        (members.collect(), placed)
+    }
+
+    /// Sends the pods that have a place on their way.
+    fn carry_out(
+        &mut self,
+        members: Vec<Member>,
+        round: Round,
+        profile: &Profile,
+        gang: &PodGroup,
+        time: Time,
+    ) {
+        for (member, (_, place)) in members.into_iter().zip(round.places) {
+            match place {
+                Place::Found(job) | Place::Made(job, _) => self.actions.push(Action::Bind(job)),
+                Place::Nowhere(refusal) => self.refuse(member.queued, profile, *refusal, time),
+                Place::Failed(message) => self.fail(member.queued, message, Nominate::Keep, time),
+                Place::NotTried => self.wait_for_gang(member.queued, "", Nominate::Keep, time),
+            }
+        }
+        self.tell_group(gang, "True", "Scheduled", String::new());
+    }
+
+    /// Lets pods go that are in the way of the gang, whose pods are expected on their nodes then.
+    fn make_room(
+        &mut self,
+        members: Vec<Member>,
+        round: Round,
+        profile: &Profile,
+        gang: &PodGroup,
+        time: Time,
+    ) {
+        for (member, (_, place)) in members.into_iter().zip(round.places) {
+            match place {
+                Place::Found(job) => {
+                    let pod = member.queued.info.clone();
+                    let to = (pod.clone(), job.node.clone());
+                    self.nominated.insert(pod.uid.clone(), to);
+                    let nominate = Nominate::Set(job.node);
+                    self.wait_for_gang(member.queued, PREEMPTING, nominate, time);
+                }
+                Place::Made(job, mut refusal) => {
+                    refusal.nominate = Nominate::Set(job.node);
+                    self.refuse(member.queued, profile, *refusal, time);
+                }
+                Place::Nowhere(refusal) => {
+                    let refusal = without_victims(*refusal);
+                    self.refuse(member.queued, profile, refusal, time);
+                }
+                Place::Failed(_) | Place::NotTried => {
+                    self.wait_for_gang(member.queued, PREEMPTING, Nominate::Keep, time);
+                }
+            }
+        }
+        self.tell_group(gang, "False", "Unschedulable", PREEMPTING.to_owned());
+    }
+
+    /// Tells the pods of a gang that there are too few places, and what they lack.
+    fn refuse_gang(
+        &mut self,
+        members: Vec<Member>,
+        round: Round,
+        before: usize,
+        profile: &Profile,
+        gang: &PodGroup,
+        time: Time,
+    ) {
+        let needed = gang.min_count.unwrap_or_default();
+        let fit = before + round.placed();
+        let left_out = members.iter().zip(&round.places);
+        let left_out = left_out.filter_map(|(m, (_, place))| match place {
+            Place::Nowhere(refusal) => Some((&m.queued.info.key.name, &refusal.message)),
+            _ => None,
+        });
+        let (name, why) = left_out
+            .map(|(name, why)| (name.to_string(), why.clone()))
+            .next()
+            .unwrap_or_default();
+        let count = format!("minCount {needed}, {fit} fit, {name} does not");
+        let message = format!("waiting for minCount pods from a gang to be scheduled ({count})");
+        let making_room = |p: &Place| matches!(p, Place::Nowhere(r) if r.room_is_made);
+        // Who waits until others have left their nodes keeps its place beside the others of the gang.
+        let keep = round.places.iter().any(|(_, p)| making_room(p));
+        for (member, (_, place)) in members.into_iter().zip(round.places) {
+            let pod = member.queued.info.clone();
+            match place {
+                Place::Nowhere(refusal) => {
+                    self.refuse(member.queued, profile, without_victims(*refusal), time);
+                }
+                _ => {
+                    let nominate = match keep || pod.nominated_node().is_none() {
+                        true => Nominate::Keep,
+                        false => Nominate::Clear,
+                    };
+                    self.wait_for_gang(member.queued, &message, nominate, time);
+                    // Gangs that hold what the others need would wait for ever.
+                    self.give_back(&pod);
+                }
+            }
+        }
+        let message = format!("pod group is unschedulable ({count}: {why})");
+        self.tell_group(gang, "False", "Unschedulable", message);
+    }
+
+    /// Puts a pod that has a place aside, because others of its gang have none.
+    fn wait_for_gang(&mut self, queued: QueuedPod, message: &str, nominate: Nominate, time: Time) {
+        let pod = queued.info.clone();
+        if nominate == Nominate::Clear {
+            self.nominated.remove(&pod.uid);
+        }
+        let profile = scheduler_name(&pod.pod);
+        let none = std::time::Duration::ZERO;
+        self.metrics.attempt(profile, Outcome::Unschedulable, none);
+        self.actions.push(Action::Reject(Box::new(Rejected {
+            pod,
+            reason: "Unschedulable",
+            message: message.to_owned(),
+            nominate,
+        })));
+        let by = [Plugin::GangScheduling].into_iter().collect();
+        self.queue.put_back_rejected(queued, by, time.now);
+    }
+
+    /// Puts a gang back for another try, after something went wrong that has nothing to do with fitting.
+    fn fail_gang(
+        &mut self,
+        members: Vec<Member>,
+        round: &Round,
+        message: &str,
+        gang: &PodGroup,
+        time: Time,
+    ) {
+        let others = format!("failed to schedule other pod from a pod group: {message}");
+        for (i, member) in members.into_iter().enumerate() {
+            let own = match round.places.get(i) {
+                Some((_, Place::Failed(own))) => own.clone(),
+                Some(_) => others.clone(),
+                None => message.to_owned(),
+            };
+            let profile = scheduler_name(&member.queued.info.pod).to_owned();
+            let none = std::time::Duration::ZERO;
+            self.metrics.attempt(&profile, Outcome::Error, none);
+            self.fail(member.queued, own, Nominate::Keep, time);
+        }
+        self.tell_group(gang, "False", "SchedulerError", message.to_owned());
+    }
+
+    fn tell_group(&mut self, gang: &PodGroup, status: &str, reason: &str, message: String) {
+        let condition = Condition {
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            observed_generation: gang.generation,
+            last_transition_time: None,
+        };
+        let gangs = self.gangs.as_mut();
+        if let Some(condition) = gangs.and_then(|g| g.tell(&gang.key, condition)) {
+            self.actions.push(Action::TellGroup {
+                group: gang.key.clone(),
+                uid: gang.uid.clone(),
+                condition,
+            });
+        }
+    }
+}
+
+/// Why pods of a group can not be placed together, in upstream's words.
+fn differing_schedulers(members: &[Member]) -> Option<String> {
+    let mut names = members.iter().map(|m| scheduler_name(&m.queued.info.pod));
+    let first = names.next()?;
+    let other = names.find(|name| *name != first)?;
+    Some(format!(
+        "all pods in a single pod group should have the same .spec.schedulerName set, got: {first:?} and {other:?}"
+    ))
+}
+
+/// Nobody has to go for a pod that would not be placed all the same.
+fn without_victims(refusal: Refusal) -> Refusal {
+    let nominate = match refusal.nominate {
+        Nominate::Set(_) => Nominate::Keep,
+        other => other,
+    };
+    Refusal {
+        victims: None,
+        nominate,
+        ..refusal
+    }
+}

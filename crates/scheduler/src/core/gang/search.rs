@@ -1,0 +1,286 @@
+//! The search for places for the pods of a gang.
+//!
+//! A round places one pod after the other as if it were alone; what it gets counts at once, so that the next one sees it.
+//! When a round was in vain everything is taken back, and it is as if nothing had been tried.
+//!
+//! Upstream makes one such round, and gives up on gangs that would fit in another order or with less. Here further
+//! rounds follow, at most [`ROUNDS`]: pods that got more than the least that they asked for leave it to others, then pods
+//! without a place are tried first.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
+
+use crate::actions::BindJob;
+use crate::config::Profile;
+use crate::core::refuse::Refusal;
+use crate::core::schedule::Decision;
+use crate::core::{Core, Time};
+use crate::dra::next_spare;
+use crate::pod::{PodInfo, Uid};
+use crate::queue::QueuedPod;
+
+/// How often places are looked for in one go. Twice as many pods as before do with less in each round.
+const ROUNDS: usize = 12;
+
+/// A pod of the gang that is being tried.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) queued: QueuedPod,
+    /// How many of the best alternatives it leaves to others.
+    pub(super) spare: usize,
+}
+
+/// What a round has for a pod.
+pub(super) enum Place {
+    Found(Box<BindJob>),
+    /// It has a place when others have gone.
+    Made(Box<BindJob>, Box<Refusal>),
+    Nowhere(Box<Refusal>),
+    Failed(String),
+    /// It would be in vain.
+    NotTried,
+}
+
+impl Place {
+    fn job(&self) -> Option<&BindJob> {
+        match self {
+            Self::Found(job) | Self::Made(job, _) => Some(job),
+            Self::Nowhere(_) | Self::Failed(_) | Self::NotTried => None,
+        }
+    }
+
+    fn is_nowhere(&self) -> bool {
+        matches!(self, Self::Nowhere(_))
+    }
+}
+
+/// Places for pods, in the order in which they were tried, and what has to be restored when it was in vain.
+#[derive(Default)]
+pub(super) struct Round {
+    pub(super) places: Vec<(Uid, Place)>,
+    nominated: Vec<(Uid, (Arc<PodInfo>, Arc<str>))>,
+    gone: Vec<Gone>,
+}
+
+/// A pod that would have to go.
+struct Gone {
+    pod: Arc<PodInfo>,
+    node: Arc<str>,
+    assumed: bool,
+}
+
+impl Round {
+    pub(super) fn placed(&self) -> usize {
+        let jobs = self.places.iter().filter_map(|(_, p)| p.job());
+        jobs.count()
+    }
+
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.places.iter().find_map(|(_, place)| match place {
+            Place::Failed(message) => Some(&**message),
+            _ => None,
+        })
+    }
+
+    pub(super) fn is_over(&self, needed: usize) -> bool {
+        self.failure().is_some() || self.placed() >= needed
+    }
+
+    /// Whether somebody has to go first.
+    pub(super) fn makes_room(&self) -> bool {
+        let made = |p: &Place| matches!(p, Place::Made(..));
+        self.places.iter().any(|(_, p)| made(p))
+    }
+
+    /// The first pod without a place.
+    fn left_out(&self) -> Option<&Uid> {
+        let mut places = self.places.iter();
+        places.find(|(_, p)| p.is_nowhere()).map(|(uid, _)| uid)
+    }
+
+    fn has_victims(&self) -> bool {
+        let victims = |p: &Place| matches!(p, Place::Nowhere(r) if r.victims.is_some());
+        self.places.iter().any(|(_, p)| victims(p))
+    }
+}
+
+/// What came of it.
+pub(super) struct Search {
+    /// The pods in the order of the last round.
+    pub(super) order: Vec<Member>,
+    /// The last round, which counts as if it were done.
+    pub(super) last: Round,
+    /// The first one, if it was another, which was taken back.
+    pub(super) first: Option<Round>,
+    /// Whether a pod had a place in one of them if others left.
+    pub(super) could_make_room: bool,
+}
+
+impl Core {
+    /// Looks for places for at least so many of the pods; with `make_room` also for such that others have to leave.
+    pub(super) fn search(
+        &mut self,
+        members: &[Member],
+        needed: usize,
+        profile: &Profile,
+        make_room: bool,
+        time: Time,
+    ) -> Search {
+        let (mut order, mut first) = (members.to_vec(), None);
+        let (mut step, mut moved) = (1, FxHashSet::default());
+        let mut last = self.round(&order, needed, profile, make_room, time);
+        let mut could_make_room = last.has_victims();
+        for _ in 1..ROUNDS {
+            if last.is_over(needed)
+                || !(do_with_less(&mut order, &last, &mut step)
+                    || put_first(&mut order, &last, &mut moved))
+            {
+                break;
+            }
+            self.take_round_back(&mut last);
+            let another = self.round(&order, needed, profile, make_room, time);
+            could_make_room |= another.has_victims();
+            let before = std::mem::replace(&mut last, another);
+            first.get_or_insert(before);
+        }
+        Search {
+            order,
+            last,
+            first,
+            could_make_room,
+        }
+    }
+
+    /// Looks for places for the pods, one after the other, until it is clear that there are too few.
+    fn round(
+        &mut self,
+        members: &[Member],
+        needed: usize,
+        profile: &Profile,
+        make_room: bool,
+        time: Time,
+    ) -> Round {
+        let mut round = Round::default();
+        for (i, member) in members.iter().enumerate() {
+            let in_vain = round.placed() + (members.len() - i) < needed;
+            let place = match in_vain || round.failure().is_some() {
+                true => Place::NotTried,
+                false => self.find_place(member, &mut round, profile, make_room, time),
+            };
+            round.places.push((member.queued.info.uid.clone(), place));
+        }
+        round
+    }
+
+    fn find_place(
+        &mut self,
+        member: &Member,
+        round: &mut Round,
+        profile: &Profile,
+        make_room: bool,
+        time: Time,
+    ) -> Place {
+        let uid = &member.queued.info.uid;
+        if let Some(expected) = self.nominated.get(uid) {
+            round.nominated.push((uid.clone(), expected.clone()));
+        }
+        let queued = &member.queued;
+        let refusal = match self.decide(queued, profile, member.spare, time) {
+            Decision::Place(placed) => {
+                let job = self.promise(queued.clone(), *placed, time);
+                return Place::Found(Box::new(job));
+            }
+            Decision::Reject(refusal) => refusal,
+            Decision::Negotiate(_) => {
+                let message = "a driver has to allocate claims of a pod that is in a gang";
+                return Place::Failed(message.to_owned());
+            }
+            Decision::Fail(message) => return Place::Failed(message),
+        };
+        let Some((node, victims)) = refusal.victims.clone().filter(|_| make_room) else {
+            return Place::Nowhere(refusal);
+        };
+        let gone: Vec<Gone> = victims
+            .into_iter()
+            .map(|pod| Gone {
+                assumed: self.cache.is_assumed(&pod.uid),
+                node: node.clone(),
+                pod,
+            })
+            .collect();
+        gone.iter().for_each(|g| self.cache.remove_pod(&g.pod.uid));
+        match self.decide(queued, profile, member.spare, time) {
+            Decision::Place(placed) => {
+                round.gone.extend(gone);
+                let job = self.promise(queued.clone(), *placed, time);
+                Place::Made(Box::new(job), refusal)
+            }
+            _ => {
+                self.bring_back(gone);
+                Place::Nowhere(refusal)
+            }
+        }
+    }
+
+    fn bring_back(&mut self, gone: impl IntoIterator<Item = Gone>) {
+        for Gone { pod, node, assumed } in gone {
+            match assumed {
+                true => self.cache.assume(pod, &node),
+                false => self.cache.set_pod(pod),
+            }
+        }
+    }
+
+    /// As if the round had not been.
+    pub(super) fn take_round_back(&mut self, round: &mut Round) {
+        for (uid, _) in round.places.iter().filter(|(_, p)| p.job().is_some()) {
+            let Some(binding) = self.bindings.remove(uid) else {
+                continue;
+            };
+            if !binding.volumes.is_empty() {
+                self.cache.storage_mut().forget(uid);
+            }
+            self.cache.forget(uid);
+            for claim in &binding.in_flight {
+                self.claims.settle(claim, uid, false);
+            }
+        }
+        self.bring_back(round.gone.drain(..));
+        self.nominated.extend(round.nominated.drain(..));
+    }
+}
+
+/// Lets the last pods that have more than the least that they asked for do with less, twice as many each time.
+fn do_with_less(order: &mut [Member], round: &Round, step: &mut usize) -> bool {
+    let mut done = 0;
+    let places = order.iter_mut().zip(&round.places);
+    for (member, (_, place)) in places.rev() {
+        if done == *step {
+            break;
+        }
+        let claims = place.job().into_iter().flat_map(|job| &job.claims);
+        let less = claims.filter_map(|task| next_spare(&task.claim, task.allocation.as_ref()?));
+        if let Some(spare) = less.min() {
+            member.spare = member.spare.max(spare);
+            done += 1;
+        }
+    }
+    *step *= 2;
+    done > 0
+}
+
+/// Brings the first pod without a place to the front, once.
+fn put_first(order: &mut [Member], round: &Round, moved: &mut FxHashSet<Uid>) -> bool {
+    let Some(left_out) = round.left_out() else {
+        return false;
+    };
+    let at = order.iter().position(|m| m.queued.info.uid == *left_out);
+    match at {
+        Some(at) if at > 0 && moved.insert(left_out.clone()) => {
+            order[..=at].rotate_right(1);
+            true
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,66 @@
+//! Which pods can be tried, and what brings those back that were tried in vain.
+
+use std::sync::Arc;
+
+use super::{Core, Time};
+use crate::hints::{self, ClusterEvent};
+use crate::plugins::Plugin;
+use crate::pod::PodInfo;
+
+impl Core {
+    /// What holds a pod back from being tried at all.
+    pub(super) fn gate(&self, pod: &PodInfo) -> Option<Plugin> {
+        let profile = self.profile(crate::pod::scheduler_name(&pod.pod))?;
+        let gated = pod
+            .spec()
+            .scheduling_gates
+            .as_ref()
+            .is_some_and(|g| !g.is_empty());
+        if gated && profile.filters.contains(Plugin::SchedulingGates) {
+            return Some(Plugin::SchedulingGates);
+        }
+        if profile.filters.contains(Plugin::DynamicResources)
+            && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
+        {
+            return Some(Plugin::DynamicResources);
+        }
+        if self
+            .gangs_in(profile)
+            .is_some_and(|g| g.admit(pod).is_err())
+        {
+            return Some(Plugin::GangScheduling);
+        }
+        None
+    }
+
+    /// Brings a pod back to be tried; one that can not be gives back what it holds.
+    pub(super) fn activate(&mut self, pod: &Arc<PodInfo>, event: &'static str, time: Time) {
+        let gate = self.gate(pod);
+        self.queue.activate(&pod.uid, gate, event, time.now);
+        if gate.is_some_and(holds_nothing) {
+            self.give_back(pod);
+        }
+    }
+
+    /// Brings pods back that an event may help.
+    pub(super) fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
+        let interested = hints::interested(event);
+        for pod in self.queue.waiting_for(interested) {
+            let Some(queued) = self.queue.get(&pod.uid) else {
+                continue;
+            };
+            let rejectors = queued.rejected_by;
+            if interested
+                .iter()
+                .any(|p| rejectors.contains(p) && hints::may_help(p, &pod, event))
+            {
+                self.activate(&pod, event.name(), time);
+            }
+        }
+    }
+}
+
+/// Whether a pod that the plugin holds back may wait for long, so that others get what it holds.
+pub(super) fn holds_nothing(gate: Plugin) -> bool {
+    matches!(gate, Plugin::DynamicResources | Plugin::GangScheduling)
+}

@@ -1,0 +1,33 @@
+//! Claims that leave the best alternatives of their lists to others: pods of a gang do with less where not all of them
+//! have a place otherwise.
+
+use std::borrow::Cow;
+
+use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+
+use super::{chosen_alternative, requests_of};
+
+/// The claim without the first alternatives of its lists; the last one always stays.
+pub(super) fn sparing(claim: &ResourceClaim, spare: usize) -> Cow<'_, ResourceClaim> {
+    if spare == 0 {
+        return Cow::Borrowed(claim);
+    }
+    let mut claim = claim.clone();
+    let devices = claim.spec.devices.iter_mut();
+    for request in devices.flat_map(|d| d.requests.iter_mut().flatten()) {
+        if let Some(list) = &mut request.first_available {
+            list.drain(..spare.min(list.len().saturating_sub(1)));
+        }
+    }
+    Cow::Owned(claim)
+}
+
+/// How many alternatives the claim has to leave out so that it gets less than it has; `None` when it has the least.
+pub fn next_spare(claim: &ResourceClaim, allocation: &AllocationResult) -> Option<usize> {
+    let next = |request| {
+        let next = chosen_alternative(request, allocation)? + 1;
+        let there = request.first_available.as_ref()?.len();
+        (next < there).then_some(next)
+    };
+    requests_of(claim).iter().filter_map(next).min()
+}
