@@ -75,12 +75,19 @@ impl Settings {
     }
 }
 
+/// The name of this machine, as it was when first asked for.
+pub fn host_name() -> &'static str {
+    static NAME: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = host.trim();
+        if host.is_empty() { "allot" } else { host }.to_owned()
+    })
+}
+
 /// An identity that no other process has: host name and random digits.
 pub fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    let host = if host.is_empty() { "allot" } else { host };
-    format!("{host}_{:016x}", rand::random::<u64>())
+    format!("{}_{:016x}", host_name(), rand::random::<u64>())
 }
 
 /// A clock for deadlines: milliseconds since some moment, running also during sleep.

@@ -142,6 +142,15 @@ pub enum Action {
         /// Who goes.
         victims: Vec<Arc<PodInfo>>,
     },
+    /// Tell that a pod, which was not on its node yet, has to be tried again for the sake of another.
+    TellPreempted {
+        /// For whom.
+        preemptor: Arc<PodInfo>,
+        /// Where.
+        node: Arc<str>,
+        /// Who is tried again.
+        victim: Arc<PodInfo>,
+    },
     /// Take the nomination from a pod, because a pod of higher priority comes to its node.
     ClearNomination(Arc<PodInfo>),
     /// Clear from a pod's status what [`BindJob::demand`] recorded there, because its binding failed.

@@ -37,6 +37,8 @@ pub struct Attempt<'a> {
     pub profile: &'a Profile,
     /// Devices.
     pub dra: DraContext<'a>,
+    /// The node where the pod is expected: room was made for it there.
+    pub expected_on: Option<&'a str>,
     affinity: NodeAffinity,
     others: Others,
     attachments: Option<Attachments<'a>>,
@@ -93,6 +95,7 @@ impl<'a> Attempt<'a> {
         snapshot: &'a Snapshot,
         profile: &'a Profile,
         dra: DraContext<'a>,
+        expected_on: Option<&'a str>,
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
         let affinity = NodeAffinity::new(pod);
@@ -130,6 +133,7 @@ impl<'a> Attempt<'a> {
             snapshot,
             profile,
             dra,
+            expected_on,
             affinity,
             others: Others {
                 exclusive,

@@ -27,6 +27,7 @@ use crate::dra::groups::PodGroup;
 use crate::dra::native::Mappings;
 use crate::gangs::Gangs;
 use crate::metrics::Metrics;
+use crate::nominations::Nominations;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::preemption::Budget;
 use crate::queue::{Now, Queue, QueuedPod};
@@ -40,6 +41,7 @@ mod devices;
 mod explain;
 mod gang;
 mod nodes;
+mod nominate;
 mod pods;
 mod refuse;
 mod schedule;
@@ -47,6 +49,7 @@ mod volumes;
 mod waiting;
 mod wake;
 
+use nominate::Leaving;
 use waiting::Waiting;
 
 pub use binding::BindError;
@@ -123,6 +126,8 @@ pub enum Input {
     ClaimsReady(Uid),
     /// Something about classic kinds.
     Classic(Box<crate::classic::Input>),
+    /// A pod that was to make room stays where it is, because it can not be deleted.
+    NotPreempted(Uid),
     /// The binding of a pod is over.
     Bound {
         /// The pod.
@@ -197,7 +202,9 @@ pub struct Core {
     gangs: Option<Gangs>,
     rules: FxHashMap<String, DeviceTaintRule>,
     budgets: FxHashMap<Key, Budget>,
-    nominated: FxHashMap<Uid, (Arc<PodInfo>, Arc<str>)>,
+    nominations: Nominations,
+    /// Pods that wait until others are seen leaving for them.
+    preempting: FxHashMap<Uid, Leaving>,
     bindings: FxHashMap<Uid, Binding>,
     /// Those of them that wait for their claims to be seen, for conditions, or for volumes.
     waiting: Waiting,
@@ -229,7 +236,8 @@ impl Core {
             gangs: groups_matter(&config.features).then(Gangs::default),
             rules: FxHashMap::default(),
             budgets: FxHashMap::default(),
-            nominated: FxHashMap::default(),
+            nominations: Nominations::default(),
+            preempting: FxHashMap::default(),
             bindings: FxHashMap::default(),
             waiting: Waiting::default(),
             next_start: 0,
@@ -276,6 +284,7 @@ impl Core {
             } => self.released((&key, &uid), pod, claim, time),
             Input::Classic(input) => self.classic_input(*input, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
+            Input::NotPreempted(victim) => self.left_for_others(&victim, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
         }
     }
@@ -287,15 +296,10 @@ impl Core {
 
     /// When to call [`Core::tick`] without any input.
     pub fn next_wakeup(&self, time: Time) -> Option<Now> {
-        let conditions = self
-            .waiting
-            .timed()
-            .filter_map(|pod| self.bindings.get(pod)?.deadline())
-            .min()
-            .map(|at| {
-                let left = at.duration_since(time.wall);
-                time.now + std::time::Duration::try_from(left).unwrap_or_default()
-            });
+        let conditions = self.waiting.deadline().map(|at| {
+            let left = at.duration_since(time.wall);
+            time.now + std::time::Duration::try_from(left).unwrap_or_default()
+        });
         [self.queue.next_wakeup(), conditions]
             .into_iter()
             .flatten()

@@ -188,7 +188,9 @@ fn node_change_helps(plugin: Plugin, pod: &PodInfo, old: &NodeInfo, new: &NodeIn
         Plugin::DynamicResources => labels || allocatable,
         _ => false,
     };
-    changed && node_suits(plugin, pod, new)
+    // A node that the pod did not select before was never asked for anything else.
+    let selected = labels && !NodeAffinity::new(pod).matches(old);
+    (changed || selected) && node_suits(plugin, pod, new)
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ mod limit;
 pub mod message;
 pub mod metrics;
 pub mod node;
+pub mod nominations;
 pub mod observe;
 pub mod plugins;
 pub mod pod;

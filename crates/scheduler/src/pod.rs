@@ -154,6 +154,8 @@ pub struct PodInfo {
     pub preferred_affinity: Vec<(i32, AffinityTerm)>,
     /// Weighted wishes against.
     pub preferred_anti_affinity: Vec<(i32, AffinityTerm)>,
+    /// It was told to leave its node for another pod.
+    pub is_preempted: bool,
 }
 
 impl PodInfo {
@@ -203,6 +205,7 @@ impl PodInfo {
             .map(|t| (t.weight, AffinityTerm::new(&pod, &t.pod_affinity_term)))
             .collect();
         Self {
+            is_preempted: is_preempted(&pod),
             controller: replicated_by(&pod),
             requests: requests(&pod),
             nonzero: resources::pod_requests_nonzero(&pod, is_bound(&pod)),
@@ -356,6 +359,15 @@ fn requests(pod: &Pod) -> Resources {
 
 fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|s| s.node_name.is_some())
+}
+
+fn is_preempted(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref());
+    conditions.unwrap_or_default().iter().any(|c| {
+        c.type_ == "DisruptionTarget"
+            && c.status == "True"
+            && c.reason.as_deref() == Some("PreemptionByScheduler")
+    })
 }
 
 /// Whether a pod ran to its end.

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::attempt::{Attempt, Nominated, Unplaced};
-use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::selectors::Labels;
 use crate::status::Code;
@@ -16,6 +15,8 @@ use crate::status::Code;
 /// What a node says about a pod, as in [`Rejection::reasons`](crate::status::Rejection::reasons).
 type Reason = Cow<'static, str>;
 
+/// What is said for a pod that may not drive others away.
+pub const NEVER: &str = "preemption: not eligible due to preemptionPolicy=Never.";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Fewest nodes on which preemption is tried; upstream's value.
 const MIN_CANDIDATES: usize = 100;
@@ -91,21 +92,26 @@ fn by_importance(a: &PodInfo, b: &PodInfo) -> std::cmp::Ordering {
         .then_with(|| start_time(a).cmp(&start_time(b)))
 }
 
-/// Why a pod may not preempt at all; `None` if it may.
-fn ineligible(pod: &PodInfo, unplaced: &Unplaced, nodes: &[Arc<NodeInfo>]) -> Option<Outcome> {
-    if pod.spec().preemption_policy.as_deref() == Some("Never") {
-        let text = "preemption: not eligible due to preemptionPolicy=Never.";
-        return Some(Outcome::Nothing(text.to_owned()));
+/// Whether a pod may drive others away at all.
+pub fn is_allowed(pod: &PodInfo) -> bool {
+    pod.spec().preemption_policy.as_deref() != Some("Never")
+}
+
+/// Why a pod may not preempt now; `None` if it may.
+fn ineligible(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<Outcome> {
+    let (pod, nodes) = (attempt.pod, &attempt.snapshot.nodes);
+    if !is_allowed(pod) {
+        return Some(Outcome::Nothing(NEVER.to_owned()));
     }
-    let nominated = pod.nominated_node()?;
-    let at = nodes.iter().position(|i| &*i.name == nominated)?;
+    let at = attempt.snapshot.position(attempt.expected_on?)?;
     // Room is being made already, unless the node turned out to be hopeless.
     let hopeless = unplaced
         .nodes
         .get(at)
         .and_then(Option::as_ref)
         .is_some_and(|r| r.code == Code::Unresolvable);
-    let leaving = |p: &Arc<PodInfo>| p.is_terminating() && p.priority() < pod.priority();
+    let leaving =
+        |p: &Arc<PodInfo>| p.is_terminating() && p.is_preempted && p.priority() < pod.priority();
     let text = "preemption: not eligible due to a terminating pod on the nominated node.";
     (!hopeless && nodes[at].pods.iter().any(leaving)).then(|| Outcome::RoomIsMade(text.to_owned()))
 }
@@ -128,7 +134,7 @@ pub fn preempt(
     rules: &Rules<'_>,
 ) -> Outcome {
     let nodes = &attempt.snapshot.nodes;
-    if let Some(outcome) = ineligible(attempt.pod, unplaced, nodes) {
+    if let Some(outcome) = ineligible(attempt, unplaced) {
         return outcome;
     }
     let total = nodes.len();

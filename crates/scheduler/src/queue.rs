@@ -65,8 +65,10 @@ impl Backoff {
 pub struct QueuedPod {
     /// The pod.
     pub info: Arc<PodInfo>,
-    /// Failures in a row, for the backoff.
+    /// Rejections, for the backoff.
     pub failures: u32,
+    /// Errors in a row, for the backoff after another one.
+    pub errors: u32,
     /// Attempts so far, for metrics.
     pub attempts: u32,
     /// When it came into the queue first.
@@ -169,6 +171,7 @@ impl Queue {
         let pod = QueuedPod {
             info,
             failures: 0,
+            errors: 0,
             attempts: 0,
             entered: now,
             since: now,
@@ -193,6 +196,7 @@ impl Queue {
     /// Puts a popped pod back after a rejection; `rejected_by` decides which events bring it back.
     pub fn put_back_rejected(&mut self, mut pod: QueuedPod, rejected_by: PluginSet, now: Now) {
         pod.failures += 1;
+        pod.errors = 0;
         pod.since = now;
         pod.rejected_by = rejected_by;
         pod.errored = false;
@@ -211,11 +215,11 @@ impl Queue {
 
     /// Puts a popped pod back after a failure that calls for a repetition.
     pub fn put_back_failed(&mut self, mut pod: QueuedPod, now: Now) {
-        pod.failures += 1;
+        pod.errors += 1;
         pod.since = now;
         pod.errored = true;
         pod.pending = false;
-        let until = now + self.backoff_rule.after(pod.failures);
+        let until = now + self.backoff_rule.after(pod.errors);
         self.insert(pod, Place::Backoff { until }, FAILED);
     }
 

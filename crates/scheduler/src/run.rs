@@ -387,6 +387,8 @@ impl Loop {
                 // What happened meanwhile counts for the next attempt.
                 tokio::task::yield_now().await;
                 self.take(None);
+                self.core.tick(self.time());
+                self.core.measure();
                 self.flush();
             }
         }

@@ -5,7 +5,7 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 
 /// A rule that taints devices, as far as scheduling needs it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DeviceTaintRule {
     /// Name of the rule.
     pub name: String,

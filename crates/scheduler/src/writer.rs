@@ -40,6 +40,7 @@ mod classic;
 mod condition;
 mod events;
 mod groups;
+mod preemption;
 mod rejections;
 mod retry;
 mod touch;
@@ -51,9 +52,12 @@ use claims::ClaimWriter;
 use classic::ClassicWriter;
 pub use events::{Note, Recorder};
 use groups::GroupWriter;
-use rejections::Rejections;
-use retry::{Pause, Turns, answered, code, text, until_known};
+use rejections::{Rejections, Report};
+use retry::{Failures, Pause, Turns, answered, code, text, until_known};
 use touch::Versions;
+
+/// From how long on a pod on its way to a node does not count among those that are limited.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// Carries decisions out in the background; cheap to clone.
 #[derive(Clone)]
@@ -127,28 +131,27 @@ impl Writer {
     pub fn start(&self, action: Action) {
         let writer = self.clone();
         match action {
-            Action::Bind(job) => writer.spawn(async move |w| w.bind(*job).await),
+            Action::Bind(job) => {
+                self.rejections.forget(&job.pod.uid);
+                writer.spawn(async move |w| w.in_turn(w.bind(*job)).await);
+            }
             Action::BindPod { pod, node } => writer.spawn(async move |w| {
-                let _busy = w.recorder.hold_back();
-                let Ok(_permit) = w.permits.acquire().await else {
-                    return;
-                };
-                let outcome = w.bind_pod(&pod, &node).await;
+                let outcome = w.in_turn(w.bind_pod(&pod, &node)).await;
                 w.report(Input::Bound { pod: pod.uid.clone(), outcome });
             }),
             Action::Reject(rejected) => {
                 self.recorder.note(Note::failed_scheduling(&rejected));
-                self.rejections.put(*rejected);
+                self.rejections.put(Report::from(*rejected));
             }
-            Action::ClearNomination(pod) => writer.spawn(async move |w| {
-                let patch = json!({"metadata": {"uid": &*pod.uid}, "status": {"nominatedNodeName": null}});
-                log("clear nomination", &pod.key, w.patch_pod_status(&pod.key, &patch).await.map(drop));
-            }),
+            Action::ClearNomination(pod) => self.rejections.put(Report::cleared(pod)),
             Action::Preempt { preemptor, node, victims } => {
                 for victim in victims {
                     let (writer, preemptor, node) = (self.clone(), preemptor.clone(), node.clone());
                     writer.spawn(async move |w| w.preempt(&preemptor, &node, &victim).await);
                 }
+            }
+            Action::TellPreempted { preemptor, node, victim } => {
+                self.recorder.note(Note::preempted(&preemptor, &victim, &node));
             }
             Action::ClearDemand(pod) => self.clear_demand(pod),
             Action::Deallocate(claim) => writer.spawn(async move |w| {
@@ -177,6 +180,23 @@ impl Writer {
             Action::TellGroup { group, uid, condition } => writer.tell_group(group, uid, condition),
             Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
         }
+    }
+
+    /// Does something for a pod, not for too many pods at the same time. Whoever takes long, because the server does not
+    /// answer or a webhook is broken, does not keep others from their turn.
+    async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
+        let turn = async {
+            let permit = self.permits.acquire().await;
+            (self.recorder.hold_back(), permit)
+        };
+        let turn = turn.await;
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = tokio::time::sleep(SLOW) => drop(turn),
+        }
+        work.await
     }
 
     fn spawn<F, Fut>(self, work: F)

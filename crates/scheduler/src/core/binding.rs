@@ -84,8 +84,11 @@ impl Core {
             .profile(scheduler_name(&info.pod))
             .map_or_else(Default::default, |p| p.dynamic_resources.binding_timeout);
         let claims = self.claims_of(pod);
+        // Others may have waited for what they have since long ago.
+        let waits = |c: &&Arc<ResourceClaim>| conditions::readiness(c) != Readiness::Ready;
         let deadline = claims
             .iter()
+            .filter(waits)
             .filter_map(|c| conditions::deadline(c, timeout))
             .min()
             .or_else(|| time.wall.checked_add(timeout).ok());
@@ -94,11 +97,9 @@ impl Core {
             binding.waits_until = deadline.filter(|_| has_conditions);
         }
         self.await_volumes(pod, time);
-        let timed = self
-            .bindings
-            .get(pod)
-            .is_some_and(|b| b.deadline().is_some());
-        self.waiting.insert(pod, self.names_of_claims(pod), timed);
+        let deadline = self.bindings.get(pod).and_then(super::Binding::deadline);
+        self.waiting
+            .insert(pod, self.names_of_claims(pod), deadline);
         let waits = |b: &super::Binding| b.waits_until.is_some();
         if self.check_binding(pod, time) && self.bindings.get(pod).is_some_and(waits) {
             self.actions
@@ -122,14 +123,7 @@ impl Core {
 
     /// Gives up the pods that wait and are late.
     pub(super) fn check_conditions(&mut self, time: Time) {
-        let late = |b: &super::Binding| b.deadline().is_some_and(|at| at <= time.wall);
-        let due: Vec<Uid> = self
-            .waiting
-            .timed()
-            .filter(|pod| self.bindings.get(*pod).is_some_and(late))
-            .cloned()
-            .collect();
-        for pod in due {
+        for pod in self.waiting.late(time.wall) {
             self.check_binding(&pod, time);
         }
     }
@@ -214,8 +208,8 @@ impl Core {
         let Some(binding) = self.bindings.get_mut(pod) else {
             return false;
         };
-        if ready {
-            binding.waits_until = None;
+        if ready && binding.waits_until.take().is_some() {
+            self.waiting.set_deadline(pod, binding.deadline());
         }
         if ready && seen && matches!(volumes, Progress::Bound) {
             binding.volumes.until = None;
@@ -319,6 +313,7 @@ impl Core {
                 );
                 // The pod may have changed, or be gone, meanwhile.
                 if let Some(current) = self.current(&binding.queued.info).cloned()
+                    && !error.bound_elsewhere
                     && !current.is_terminating()
                     && current.node_name().is_none()
                 {

@@ -237,7 +237,11 @@ impl Core {
     pub(super) fn observe_rules(&mut self, observed: Observed<DeviceTaintRule>, time: Time) {
         match observed {
             Observed::Applied(rule) => {
-                self.rules.insert(rule.name.clone(), *rule);
+                let new = rule.clone();
+                // Whoever evicts for a rule writes about that into its status.
+                if self.rules.insert(rule.name.clone(), *rule) == Some(*new) {
+                    return;
+                }
             }
             Observed::Deleted(rule) => {
                 self.rules.remove(&rule.name);

@@ -60,7 +60,13 @@ impl Core {
             return rejected(rejection);
         }
         let dra = self.dra(profile, time);
-        let attempt = match Attempt::prepare(pod, self.cache.snapshot(), profile, dra) {
+        let attempt = match Attempt::prepare(
+            pod,
+            self.cache.snapshot(),
+            profile,
+            dra,
+            self.expected_on(pod),
+        ) {
             Ok(attempt) => attempt,
             Err(rejection) => return rejected(rejection),
         };
@@ -102,6 +108,15 @@ impl Core {
         match self.gate(pod)? {
             Plugin::DynamicResources => {
                 crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).err()
+            }
+            Plugin::DefaultPreemption => {
+                let count = self
+                    .preempting
+                    .get(&pod.uid)
+                    .map_or(0, |leaving| leaving.len());
+                let text =
+                    format!("waiting for preemption to complete: {count} pods have to leave");
+                Some(Rejection::unresolvable(Plugin::DefaultPreemption, text))
             }
             Plugin::GangScheduling => {
                 let waits = self.gangs.as_ref()?.admit(pod).err()?;

@@ -202,9 +202,7 @@ impl Core {
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             match place {
                 Place::Found(job) => {
-                    let pod = member.queued.info.clone();
-                    let to = (pod.clone(), job.node.clone());
-                    self.nominated.insert(pod.uid.clone(), to);
+                    self.nominate(&member.queued.info, &job.node, time);
                     let nominate = Nominate::Set(job.node);
                     self.wait_for_gang(member.queued, PREEMPTING, nominate, time);
                 }
@@ -257,9 +255,9 @@ impl Core {
                     self.refuse(member.queued, profile, without_victims(*refusal), time);
                 }
                 _ => {
-                    let nominate = match keep || pod.nominated_node().is_none() {
+                    let nominate = match keep {
                         true => Nominate::Keep,
-                        false => Nominate::Clear,
+                        false => self.nowhere(&pod),
                     };
                     self.wait_for_gang(member.queued, &message, nominate, time);
                     // Gangs that hold what the others need would wait for ever.
@@ -275,7 +273,7 @@ impl Core {
     fn wait_for_gang(&mut self, queued: QueuedPod, message: &str, nominate: Nominate, time: Time) {
         let pod = queued.info.clone();
         if nominate == Nominate::Clear {
-            self.nominated.remove(&pod.uid);
+            self.forget_nomination(&pod.uid, time);
         }
         let profile = scheduler_name(&pod.pod);
         let none = std::time::Duration::ZERO;

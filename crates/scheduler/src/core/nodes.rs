@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 use super::{Core, Time};
 use crate::classic::key_of;
 use crate::hints::ClusterEvent;
+use crate::plugins::Plugin;
 use crate::preemption::Budget;
 use allot_reflector::Observed;
 
@@ -40,11 +41,20 @@ impl Core {
     fn set_node(&mut self, node: Arc<Node>, time: Time) {
         let name = node.metadata.name.clone().unwrap_or_default();
         let before = self.cache.node(&name).cloned();
+        let is_first = self.cache.snapshot().nodes.is_empty();
         self.cache.set_node(node);
         let Some(after) = self.cache.node(&name).cloned() else {
             return;
         };
         match before {
+            // Pods for which there was none are told why this one is not for them.
+            None if is_first => {
+                let all = [Plugin::NodeAffinity].into_iter().collect();
+                for pod in self.queue.waiting_for(all) {
+                    self.activate(&pod, ClusterEvent::NodeAdded(&after).name(), time);
+                }
+                self.requeue(&ClusterEvent::NodeAdded(&after), time);
+            }
             None => self.requeue(&ClusterEvent::NodeAdded(&after), time),
             // Most updates are heartbeats.
             Some(before) if schedules_alike(&before, &after) => {}

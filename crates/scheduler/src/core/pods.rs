@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashSet;
 
 use super::wake::holds_nothing;
-use super::{Core, Time};
+use super::{BindError, Core, Time};
 use crate::dra::claims::Change;
 use crate::hints::ClusterEvent;
 use crate::pod::{Key, PodInfo, scheduler_name};
@@ -57,9 +57,13 @@ impl Core {
 
     fn set_assigned(&mut self, old: Option<&PodInfo>, new: Arc<PodInfo>, time: Time) {
         self.queue.remove(&new.uid);
-        self.nominated.remove(&new.uid);
+        self.nominations.remove(&new.uid);
+        self.preempting.remove(&new.uid);
         self.inherited.remove(&new.uid);
         self.cache.set_pod(new.clone());
+        if new.is_terminating() {
+            self.left_for_others(&new.uid, time);
+        }
         match old.filter(|o| o.node_name().is_some()) {
             None => {
                 self.requeue(&ClusterEvent::PodAdded(&new), time);
@@ -92,11 +96,15 @@ impl Core {
         if self.profile(scheduler_name(&new.pod)).is_none() {
             return;
         }
-        if let Some(node) = new.nominated_node() {
-            self.nominated
-                .insert(new.uid.clone(), (new.clone(), node.into()));
-        } else if old.is_some_and(|o| o.nominated_node().is_some()) {
-            self.nominated.remove(&new.uid);
+        if new.is_terminating() {
+            self.give_up(&new, time);
+            return;
+        }
+        let before = old.and_then(|o| o.nominated_node());
+        match new.nominated_node() {
+            Some(node) => self.expect(&new, node, time),
+            None if before.is_some() => self.forget_nomination(&new.uid, time),
+            None => {}
         }
         if let Some(binding) = self.bindings.get_mut(&new.uid) {
             // With other claims it is as good as another pod: the binding names the version that was decided about, and
@@ -104,10 +112,6 @@ impl Core {
             if binding.queued.info.has_claims_of(&new.pod) {
                 binding.queued.info = new;
             }
-            return;
-        }
-        if new.is_terminating() {
-            self.queue.remove(&new.uid);
             return;
         }
         let gate = self.gate(&new);
@@ -127,12 +131,28 @@ impl Core {
         }
     }
 
+    /// A pod without a node is being deleted: nothing is kept for it any more, also where it was on its way to one.
+    fn give_up(&mut self, pod: &Arc<PodInfo>, time: Time) {
+        self.queue.remove(&pod.uid);
+        self.preempting.remove(&pod.uid);
+        self.forget_nomination(&pod.uid, time);
+        if self.waiting.contains(&pod.uid) {
+            let error = BindError::new("the pod is being deleted".to_owned());
+            self.bound(&pod.uid, Err(error), time);
+        } else if self.cache.is_assumed(&pod.uid) {
+            self.cache.forget(&pod.uid);
+            self.requeue(&ClusterEvent::PodGone(pod), time);
+        }
+    }
+
     fn remove_pod(&mut self, key: &Key, time: Time) {
         let Some(pod) = self.pods.remove(key) else {
             return;
         };
         self.queue.remove(&pod.uid);
-        self.nominated.remove(&pod.uid);
+        self.preempting.remove(&pod.uid);
+        self.forget_nomination(&pod.uid, time);
+        self.left_for_others(&pod.uid, time);
         self.inherited.remove(&pod.uid);
         self.stop_waiting_for_volumes(&pod, time);
         if let Some(classic) = &mut self.classic {

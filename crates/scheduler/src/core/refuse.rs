@@ -103,7 +103,7 @@ impl Core {
                 }
                 preemption::Outcome::Nothing(text) => {
                     if undo.is_none() {
-                        nominate = nowhere(attempt.pod);
+                        nominate = self.nowhere(attempt.pod);
                     }
                     after.push(text);
                 }
@@ -133,19 +133,6 @@ impl Core {
             victims,
             room_is_made,
         }
-    }
-
-    /// Pods of at least the same priority that are expected on a node.
-    pub(super) fn nominated_to(&self, node: &str, pod: &PodInfo) -> Vec<Arc<PodInfo>> {
-        if self.nominated.is_empty() {
-            return Vec::new();
-        }
-        self.nominated
-            .values()
-            .filter(|(p, n)| **n == *node && p.uid != pod.uid && p.priority() >= pod.priority())
-            .filter(|(p, _)| !self.cache.is_assumed(&p.uid))
-            .map(|(p, _)| p.clone())
-            .collect()
     }
 
     /// Puts a pod that fits nowhere aside.
@@ -179,41 +166,20 @@ impl Core {
             self.publish_classic(&pod, spec);
         }
         match &nominate {
-            Nominate::Set(node) => {
-                // Pods of lower priority that were expected there have to look for another place.
-                let displaced: Vec<Arc<PodInfo>> = self
-                    .nominated
-                    .values()
-                    .filter(|(p, n)| **n == **node && p.priority() < pod.priority())
-                    .map(|(p, _)| p.clone())
-                    .collect();
-                for other in displaced {
-                    self.nominated.remove(&other.uid);
-                    self.actions.push(Action::ClearNomination(other));
-                }
-                self.nominated
-                    .insert(pod.uid.clone(), (pod.clone(), node.clone()));
-            }
-            Nominate::Clear => {
-                self.nominated.remove(&pod.uid);
-            }
+            Nominate::Set(node) => self.nominate(&pod, node, time),
+            Nominate::Clear => self.forget_nomination(&pod.uid, time),
             Nominate::Keep => {}
         }
-        if let Some((node, victims)) = victims {
-            self.metrics.preempted(victims.len());
-            self.actions.push(Action::Preempt {
-                preemptor: pod.clone(),
-                node,
-                victims,
-            });
-        }
         self.actions.push(Action::Reject(Box::new(Rejected {
-            pod,
+            pod: pod.clone(),
             reason: "Unschedulable",
             message,
             nominate,
         })));
         self.queue.put_back_rejected(queued, by, time.now);
+        if let Some((node, victims)) = victims {
+            self.preempt(&pod, node, victims, time);
+        }
     }
 
     /// Puts a pod whose attempt or binding failed back for another try.
@@ -226,7 +192,7 @@ impl Core {
     ) {
         let pod = queued.info.clone();
         if nominate == Nominate::Clear {
-            self.nominated.remove(&pod.uid);
+            self.forget_nomination(&pod.uid, time);
         }
         let rejected = Rejected {
             pod,
@@ -239,17 +205,14 @@ impl Core {
     }
 }
 
-/// The pod is expected nowhere (any more).
-pub(super) fn nowhere(pod: &PodInfo) -> Nominate {
-    match pod.nominated_node() {
-        Some(_) => Nominate::Clear,
-        None => Nominate::Keep,
-    }
-}
-
 /// What the plugins that make room say when `by` rejected the pod before any node was looked at. In upstream's,
 /// DynamicResources misses what it has not prepared yet, and that is all that is said.
-pub(super) fn after_pre_filter(profile: &Profile, by: Plugin, total: usize) -> String {
+pub(super) fn after_pre_filter(
+    pod: &PodInfo,
+    profile: &Profile,
+    by: Plugin,
+    total: usize,
+) -> String {
     let mut after = Vec::new();
     if profile.post_filters.contains(Plugin::DynamicResources) {
         if by != Plugin::DynamicResources {
@@ -258,9 +221,12 @@ pub(super) fn after_pre_filter(profile: &Profile, by: Plugin, total: usize) -> S
         after.push("no new claims to deallocate".to_owned());
     }
     if profile.post_filters.contains(Plugin::DefaultPreemption) {
-        after.push(format!(
-            "preemption: 0/{total} nodes are available: {total} Preemption is not helpful for scheduling."
-        ));
+        after.push(match preemption::is_allowed(pod) {
+            true => format!(
+                "preemption: 0/{total} nodes are available: {total} Preemption is not helpful for scheduling."
+            ),
+            false => preemption::NEVER.to_owned(),
+        });
     }
     after.join(", ")
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::refuse::{Refusal, after_pre_filter, nowhere};
+use super::refuse::{Refusal, after_pre_filter};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, Nominate, SpecialTask};
 use crate::attempt::{Attempt, Placement, Unplaced};
@@ -79,7 +79,7 @@ impl Core {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
-                let nominate = nowhere(&queued.info);
+                let nominate = self.nowhere(&queued.info);
                 self.fail(queued, message, nominate, time);
             }
         }
@@ -102,7 +102,7 @@ impl Core {
             return Decision::Reject(Box::new(Refusal {
                 by,
                 message: message::NO_NODES.to_owned(),
-                nominate: nowhere(pod),
+                nominate: self.nowhere(pod),
                 undo: None,
                 publish: None,
                 victims: None,
@@ -120,7 +120,13 @@ impl Core {
         };
         let metrics = self.metrics.clone();
         let begin = Instant::now();
-        let prepared = Attempt::prepare(pod, self.cache.snapshot(), profile, dra);
+        let prepared = Attempt::prepare(
+            pod,
+            self.cache.snapshot(),
+            profile,
+            dra,
+            self.expected_on(pod),
+        );
         let end = match &prepared {
             Ok(_) => End::Success,
             Err(rejection) if rejection.code == Code::Error => End::Error,
@@ -142,13 +148,13 @@ impl Core {
                     nodes: Vec::new(),
                     before: Some(rejection),
                 };
-                let after = after_pre_filter(profile, by_plugin, total);
+                let after = after_pre_filter(pod, profile, by_plugin, total);
                 let message = message::unschedulable(&unplaced, total, None, &after);
                 return Decision::Reject(Box::new(Refusal {
                     by,
                     message,
                     nominate: match profile.post_filters.contains(Plugin::DefaultPreemption) {
-                        true => nowhere(pod),
+                        true => self.nowhere(pod),
                         false => Nominate::Keep,
                     },
                     undo: gated::held_in_vain(pod, &self.claims, self.classic.as_deref()),
@@ -292,7 +298,7 @@ impl Core {
             false => Arc::new(pod.with_demand(&demand)),
         };
         self.cache.assume(counts, &node);
-        self.nominated.remove(&pod.uid);
+        self.nominations.remove(&pod.uid);
         self.bindings.insert(
             pod.uid.clone(),
             Binding {

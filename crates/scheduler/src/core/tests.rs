@@ -14,6 +14,7 @@ mod explain;
 mod failures;
 mod gangs;
 mod leftovers;
+mod nominations;
 mod rivals;
 mod volumes;
 

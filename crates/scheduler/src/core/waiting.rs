@@ -1,39 +1,62 @@
 //! Pods whose binding waits for something: which of them a claim concerns, and which can be late.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use rustc_hash::FxHashMap;
 
 use crate::pod::{Key, Uid};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// With the claims that may concern them.
-    pods: FxHashMap<Uid, Vec<Key>>,
+    pods: FxHashMap<Uid, Entry>,
     by_claim: FxHashMap<Key, Vec<Uid>>,
-    timed: FxHashSet<Uid>,
+    by_deadline: BTreeSet<(Timestamp, Uid)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// The claims that may concern the pod.
+    claims: Vec<Key>,
+    deadline: Option<Timestamp>,
 }
 
 impl Waiting {
-    /// A pod waits; `timed`, if not for ever.
-    pub(super) fn insert(&mut self, pod: &Uid, claims: Vec<Key>, timed: bool) {
+    /// A pod waits, until the deadline if there is one.
+    pub(super) fn insert(&mut self, pod: &Uid, claims: Vec<Key>, deadline: Option<Timestamp>) {
         self.remove(pod);
         for claim in &claims {
             let pods = self.by_claim.entry(claim.clone()).or_default();
             pods.push(pod.clone());
         }
-        if timed {
-            self.timed.insert(pod.clone());
+        let entry = Entry {
+            claims,
+            deadline: None,
+        };
+        self.pods.insert(pod.clone(), entry);
+        self.set_deadline(pod, deadline);
+    }
+
+    /// A pod waits for something else than before.
+    pub(super) fn set_deadline(&mut self, pod: &Uid, deadline: Option<Timestamp>) {
+        let Some(entry) = self.pods.get_mut(pod) else {
+            return;
+        };
+        if let Some(before) = std::mem::replace(&mut entry.deadline, deadline) {
+            self.by_deadline.remove(&(before, pod.clone()));
         }
-        self.pods.insert(pod.clone(), claims);
+        self.by_deadline
+            .extend(deadline.map(|at| (at, pod.clone())));
     }
 
     /// A pod waits no more.
     pub(super) fn remove(&mut self, pod: &Uid) {
-        let Some(claims) = self.pods.remove(pod) else {
+        self.set_deadline(pod, None);
+        let Some(entry) = self.pods.remove(pod) else {
             return;
         };
-        self.timed.remove(pod);
-        for claim in claims {
+        for claim in entry.claims {
             if let Some(pods) = self.by_claim.get_mut(&claim) {
                 pods.retain(|p| p != pod);
                 if pods.is_empty() {
@@ -50,7 +73,18 @@ impl Waiting {
 
     /// The pods that wait and can be late.
     pub(super) fn timed(&self) -> impl Iterator<Item = &Uid> {
-        self.timed.iter()
+        self.by_deadline.iter().map(|(_, pod)| pod)
+    }
+
+    /// When the first of them is late.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.by_deadline.first().map(|(at, _)| *at)
+    }
+
+    /// The pods that are late.
+    pub(super) fn late(&self, now: Timestamp) -> Vec<Uid> {
+        let late = self.by_deadline.iter().take_while(|(at, _)| *at <= now);
+        late.map(|(_, pod)| pod.clone()).collect()
     }
 
     /// The pods that wait for something about a claim.

@@ -24,6 +24,9 @@ impl Core {
         {
             return Some(Plugin::DynamicResources);
         }
+        if self.preempting.contains_key(&pod.uid) {
+            return Some(Plugin::DefaultPreemption);
+        }
         if self
             .gangs_in(profile)
             .is_some_and(|g| g.admit(pod).is_err())
@@ -44,7 +47,16 @@ impl Core {
 
     /// Brings pods back that an event may help.
     pub(super) fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
-        let interested = hints::interested(event);
+        let mut interested = hints::interested(event);
+        if self.native.is_some()
+            && matches!(
+                event,
+                ClusterEvent::PodGone(_) | ClusterEvent::PodResized { .. }
+            )
+        {
+            // Devices bring something of the node with them, which may be free now.
+            interested.insert(Plugin::DynamicResources);
+        }
         for pod in self.queue.waiting_for(interested) {
             let Some(queued) = self.queue.get(&pod.uid) else {
                 continue;

@@ -81,3 +81,22 @@ fn devices_concern_nobody_else() {
         !interested(&ClusterEvent::PodGone(&pod(json!({})))).contains(Plugin::DynamicResources)
     );
 }
+
+/// New nodes often get their labels after they have come: before that the pod did not ask them for anything.
+#[test]
+fn a_node_that_is_selected_only_now_helps_with_everything() {
+    let (plain, labelled) = (
+        node(json!({}), json!({})),
+        node(json!({}), json!({"zone": "a"})),
+    );
+    let p = pod(json!({"nodeSelector": {"zone": "a"}}));
+    let (old, new) = (&plain, &labelled);
+    let event = ClusterEvent::NodeChanged { old, new };
+    for plugin in [
+        Plugin::NodeResourcesFit,
+        Plugin::NodePorts,
+        Plugin::NodeVolumeLimits,
+    ] {
+        assert!(may_help(plugin, &p, &event));
+    }
+}

@@ -129,3 +129,23 @@ fn who_comes_where_and_why_is_counted() {
     assert_eq!(moved[&("PopFromBackoffQ", "active")], 1);
     assert!(waiting.is_none(), "nobody came or went");
 }
+
+#[test]
+fn an_error_after_many_rejections_is_a_first_error() {
+    let mut q = Queue::default();
+    rejected(&mut q, "a", Plugin::NodeResourcesFit, secs(0));
+    for i in 1..6 {
+        q.activate("a", None, "NodeAdd", secs(100 * i));
+        let p = q.pop(secs(100 * i)).expect("ready");
+        q.put_back_rejected(
+            p,
+            [Plugin::NodeResourcesFit].into_iter().collect(),
+            secs(100 * i),
+        );
+    }
+    q.activate("a", None, "NodeAdd", secs(1000));
+    let p = q.pop(secs(1000)).expect("ready");
+    q.put_back_failed(p, secs(1000));
+    assert!(popped(&mut q, secs(1000)).is_empty());
+    assert_eq!(popped(&mut q, secs(1001)), ["a"]);
+}

@@ -77,6 +77,7 @@ fn is_list(input: &Input) -> bool {
         | Input::ClaimWritten { .. }
         | Input::Released { .. }
         | Input::ClaimsReady(_)
+        | Input::NotPreempted(_)
         | Input::Bound { .. } => false,
     }
 }

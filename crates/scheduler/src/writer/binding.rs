@@ -1,15 +1,11 @@
-//! A pod's way to its node: its claims, its status, its binding; and the pods that make room for it.
+//! A pod's way to its node: its claims, its status, its binding.
 
-use super::condition::with_condition;
 use super::*;
 
 impl Writer {
     pub(super) async fn bind(&self, job: BindJob) {
-        let _busy = self.recorder.hold_back();
-        let Ok(_permit) = self.permits.acquire().await else {
-            return;
-        };
         let pod = job.pod.uid.clone();
+        self.rejections.written(&pod).await;
         let outcome = match self.write_claims(&job).await {
             Ok(()) if job.wait => {
                 if job.announce {
@@ -92,7 +88,7 @@ impl Writer {
             "/api/v1/namespaces/{}/pods/{}/binding",
             pod.key.namespace, pod.key.name
         );
-        let mut pause = Pause::new();
+        let mut failures = Failures::default();
         // Whether a request is under way that may still be carried out.
         let mut unknown = false;
         loop {
@@ -119,7 +115,7 @@ impl Writer {
                     Ok(current) => {
                         break current.filter(|p| p.metadata.uid.as_deref() == Some(&*pod.uid));
                     }
-                    Err(_) => pause.wait().await,
+                    Err(_) => failures.wait().await,
                 }
             };
             let on = bound
@@ -137,7 +133,7 @@ impl Writer {
                 version = now.flatten();
                 continue;
             }
-            let given_up = answered(&error) && code(&error) != 429;
+            let given_up = failures.is_final(&error);
             if given_up && on.is_none() && bound.is_some() && std::mem::take(&mut unknown) {
                 // What the pod's claims have is taken back now: no earlier request may bind it any more.
                 if let Ok(true) = self.touch(pod).await {
@@ -151,7 +147,7 @@ impl Writer {
                     ..BindError::new(message)
                 });
             }
-            pause.wait().await;
+            failures.wait().await;
         }
         tracing::info!(pod = %pod.key, node, "bound");
         self.recorder.note(Note::scheduled(pod, node));
@@ -168,40 +164,6 @@ impl Writer {
         patch: &serde_json::Value,
     ) -> Result<String, kube::Error> {
         patch_pod_status(&self.client, key, patch).await
-    }
-
-    /// Marks a victim and deletes it.
-    pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
-        if !victim.is_terminating() {
-            let scheduler = crate::pod::scheduler_name(&preemptor.pod);
-            let mut condition = json!({
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "PreemptionByScheduler",
-                "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
-                "lastTransitionTime": rfc3339(self.clock.now()),
-            });
-            if let Some(generation) = victim.pod.metadata.generation {
-                condition["observedGeneration"] = generation.into();
-            }
-            let patch = json!({"metadata": {"uid": &*victim.uid}, "status": with_condition(victim, condition)});
-            let marked = self.patch_pod_status(&victim.key, &patch).await;
-            log("mark victim", &victim.key, marked.map(drop));
-            let params = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: Some(victim.uid.to_string()),
-                    resource_version: None,
-                }),
-                ..DeleteParams::default()
-            };
-            let deleted = self
-                .pods(&victim.key)
-                .delete(&victim.key.name, &params)
-                .await;
-            log("delete victim", &victim.key, deleted.map(|_| ()));
-        }
-        tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
-        self.recorder.note(Note::preempted(preemptor, victim, node));
     }
 }
 

@@ -43,7 +43,7 @@ impl ClaimWriter {
         if task.renew {
             claim = self.renew(task).await?;
         }
-        let mut pause = Pause::new();
+        let mut failures = Failures::default();
         let mut doing = "add finalizer to";
         loop {
             let error = match self.step(task, &claim, &mut doing).await? {
@@ -59,22 +59,22 @@ impl ClaimWriter {
                     Err(error) => error,
                 },
             };
-            if answered(&error) && code(&error) != 409 && code(&error) != 404 && code(&error) != 429
-            {
+            let is_lost = matches!(code(&error), 404 | 409);
+            if !is_lost && failures.is_final(&error) {
                 return Err(failed(&format!("{doing} claim {}", task.key), &error));
             }
             if code(&error) == 409 {
                 self.metrics.conflict();
             }
             // Lost the race, or the answer: what is there now decides what to do next.
-            if !answered(&error) || code(&error) == 429 {
-                pause.wait().await;
+            if !is_lost {
+                failures.wait().await;
             }
             claim = loop {
                 match observe::get(&self.api(&task.key.namespace), &task.key.name).await {
                     Ok(Some(claim)) => break Arc::new(claim),
                     Ok(None) => return Err(deleted(&task.key)),
-                    Err(_) => pause.wait().await,
+                    Err(_) => failures.wait().await,
                 }
             };
         }

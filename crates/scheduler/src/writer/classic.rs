@@ -85,7 +85,7 @@ impl ClassicWriter {
         let name = &*pod.key.name;
         let selected = Some(&spec.selected_node).filter(|n| !n.is_empty());
         let wanted = json!({"selectedNode": selected, "potentialNodes": spec.potential_nodes});
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         let mut existing = known;
         loop {
             let result = match &existing {
@@ -195,7 +195,7 @@ impl ClassicWriter {
         let key = classic::key_of(&claim.metadata);
         let turn = self.turns.of(claim.uid());
         let mut last = turn.lock().await;
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         loop {
             let Some(current) = self.read_at_last(&key).await? else {
                 return Ok(None);
@@ -232,7 +232,7 @@ impl ClassicWriter {
 
     /// Reads a claim until there is an answer.
     async fn read_at_last(&self, key: &Key) -> Result<Option<Claim>, kube::Error> {
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         loop {
             match self.read(key).await {
                 Ok(found) => return Ok(found),
@@ -256,7 +256,7 @@ impl ClassicWriter {
         metrics: &Metrics,
     ) -> Result<Arc<Claim>, BindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         loop {
             let error = match self.step(task, pod, &claim).await? {
                 None => {

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::Instant;
 
 use super::*;
 use crate::actions::Rejected;
 
 /// How many events may wait.
 const BACKLOG: usize = 8192;
+/// An API server keeps events for an hour: what still holds is said again before that.
+const AGAIN: Duration = Duration::from_secs(20 * 60);
 /// How many events are written at the same time when nothing else is.
 const PARALLEL: usize = 8;
 
@@ -151,8 +154,8 @@ async fn write(
     busy: Arc<AtomicUsize>,
     shutdown: CancellationToken,
 ) {
-    // The last text per pod and reason: the same again says nothing new.
-    let mut said: FxHashMap<(String, &'static str), String> = FxHashMap::default();
+    // The last text per pod and reason: the same again says nothing new for a while.
+    let mut said: FxHashMap<(String, &'static str), (String, Instant)> = FxHashMap::default();
     let mut under_way = tokio::task::JoinSet::new();
     loop {
         let limit = match busy.load(Ordering::Relaxed) {
@@ -173,10 +176,12 @@ async fn write(
             if said.len() > BACKLOG {
                 said.clear();
             }
-            let old = said.insert((uid, note.reason), note.text.clone());
-            if old.is_some_and(|old| old == note.text) {
+            let (of, now) = ((uid, note.reason), Instant::now());
+            let is_new = |(text, at): &(String, Instant)| *text != note.text || *at + AGAIN <= now;
+            if !said.get(&of).is_none_or(is_new) {
                 continue;
             }
+            said.insert(of, (note.text.clone(), now));
         }
         let client = client.clone();
         under_way.spawn(async move {
@@ -195,11 +200,7 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
     let namespace = note.regarding.namespace.as_deref().unwrap_or("default");
     let stamp = jiff::Timestamp::now();
     let name = note.regarding.name.as_deref().unwrap_or_default();
-    let unique = format!(
-        "{name}.{:x}{:04x}",
-        stamp.as_nanosecond(),
-        rand::random::<u16>()
-    );
+    let unique = event_name(name, stamp);
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -212,7 +213,7 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
         "regarding": note.regarding,
         "related": note.related,
         "reportingController": note.controller,
-        "reportingInstance": note.controller,
+        "reportingInstance": format!("{}-{}", note.controller, allot_election::host_name()),
     });
     let url = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
     let request = http::Request::post(url)
@@ -220,6 +221,17 @@ async fn write_one(client: &Client, note: &Note) -> Result<(), kube::Error> {
         .body(body.to_string().into_bytes())
         .map_err(kube::Error::HttpError)?;
     client.request::<IgnoredAny>(request).await.map(|_| ())
+}
+
+/// A name that no other event has. Where the pod's leaves no room for that, it goes without it, as upstream's.
+fn event_name(pod: &str, stamp: jiff::Timestamp) -> String {
+    const LONGEST: usize = 253;
+    let unique = format!("{:x}{:04x}", stamp.as_nanosecond(), rand::random::<u16>());
+    let name = format!("{pod}.{unique}");
+    match name.len() > LONGEST {
+        true => uuid::Uuid::new_v4().to_string(),
+        false => name,
+    }
 }
 
 /// A text that is too long ends in dots, as kube-scheduler's do.
@@ -230,4 +242,17 @@ fn truncated(text: &str, limit: usize) -> std::borrow::Cow<'_, str> {
     }
     let end = text.floor_char_boundary(limit - DOTS.len());
     format!("{}{DOTS}", &text[..end]).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_pods_with_long_names_have_names() {
+        let stamp = jiff::Timestamp::now();
+        assert!(event_name("p", stamp).starts_with("p."));
+        let of_long = event_name(&"p".repeat(240), stamp);
+        assert_eq!(of_long.len(), 36, "{of_long}");
+    }
 }

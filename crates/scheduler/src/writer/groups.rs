@@ -63,7 +63,7 @@ impl Writer {
         });
         let patch = json!({"metadata": {"uid": &**uid}, "status": {"conditions": [condition]}});
         let (params, patch) = (PatchParams::default(), Patch::Strategic(&patch));
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         loop {
             match api.patch_status(name, &params, &patch).await {
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,

@@ -1,31 +1,71 @@
-//! Conditions of pods that could not be scheduled: the newest per pod, at leisure.
+//! What the status of pods says that could not be scheduled: the newest per pod, at leisure.
 
 use std::collections::VecDeque;
 
 use k8s_openapi::api::core::v1::PodCondition;
 use rustc_hash::FxHashSet;
+use tokio::sync::Notify;
 
 use super::condition::with_condition;
 use super::*;
 use crate::actions::{Nominate, Rejected};
 
-/// How many conditions are written at the same time.
+/// How many are written at the same time.
 const PARALLEL: usize = 16;
+
+/// What is to be said about a pod.
+pub(super) struct Report {
+    pod: Arc<PodInfo>,
+    /// Why it could not be scheduled: the reason and the message of the condition.
+    why: Option<(&'static str, String)>,
+    nominate: Nominate,
+}
+
+impl Report {
+    /// A pod is not expected anywhere any more.
+    pub(super) fn cleared(pod: Arc<PodInfo>) -> Self {
+        let (why, nominate) = (None, Nominate::Clear);
+        Self { pod, why, nominate }
+    }
+
+    /// With what an older one said that this one says nothing about.
+    fn after(self, old: Self) -> Self {
+        Self {
+            why: self.why.or(old.why),
+            nominate: match self.nominate {
+                Nominate::Keep => old.nominate,
+                newer => newer,
+            },
+            pod: self.pod,
+        }
+    }
+}
+
+impl From<Rejected> for Report {
+    fn from(rejected: Rejected) -> Self {
+        Self {
+            pod: rejected.pod,
+            why: Some((rejected.reason, rejected.message)),
+            nominate: rejected.nominate,
+        }
+    }
+}
 
 #[derive(Default)]
 struct State {
-    next: FxHashMap<Uid, Rejected>,
+    next: FxHashMap<Uid, Report>,
     order: VecDeque<Uid>,
     busy: FxHashSet<Uid>,
-    written: FxHashMap<Uid, (String, &'static str)>,
+    written: FxHashMap<Uid, (&'static str, String)>,
 }
 
-/// Writes conditions in the background.
+/// Writes reports in the background.
 #[derive(Clone)]
 pub(super) struct Rejections {
     client: Client,
     clock: Clock,
     state: Arc<Mutex<State>>,
+    done: Arc<Notify>,
 }
 
 impl Rejections {
@@ -34,23 +74,43 @@ impl Rejections {
             client,
             clock,
             state: Arc::default(),
+            done: Arc::default(),
         }
     }
 
-    /// Takes a condition over; an older one of the same pod that was not written yet is not needed any more.
-    pub(super) fn put(&self, mut rejected: Rejected) {
+    /// Takes a report over; an older one of the same pod that was not written yet is not needed any more.
+    pub(super) fn put(&self, report: Report) {
         let mut state = self.state.lock();
-        let uid = rejected.pod.uid.clone();
-        if let Some(old) = state.next.remove(&uid) {
-            if rejected.nominate == Nominate::Keep {
-                rejected.nominate = old.nominate;
+        let uid = report.pod.uid.clone();
+        let report = match state.next.remove(&uid) {
+            Some(old) => report.after(old),
+            None => {
+                state.order.push_back(uid.clone());
+                report
             }
-        } else {
-            state.order.push_back(uid.clone());
-        }
-        state.next.insert(uid, rejected);
+        };
+        state.next.insert(uid, report);
         drop(state);
         self.go_on();
+    }
+
+    /// The pod has a place now: what was to be said is not true any more.
+    pub(super) fn forget(&self, pod: &Uid) {
+        let mut state = self.state.lock();
+        if state.next.remove(pod).is_some() {
+            state.order.retain(|uid| uid != pod);
+        }
+    }
+
+    /// Waits until nothing about the pod is being written.
+    pub(super) async fn written(&self, pod: &Uid) {
+        loop {
+            let done = self.done.notified();
+            if !self.state.lock().busy.contains(pod) {
+                return;
+            }
+            done.await;
+        }
     }
 
     fn go_on(&self) {
@@ -65,77 +125,87 @@ impl Rejections {
             let Some(uid) = state.order.remove(at) else {
                 return;
             };
-            let Some(rejected) = state.next.remove(&uid) else {
+            let Some(report) = state.next.remove(&uid) else {
                 continue;
             };
             state.busy.insert(uid.clone());
             drop(state);
             let this = self.clone();
             tokio::spawn(async move {
-                this.write(&rejected).await;
+                this.write(&report).await;
                 this.state.lock().busy.remove(&uid);
+                this.done.notify_waiters();
                 this.go_on();
             });
         }
     }
 
-    async fn write(&self, rejected: &Rejected) {
-        let pod = &rejected.pod;
-        let conditions = pod
-            .pod
-            .status
-            .as_ref()
-            .and_then(|s| s.conditions.as_deref())
-            .unwrap_or_default();
-        let old = conditions.iter().find(|c| c.type_ == "PodScheduled");
-        let same = |c: &PodCondition| {
-            c.status == "False"
-                && c.reason.as_deref() == Some(rejected.reason)
-                && c.message.as_deref() == Some(&rejected.message)
+    async fn write(&self, report: &Report) {
+        let pod = &report.pod;
+        let mut status = match &report.why {
+            Some(why) if self.is_new(pod, why) => {
+                with_condition(pod, self.condition(pod, &why.0, &why.1))
+            }
+            _ => json!({}),
         };
-        // What the watch knows may be older than our last write.
-        let last = (rejected.message.clone(), rejected.reason);
-        let written = self.state.lock().written.get(&pod.uid).cloned();
-        let unchanged = written.map_or_else(|| old.is_some_and(same), |w| w == last);
-        let nominated = match &rejected.nominate {
-            Nominate::Keep => None,
-            Nominate::Set(node) => Some(json!(&**node)),
-            Nominate::Clear => Some(serde_json::Value::Null),
-        };
-        if unchanged && nominated.is_none() {
+        match &report.nominate {
+            Nominate::Keep => {}
+            Nominate::Set(node) => status["nominatedNodeName"] = json!(&**node),
+            Nominate::Clear => status["nominatedNodeName"] = serde_json::Value::Null,
+        }
+        if status.as_object().is_none_or(serde_json::Map::is_empty) {
             return;
         }
-        let since = old
+        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
+        let result = patch_pod_status(&self.client, &pod.key, &patch).await;
+        if let Some(why) = &report.why {
+            let mut state = self.state.lock();
+            if state.written.len() > 16384 {
+                state.written.clear();
+            }
+            if result.is_ok() {
+                state.written.insert(pod.uid.clone(), why.clone());
+            } else {
+                state.written.remove(&pod.uid);
+            }
+        }
+        log("update status", &pod.key, result.map(drop));
+    }
+
+    /// Whether the pod's condition does not say so already. What the watch knows may be older than our last write.
+    fn is_new(&self, pod: &PodInfo, why: &(&'static str, String)) -> bool {
+        let same = |c: &PodCondition| {
+            c.status == "False"
+                && c.reason.as_deref() == Some(why.0)
+                && c.message.as_deref() == Some(&why.1)
+        };
+        match self.state.lock().written.get(&pod.uid) {
+            Some(written) => written != why,
+            None => !condition_of(pod).is_some_and(same),
+        }
+    }
+
+    fn condition(&self, pod: &PodInfo, reason: &str, message: &str) -> serde_json::Value {
+        let since = condition_of(pod)
             .filter(|c| c.status == "False")
             .and_then(|c| c.last_transition_time.clone());
         let mut condition = json!({
             "type": "PodScheduled",
             "status": "False",
-            "reason": rejected.reason,
-            "message": rejected.message,
+            "reason": reason,
+            "message": message,
             "lastProbeTime": null,
             "lastTransitionTime": since.map_or_else(|| json!(rfc3339(self.clock.now())), |t| json!(t)),
         });
         if let Some(generation) = pod.pod.metadata.generation {
             condition["observedGeneration"] = generation.into();
         }
-        let mut status = with_condition(pod, condition);
-        if let Some(node) = nominated {
-            status["nominatedNodeName"] = node;
-        }
-        let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
-        let result = patch_pod_status(&self.client, &pod.key, &patch).await;
-        {
-            let mut state = self.state.lock();
-            if state.written.len() > 16384 {
-                state.written.clear();
-            }
-            if result.is_ok() {
-                state.written.insert(pod.uid.clone(), last);
-            } else {
-                state.written.remove(&pod.uid);
-            }
-        }
-        log("update condition", &pod.key, result.map(drop));
+        condition
     }
+}
+
+fn condition_of(pod: &PodInfo) -> Option<&PodCondition> {
+    let status = pod.pod.status.as_ref();
+    let mut conditions = status.and_then(|s| s.conditions.as_deref())?.iter();
+    conditions.find(|c| c.type_ == "PodScheduled")
 }

@@ -69,7 +69,7 @@ where
     W: Future<Output = Result<T, kube::Error>>,
     R: Future<Output = Result<Option<T>, kube::Error>>,
 {
-    let mut pause = Pause::new();
+    let mut pause = Pause::default();
     loop {
         match write().await {
             Ok(written) => return Ok(Some(written)),
@@ -90,14 +90,47 @@ where
     }
 }
 
+/// How often a server may answer that something is wrong with it, before that is the outcome.
+const FAILURES: u32 = 3;
+
+/// Whether repeating a write can still help, and the pauses in between.
+///
+/// A server that is overloaded, or that does not answer, is asked for ever: nobody knows what became of the write. But the
+/// answer 500 can stay, for the objects that a broken webhook is asked about, say. Who fails then tries again with the
+/// backoff of its pod, and people are told.
+#[derive(Default)]
+pub(super) struct Failures {
+    internal: u32,
+    pause: Pause,
+}
+
+impl Failures {
+    pub(super) fn is_final(&mut self, error: &kube::Error) -> bool {
+        match code(error) {
+            429 => false,
+            500 => {
+                self.internal += 1;
+                self.internal >= FAILURES
+            }
+            _ => answered(error),
+        }
+    }
+
+    pub(super) async fn wait(&mut self) {
+        self.pause.wait().await;
+    }
+}
+
 /// Pauses between repetitions.
 pub(super) struct Pause(Duration);
 
-impl Pause {
-    pub(super) fn new() -> Self {
+impl Default for Pause {
+    fn default() -> Self {
         Self(RETRY_MIN)
     }
+}
 
+impl Pause {
     pub(super) async fn wait(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 2).min(RETRY_MAX);

@@ -65,7 +65,7 @@ impl Writer {
     /// Makes a new version of a pod. Says whether it has a node.
     pub(super) async fn touch(&self, pod: &PodInfo) -> Result<bool, kube::Error> {
         let api = self.pods(&pod.key);
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         let mut is_new = false;
         loop {
             let Some(found) = (match observe::get(&api, &pod.key.name).await {

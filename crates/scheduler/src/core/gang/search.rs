@@ -17,6 +17,7 @@ use crate::core::refuse::Refusal;
 use crate::core::schedule::Decision;
 use crate::core::{Core, Time};
 use crate::dra::next_spare;
+use crate::nominations::Nomination;
 use crate::pod::{PodInfo, Uid};
 use crate::queue::QueuedPod;
 
@@ -59,7 +60,7 @@ impl Place {
 #[derive(Default)]
 pub(super) struct Round {
     pub(super) places: Vec<(Uid, Place)>,
-    nominated: Vec<(Uid, (Arc<PodInfo>, Arc<str>))>,
+    nominated: Vec<Nomination>,
     gone: Vec<Gone>,
 }
 
@@ -182,9 +183,7 @@ impl Core {
         time: Time,
     ) -> Place {
         let uid = &member.queued.info.uid;
-        if let Some(expected) = self.nominated.get(uid) {
-            round.nominated.push((uid.clone(), expected.clone()));
-        }
+        round.nominated.extend(self.nominations.get(uid).cloned());
         let queued = &member.queued;
         let refusal = match self.decide(queued, profile, member.spare, time) {
             Decision::Place(placed) => {
@@ -247,7 +246,9 @@ impl Core {
             }
         }
         self.bring_back(round.gone.drain(..));
-        self.nominated.extend(round.nominated.drain(..));
+        for (pod, node) in round.nominated.drain(..) {
+            self.nominations.insert(pod, node);
+        }
     }
 }
 

@@ -251,7 +251,7 @@ fn others_go_when_that_makes_room_for_the_whole_gang() {
     let mut world = full(2);
     let left = "0/2 nodes are available: 2 Insufficient cpu.";
     world.check_decided(&format!(
-        "on-n1 goes\np0 waits for n1: {left}\non-n0 goes\np1 waits for n0: {left}\n\
+        "p0 waits for n1: {left}\non-n1 goes\np1 waits for n0: {left}\non-n0 goes\n\
          g False Unschedulable pod group is waiting for preemption to complete"
     ));
     for name in ["on-n0", "on-n1"] {

@@ -1,0 +1,267 @@
+//! Room that is made for pods, and kept for them.
+
+use super::*;
+
+/// Containers that ask for so many of the four processors of a node.
+fn cpus(count: u32) -> Value {
+    json!([{"name": "c", "resources": {"requests": {"cpu": count.to_string()}}}])
+}
+
+impl World {
+    /// A pod of some priority that asks for processors only, on a node or not.
+    fn plain(&mut self, name: &str, count: u32, priority: i32, node: Option<&str>) {
+        let mut more = json!({"containers": cpus(count), "priority": priority});
+        if let Some(node) = node {
+            more["nodeName"] = node.into();
+        }
+        self.any_pod(name, &[], more);
+    }
+
+    fn known(&self, name: &str) -> Arc<PodInfo> {
+        self.core.pods[&Key::new("ns", name)].clone()
+    }
+
+    /// The pod as the watch shows it after a change.
+    fn show(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+        let known = self.known(name);
+        let mut pod = serde_json::to_value(&*known.pod).expect("JSON");
+        if known.node_name().is_some() {
+            // What is known of it does not say any more what it asks for.
+            pod["spec"]["containers"] = cpus((known.requests.milli_cpu / 1000) as u32);
+        }
+        change(&mut pod);
+        let pod: Box<Pod> = self.object(pod);
+        let info = Arc::new(PodInfo::observed(*pod));
+        self.handle(Input::Pod(Observed::Applied(Box::new(info))));
+    }
+
+    fn gone(&mut self, name: &str) {
+        let pod = self.known(name);
+        self.handle(Input::Pod(Observed::Deleted(Box::new(pod))));
+    }
+}
+
+/// The status of a claim for pod `p` whose device `d1` of `n0` was allocated just now, and is not ready yet.
+fn not_ready() -> Value {
+    let mut status = allocated("n0", &["p"]);
+    let result = &mut status["allocation"]["devices"]["results"][0];
+    result["device"] = json!("d1");
+    result["bindingConditions"] = json!(["ready"]);
+    result["bindingFailureConditions"] = json!(["broken"]);
+    status["allocation"]["allocationTimestamp"] = json!("1970-01-01T00:00:00Z");
+    status
+}
+
+impl Outcome {
+    /// Who has to go, and for whom.
+    fn preempted(&self) -> Vec<(String, String)> {
+        let preempted = self.0.iter().filter_map(|a| match a {
+            Action::Preempt {
+                preemptor, victims, ..
+            } => {
+                let names = victims.iter().map(|v| v.key.name.to_string());
+                Some((
+                    preemptor.key.name.to_string(),
+                    names.collect::<Vec<_>>().join(" "),
+                ))
+            }
+            _ => None,
+        });
+        preempted.collect()
+    }
+}
+
+/// Both nodes full of pods that may be driven away, and a pod that drives one away.
+fn preempting() -> (World, String) {
+    let mut world = World::new("");
+    for node in ["n0", "n1"] {
+        world.plain(&format!("on-{node}"), 3, 0, Some(node));
+        world.plain(&format!("small-{node}"), 1, 20, Some(node));
+    }
+    world.plain("p", 3, 10, None);
+    let (preemptor, victim) = world.run().preempted().pop().expect("a victim");
+    assert_eq!(preemptor, "p");
+    (world, victim)
+}
+
+#[test]
+fn nobody_else_goes_while_the_victims_are_not_seen_leaving() {
+    let (mut world, victim) = preempting();
+    // Something else makes the pod worth another try, before anything is seen of what was decided.
+    world.plain("other", 1, 0, Some("n0"));
+    world.gone("other");
+    assert!(world.run().0.is_empty());
+    assert_eq!(world.core.queue_counts().gated, 1);
+    world.gone(&victim);
+    assert!(world.run().node().is_some());
+}
+
+#[test]
+fn a_pod_is_tried_again_when_its_victim_can_not_be_deleted() {
+    let (mut world, victim) = preempting();
+    let uid = world.known(&victim).uid.clone();
+    world.handle(Input::NotPreempted(uid));
+    assert_eq!(world.run().preempted().len(), 1);
+}
+
+/// The nomination counts before the API server has it, and also when somebody else deletes another pod there.
+#[test]
+fn only_pods_that_leave_because_of_preemption_make_room() {
+    let (mut world, victim) = preempting();
+    world.show(&victim, |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    });
+    // It goes for another reason, and may take its time: another one has to go.
+    assert_eq!(world.run().preempted().len(), 1);
+    let (mut world, victim) = preempting();
+    world.show(&victim, |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod["status"]["conditions"] = json!([{
+            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+        }]);
+    });
+    let outcome = world.run();
+    assert!(outcome.preempted().is_empty());
+    let text = "not eligible due to a terminating pod on the nominated node";
+    assert!(outcome.message().contains(text), "{}", outcome.message());
+}
+
+#[test]
+fn what_was_kept_for_a_pod_is_free_when_it_goes() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    world.plain("on", 4, 0, Some("n0"));
+    world.plain("p", 4, 10, None);
+    assert_eq!(world.run().preempted().len(), 1);
+    world.show("p", |pod| pod["status"]["nominatedNodeName"] = json!("n0"));
+    world.plain("q", 4, 0, None);
+    assert!(world.run().node().is_none());
+    // A gate keeps the first one from taking its place, and the second one waits.
+    world.show("p", |pod| {
+        pod["spec"]["schedulingGates"] = json!([{"name": "g"}])
+    });
+    world.gone("on");
+    assert!(world.run().node().is_none());
+    world.gone("p");
+    assert_eq!(world.run().node(), Some("n0"));
+}
+
+#[test]
+fn a_pod_that_is_displaced_looks_for_another_place() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    world.plain("on", 4, 0, Some("n0"));
+    world.plain("p", 4, 10, None);
+    world.run();
+    world.show("on", |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    });
+    world.plain("q", 4, 20, None);
+    let outcome = world.run();
+    let cleared = |a: &Action| matches!(a, Action::ClearNomination(pod) if *pod.key.name == *"p");
+    assert!(outcome.0.iter().any(cleared), "{}", outcome.message());
+    world.node("n1", json!({}));
+    assert_eq!(world.run().node(), Some("n1"));
+}
+
+#[test]
+fn a_pod_that_waits_for_its_devices_is_not_deleted_for_another() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    world.claim("a", not_ready());
+    world.pod("p", &["a"]);
+    let job = world.run().bound().expect("a place").clone();
+    world.handle(Input::ClaimsReady(job.pod.uid.clone()));
+    world.plain("q", 4, 10, None);
+    let outcome = world.run();
+    assert!(outcome.preempted().is_empty());
+    let told =
+        |a: &Action| matches!(a, Action::TellPreempted { victim, .. } if *victim.key.name == *"p");
+    assert!(outcome.0.iter().any(told));
+    // There is room at once, after the backoff.
+    let time = world.time();
+    assert!(world.core.schedule_one(time));
+    assert_eq!(world.run().node(), Some("n0"));
+}
+
+#[test]
+fn a_pod_that_never_preempts_says_so_in_any_case() {
+    let mut world = World::new("");
+    world.claim("a", json!({}));
+    world.handle(Input::Class(Observed::Listed {
+        items: Vec::new(),
+        version: String::new(),
+    }));
+    world.any_pod("p", &["a"], json!({"preemptionPolicy": "Never"}));
+    let message = world.run().message().to_owned();
+    let text = "preemption: not eligible due to preemptionPolicy=Never.";
+    assert!(message.ends_with(text), "{message}");
+}
+
+#[test]
+fn every_reason_of_a_node_is_counted() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    let half = |amount: &str, memory: &str| {
+        let requests = json!({"cpu": amount, "memory": memory});
+        json!([{"name": "c", "resources": {"requests": requests}}])
+    };
+    world.plain("low", 1, 0, Some("n0"));
+    let more = json!({"containers": half("2", "2Gi"), "priority": 20, "nodeName": "n0"});
+    world.any_pod("high", &[], more);
+    world.any_pod(
+        "p",
+        &[],
+        json!({"containers": half("4", "4Gi"), "priority": 10}),
+    );
+    let message = world.run().message().to_owned();
+    let text = "preemption: 0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Preemption is not helpful for scheduling.";
+    assert!(message.ends_with(text), "{message}");
+}
+
+#[test]
+fn a_pod_for_which_there_was_no_node_is_told_of_the_first() {
+    let mut config = Config::default();
+    config.features.set("").expect("gates");
+    let mut world = World {
+        core: Core::new(config, Metrics::new()),
+        now: 0,
+        version: 100,
+    };
+    world.any_pod("p", &[], json!({"nodeSelector": {"a": "b"}}));
+    assert_eq!(world.run().message(), crate::message::NO_NODES);
+    world.node("n0", json!({}));
+    let text = "1 node(s) didn't match Pod's node affinity/selector";
+    assert!(world.run().message().contains(text));
+}
+
+/// A claim that is shared may have been allocated long ago, which is no reason to give up the others.
+#[test]
+fn only_claims_that_are_not_ready_can_be_late() {
+    let mut world = World::new("");
+    let mut old = allocated("n0", &["other", "p"]);
+    old["allocation"]["allocationTimestamp"] = json!("1969-12-31T20:00:00Z");
+    world.claim("old", old);
+    world.claim("new", not_ready());
+    world.pod("p", &["old", "new"]);
+    let job = world.run().bound().expect("a place").clone();
+    world.handle(Input::ClaimsReady(job.pod.uid.clone()));
+    let outcome = world.run();
+    let waits = |a: &Action| matches!(a, Action::WaitsForConditions { .. });
+    assert!(outcome.0.iter().any(waits), "{}", outcome.message());
+}
+
+#[test]
+fn nothing_is_kept_for_a_pod_that_is_being_deleted_on_its_way() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    world.plain("p", 4, 0, None);
+    assert_eq!(world.run().node(), Some("n0"));
+    world.plain("q", 4, 0, None);
+    assert!(world.run().node().is_none());
+    world.show("p", |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        pod["metadata"]["finalizers"] = json!(["example.com/keep"]);
+    });
+    assert_eq!(world.run().node(), Some("n0"));
+}

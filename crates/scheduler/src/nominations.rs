@@ -1,0 +1,87 @@
+//! Pods that are expected on nodes where preemption makes room for them, or where their devices are being made ready.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::pod::{PodInfo, Uid};
+
+/// A pod and the node where it is expected.
+pub type Nomination = (Arc<PodInfo>, Arc<str>);
+
+/// Which pods are expected where.
+#[derive(Debug, Default)]
+pub struct Nominations {
+    pods: FxHashMap<Uid, Nomination>,
+    on: FxHashMap<Arc<str>, Vec<Uid>>,
+}
+
+impl Nominations {
+    /// A pod is expected on a node. With the one where it was expected before, if that was another.
+    pub fn insert(&mut self, pod: Arc<PodInfo>, node: Arc<str>) -> Option<Nomination> {
+        let before = self.remove(&pod.uid);
+        self.on
+            .entry(node.clone())
+            .or_default()
+            .push(pod.uid.clone());
+        let moved = before.filter(|(_, old)| *old != node);
+        self.pods.insert(pod.uid.clone(), (pod, node));
+        moved
+    }
+
+    /// A pod is expected nowhere any more.
+    pub fn remove(&mut self, uid: &str) -> Option<Nomination> {
+        let (pod, node) = self.pods.remove(uid)?;
+        if let Some(uids) = self.on.get_mut(&node) {
+            uids.retain(|u| **u != *uid);
+            if uids.is_empty() {
+                self.on.remove(&node);
+            }
+        }
+        Some((pod, node))
+    }
+
+    /// Where a pod is expected.
+    pub fn get(&self, uid: &str) -> Option<&Nomination> {
+        self.pods.get(uid)
+    }
+
+    /// The pods that are expected on a node, those first that were so first.
+    pub fn on(&self, node: &str) -> impl Iterator<Item = &Arc<PodInfo>> {
+        let uids = self.on.get(node).into_iter().flatten();
+        uids.filter_map(|uid| self.pods.get(uid).map(|(pod, _)| pod))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> Arc<PodInfo> {
+        let pod = serde_json::json!({"metadata": {"name": name, "uid": name}, "spec": {"containers": []}});
+        let pod = serde_json::from_value(pod).expect("a pod");
+        Arc::new(PodInfo::new(Arc::new(pod)))
+    }
+
+    #[test]
+    fn a_pod_is_expected_on_one_node() {
+        let mut nominations = Nominations::default();
+        let on = |n: &Nominations, node: &str| {
+            let names = n.on(node).map(|p| p.key.name.to_string());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert!(nominations.insert(pod("a"), "x".into()).is_none());
+        assert!(nominations.insert(pod("b"), "x".into()).is_none());
+        assert!(nominations.insert(pod("b"), "x".into()).is_none(), "again");
+        assert_eq!(on(&nominations, "x"), "a b");
+        let moved = nominations.insert(pod("a"), "y".into());
+        assert_eq!(moved.map(|(_, node)| node).as_deref(), Some("x"));
+        assert_eq!(
+            (on(&nominations, "x"), on(&nominations, "y")),
+            ("b".to_owned(), "a".to_owned())
+        );
+        assert!(nominations.remove("b").is_some());
+        assert!(nominations.remove("b").is_none());
+        assert!(nominations.on.len() == 1 && nominations.pods.len() == 1);
+    }
+}

@@ -1,0 +1,80 @@
+//! Pods that make room for others.
+
+use kube::api::{DeleteParams, Preconditions};
+
+use super::binding::patch_pod_status;
+use super::condition::with_condition;
+use super::*;
+
+impl Writer {
+    /// Makes a pod leave its node for another one; says so when that can not be done.
+    pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
+        // Somebody else's deletion is under way, and needs neither another one nor an explanation.
+        if victim.is_terminating() {
+            return;
+        }
+        match self.make_leave(preemptor, victim).await {
+            Ok(true) => {
+                tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
+                self.recorder.note(Note::preempted(preemptor, victim, node));
+            }
+            // It is gone, or another one by that name is there.
+            Ok(false) => {}
+            Err(error) => {
+                let error = text(&error);
+                tracing::warn!(victim = %victim.key, preemptor = %preemptor.key, error, "cannot preempt");
+                self.report(Input::NotPreempted(victim.uid.clone()));
+            }
+        }
+    }
+
+    /// Marks a pod, so that its owner knows why it goes, and deletes it. Says whether there was one.
+    async fn make_leave(&self, preemptor: &PodInfo, victim: &PodInfo) -> Result<bool, kube::Error> {
+        let scheduler = crate::pod::scheduler_name(&preemptor.pod);
+        let mut condition = json!({
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+            "lastTransitionTime": rfc3339(self.clock.now()),
+        });
+        if let Some(generation) = victim.pod.metadata.generation {
+            condition["observedGeneration"] = generation.into();
+        }
+        let status = with_condition(victim, condition);
+        let patch = json!({"metadata": {"uid": &*victim.uid}, "status": status});
+        let mark = || patch_pod_status(&self.client, &victim.key, &patch);
+        if !until_done(mark).await? {
+            return Ok(false);
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(victim.uid.to_string()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let delete = async || {
+            self.pods(&victim.key)
+                .delete(&victim.key.name, &params)
+                .await
+        };
+        until_done(delete).await
+    }
+}
+
+/// Writes until it is done or refused. Says whether what it is about was there.
+async fn until_done<T, W>(write: impl Fn() -> W) -> Result<bool, kube::Error>
+where
+    W: Future<Output = Result<T, kube::Error>>,
+{
+    let mut failures = Failures::default();
+    loop {
+        match write().await {
+            Ok(_) => return Ok(true),
+            Err(error) if matches!(code(&error), 404 | 409) => return Ok(false),
+            Err(error) if failures.is_final(&error) => return Err(error),
+            Err(_) => failures.wait().await,
+        }
+    }
+}
