@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use allot_claims::reserved_for;
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodResourceClaimStatus};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use serde_json::{Map, Value, json};
 
@@ -29,12 +29,21 @@ pub(super) fn claim_name<'a>(pod: &'a Pod, pod_claim: &'a PodResourceClaim) -> O
     if let Some(name) = &pod_claim.resource_claim_name {
         return Some(name);
     }
+    status_of(pod, pod_claim)?.resource_claim_name.as_deref()
+}
+
+/// What the status of the pod says about an entry.
+fn status_of<'a>(pod: &'a Pod, pod_claim: &PodResourceClaim) -> Option<&'a PodResourceClaimStatus> {
     pod.status
         .iter()
         .flat_map(|s| s.resource_claim_statuses.iter().flatten())
-        .find(|s| s.name == pod_claim.name)?
-        .resource_claim_name
-        .as_deref()
+        .find(|s| s.name == pod_claim.name)
+}
+
+/// Whether an entry that has a template needs no claim all the same: the status has it, but without a name.
+pub(super) fn needs_none(pod: &Pod, pod_claim: &PodResourceClaim) -> bool {
+    pod_claim.resource_claim_name.is_none()
+        && status_of(pod, pod_claim).is_some_and(|s| s.resource_claim_name.is_none())
 }
 
 /// The claim that the scheduler made for the pod's extended resources.
@@ -85,6 +94,9 @@ pub(super) fn entry_needs_work(
     pod_claim: &PodResourceClaim,
     claim: impl Fn(&str) -> Option<Arc<ResourceClaim>>,
 ) -> bool {
+    if needs_none(pod, pod_claim) {
+        return false;
+    }
     let bound = !meta::node_name(pod).is_empty();
     let generated = pod_claim.resource_claim_template_name.is_some();
     let Some(found) = claim_name(pod, pod_claim).and_then(claim) else {
@@ -184,6 +196,7 @@ pub(super) fn claim_statuses(pod: &Pod, new: &[(String, String)]) -> Vec<Value> 
             let found = new.iter().find(|(n, _)| *n == pod_claim.name);
             let name = match found {
                 Some((_, name)) => name.as_str(),
+                None if needs_none(pod, pod_claim) => return Some(json!({"name": pod_claim.name})),
                 None if pod_claim.resource_claim_template_name.is_some() => {
                     claim_name(pod, pod_claim)?
                 }

@@ -29,6 +29,9 @@ impl Claims {
             let Some(template) = &pod_claim.resource_claim_template_name else {
                 continue;
             };
+            if plan::needs_none(&pod, pod_claim) {
+                continue;
+            }
             match self.claim_for(&pod, pod_claim, template).await {
                 Ok(Some(name)) => names.push((pod_claim.name.clone(), name)),
                 Ok(None) => {}

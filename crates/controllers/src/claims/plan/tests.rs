@@ -214,3 +214,29 @@ fn statuses_list_all_generated_claims_in_order() {
         ]
     );
 }
+
+#[test]
+fn an_entry_whose_status_has_no_name_needs_no_claim() {
+    let pod = pod(json!({
+        "spec": {"resourceClaims": [
+            {"name": "x", "resourceClaimTemplateName": "t"},
+            {"name": "y", "resourceClaimTemplateName": "t"},
+        ]},
+        "status": {"resourceClaimStatuses": [{"name": "x"}]},
+    }));
+    let needs = |name: &str| {
+        let entry = pod_claims(&pod).find(|c| c.name == name).unwrap();
+        assert_eq!(needs_none(&pod, entry), name == "x", "{name}");
+        entry_needs_work(&pod, entry, |_| None)
+    };
+    assert!(!needs("x"));
+    assert!(needs("y"), "nothing is said about it yet");
+    // What was said stays.
+    assert_eq!(
+        claim_statuses(&pod, &[("y".to_owned(), "new-y".to_owned())]),
+        [
+            json!({"name": "x"}),
+            json!({"name": "y", "resourceClaimName": "new-y"}),
+        ]
+    );
+}
