@@ -53,6 +53,15 @@ impl Picked {
     fn device(&self) -> &Device {
         self.pool.device(self.slot)
     }
+
+    /// Where the device can be used: whether on one node by name, or else on which.
+    fn scope(&self) -> (bool, Option<&core::NodeSelector>) {
+        let (slice, device) = (self.pool.slice(self.slot), self.device());
+        match slice.per_device {
+            true => (device.has_node_name, device.scope.selector()),
+            false => (slice.has_node_name, slice.selector()),
+        }
+    }
 }
 
 impl Allocation {
@@ -79,6 +88,21 @@ impl Allocation {
                 shared: pick.shared,
             }
         })
+    }
+
+    /// Whether [`Allocation::results`] will do.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check(&self, claims: &Claims) -> Result<(), String> {
+        let has_terms = |pick: &Picked| {
+            let scope = pick.scope().1;
+            scope.is_some_and(|s| s.node_selector_terms.len() > 1)
+        };
+        match self.picks.iter().any(has_terms) {
+            true => self.results(claims, &mut String::new).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// One result per claim, in the form of the API. `share_id` gives an ID (a UUID) for each share of a device; the time of the allocation is for the caller to set.
@@ -155,13 +179,8 @@ impl Allocation {
     fn node_selector(&self, picks: &[Picked]) -> Result<Option<core::NodeSelector>, String> {
         let mut term = core::NodeSelectorTerm::default();
         for pick in picks {
-            let (slice, device) = (pick.pool.slice(pick.slot), pick.device());
-            let (has_node_name, scope) = if slice.per_device {
-                (device.has_node_name, device.scope.selector())
-            } else {
-                (slice.has_node_name, slice.selector())
-            };
-            if has_node_name || device.binds_to_node {
+            let (has_node_name, scope) = pick.scope();
+            if has_node_name || pick.device().binds_to_node {
                 term = core::NodeSelectorTerm {
                     match_fields: Some(vec![core::NodeSelectorRequirement {
                         key: "metadata.name".into(),

@@ -1,7 +1,6 @@
 //! The model of a cluster: slices and allocated claims, kept up to date by deltas.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use allot_cel::device::Layouts;
 use k8s_openapi::api::resource::v1 as api;
@@ -45,14 +44,6 @@ pub struct Cluster {
     claims: Sharded<SmolStr, Arc<Holding>>,
     rules: Arc<[TaintRule]>,
     arrivals: u64,
-    /// Another number for other slices, for the whole life of the process.
-    revision: u64,
-}
-
-/// A number that no cluster has had yet.
-fn next_revision() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The claim that something is allocated for.
@@ -139,7 +130,6 @@ impl Cluster {
             claims: Sharded::default(),
             rules: Arc::new([]),
             arrivals: 0,
-            revision: next_revision(),
         }
     }
 
@@ -155,7 +145,6 @@ impl Cluster {
 
     /// As [`Cluster::apply`] for sources in which slice names are not unique: the slice is known under `key`.
     pub fn apply_as(&mut self, key: &str, slice: &api::ResourceSlice) {
-        self.revision = next_revision();
         let slice = Slice::new(&self.features, &self.layouts, slice);
         let id = self.pool_id(&slice.driver, &slice.pool);
         let known = self.slices.get(key).cloned();
@@ -177,7 +166,6 @@ impl Cluster {
     /// Forgets a slice. Does nothing when it is not known.
     pub fn remove(&mut self, slice_name: &str) {
         if let Some((id, gone)) = self.slices.remove(slice_name) {
-            self.revision = next_revision();
             self.change_members(id, Some(&gone), None);
         }
     }
@@ -361,16 +349,6 @@ impl Cluster {
     fn order(&self, id: u32) -> (&SmolStr, &SmolStr) {
         let entry = self.pools.get(id as usize);
         (&entry.driver, &entry.name)
-    }
-
-    /// Clusters with the same number have the same slices.
-    pub(crate) fn revision(&self) -> u64 {
-        self.revision
-    }
-
-    /// All slices with their keys, in no certain order.
-    pub(crate) fn slices(&self) -> impl Iterator<Item = (&SmolStr, &Arc<Member>)> {
-        self.slices.iter().map(|(key, (_, member))| (key, member))
     }
 
     /// Calls `visit` with every pool that may matter for a node, sorted by driver and name.

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use allot_allocator::explain::Explanation;
-use allot_allocator::{
-    Allocator, Claims, Cluster, Doubts, ErrorKind, Features, Limits, SelectorCache,
-};
+use allot_allocator::{Allocator, Claims, Cluster, ErrorKind, Features, Limits, SelectorCache};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use parking_lot::Mutex;
 
@@ -49,7 +47,6 @@ pub struct Solver {
     features: Features,
     selectors: SelectorCache,
     allocator: Mutex<Allocator>,
-    doubts: Mutex<Doubts>,
     timeout: Mutex<Option<Duration>>,
     /// As in [`Work`].
     nodes: AtomicU64,
@@ -64,7 +61,6 @@ impl Solver {
             features,
             selectors: SelectorCache::new(),
             allocator: Mutex::new(Allocator::new()),
-            doubts: Mutex::default(),
             timeout: Mutex::new(None),
             nodes: AtomicU64::new(0),
             steps: AtomicU64::new(0),
@@ -97,13 +93,31 @@ impl Solver {
         ))
     }
 
-    /// Whether the attempt may fail on some node although there are devices on another one.
-    pub fn may_fail(&self, cluster: &Cluster, problem: &Problem) -> bool {
-        self.doubts.lock().may_fail(cluster, &problem.0)
-    }
-
     /// Finds devices on a node.
     pub fn solve(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
+        self.search(cluster, problem, node, |found| {
+            let mut share_id = || uuid::Uuid::new_v4().to_string();
+            found
+                .results(&problem.0, &mut share_id)
+                .map_or_else(Outcome::Error, Outcome::Allocated)
+        })
+    }
+
+    /// As [`Solver::solve`], for who only wants to know whether there are devices: of those nothing is told.
+    pub fn probe(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
+        self.search(cluster, problem, node, |found| {
+            let none = |()| Outcome::Allocated(Vec::new());
+            found.check(&problem.0).map_or_else(Outcome::Error, none)
+        })
+    }
+
+    fn search(
+        &self,
+        cluster: &Cluster,
+        problem: &Problem,
+        node: &NodeInfo,
+        tell: impl FnOnce(&allot_allocator::Allocation) -> Outcome,
+    ) -> Outcome {
         let deadline = (*self.timeout.lock()).map(|t| Instant::now() + t);
         let late = || deadline.is_some_and(|d| Instant::now() >= d);
         let limits = Limits {
@@ -116,12 +130,7 @@ impl Solver {
         self.steps.fetch_add(allocator.steps(), Ordering::Relaxed);
         drop(allocator);
         match outcome {
-            allot_allocator::Outcome::Allocated(found) => {
-                let mut share_id = || uuid::Uuid::new_v4().to_string();
-                found
-                    .results(&problem.0, &mut share_id)
-                    .map_or_else(Outcome::Error, Outcome::Allocated)
-            }
+            allot_allocator::Outcome::Allocated(found) => tell(&found),
             allot_allocator::Outcome::DoesNotFit => Outcome::NoFit,
             allot_allocator::Outcome::Failed(error) => match error.kind {
                 ErrorKind::Node => Outcome::NodeError(error.text),

@@ -15,7 +15,7 @@ pub enum Code {
     Unschedulable,
     /// Does not fit, and removing pods would not help.
     Unresolvable,
-    /// It took too much work to find out. Other nodes may do; if none does the attempt is repeated with backoff.
+    /// It took too much work to find out. As upstream that ends the attempt, which is repeated with backoff.
     GaveUp,
     /// Something failed that has nothing to do with fitting; the attempt is repeated with backoff.
     Error,
@@ -69,6 +69,11 @@ impl Rejection {
             plugin,
             reasons: vec![reason.into()],
         }
+    }
+
+    /// Whether nobody knows if the node fits.
+    pub fn gave_up_on(&self) -> bool {
+        self.code == Code::GaveUp
     }
 
     /// Whether all that is missing is a claim that can not be used on the node.

@@ -4,7 +4,6 @@ mod checker;
 mod conflicts;
 mod conformance;
 mod deltas;
-mod doubts;
 mod features;
 mod fuzzing;
 mod generate;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use super::{Attempt, Nominated, Placement, Unplaced};
+use crate::node::NodeInfo;
 use crate::plugins::Plugin;
 use crate::status::{Code, Rejection};
 
@@ -21,7 +22,6 @@ impl Attempt<'_> {
         let mut rejections: Vec<Option<Rejection>> = vec![None; total];
         let order: Vec<usize> = self.order(start, &mut rejections);
         let wanted = self.wanted(order.len());
-        let mut rest = order.as_slice();
         // Where preemption made room the pod goes there, if it still can.
         if let Some(at) = self.expected_on.and_then(|n| self.snapshot.position(n)) {
             let node = &self.snapshot.nodes[at];
@@ -35,22 +35,15 @@ impl Attempt<'_> {
                 });
             }
         }
-        while !rest.is_empty() {
-            let (feasible, seen) = self.feasible(rest, wanted, nominated, &mut rejections);
-            rest = &rest[seen..];
-            if feasible.is_empty() {
-                continue;
-            }
+        let feasible = self.feasible(&order, wanted, nominated, &mut rejections);
+        let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::GaveUp);
+        if !feasible.is_empty() && !rejections.iter().flatten().any(failed) {
             let begin = Instant::now();
             let best = self.best(&feasible, &mut rejections);
             let taken = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.scoring.fetch_add(taken, Ordering::Relaxed);
             if let Some(placement) = best {
                 return Ok(placement);
-            }
-            let failed = |r: &Rejection| matches!(r.code, Code::Error | Code::GaveUp);
-            if rejections.iter().flatten().any(failed) {
-                break;
             }
         }
         if let Some(devices) = &self.devices {
@@ -98,68 +91,72 @@ impl Attempt<'_> {
         (total * percentage.min(100) / 100).max(MIN_FEASIBLE)
     }
 
-    /// Filters nodes in order until enough are found. Says which, and how many were looked at.
+    /// The nodes that will do, in order, until enough are found or the attempt as such fails on one: something is wrong
+    /// with a claim then, and as in upstream the pod waits until that is mended, even where another node would do.
     fn feasible(
         &self,
         order: &[usize],
         wanted: usize,
         nominated: Nominated<'_>,
         rejections: &mut [Option<Rejection>],
-    ) -> (Vec<usize>, usize) {
+    ) -> Vec<usize> {
         let mut feasible = Vec::new();
-        let mut seen = 0;
-        if self.snapshot.nodes.len() >= PARALLEL_FROM {
-            let expected: Vec<bool> = order
-                .iter()
-                .map(|i| !nominated(&self.snapshot.nodes[*i].name).is_empty())
-                .collect();
-            for (chunk, expected) in order
-                .chunks(PARALLEL_FROM)
-                .zip(expected.chunks(PARALLEL_FROM))
-            {
-                let judge = |(i, special): (&usize, &bool)| {
-                    let node = &self.snapshot.nodes[*i];
-                    // Nominations are looked up outside of the pool of threads.
-                    if *special {
-                        Ok(())
-                    } else {
-                        self.filter_with(node, &self.others)
-                    }
+        let many = self.snapshot.nodes.len() >= PARALLEL_FROM;
+        for chunk in order.chunks(PARALLEL_FROM) {
+            let filtered = match many {
+                true => self.filter_together(chunk, nominated),
+                false => Vec::new(),
+            };
+            for (i, at) in chunk.iter().enumerate() {
+                let node = &self.snapshot.nodes[*at];
+                let outcome = match filtered.get(i) {
+                    Some(Some(outcome)) => outcome.clone(),
+                    _ => self.filter(node, nominated),
                 };
-                let outcomes: Vec<_> = chunk
-                    .par_iter()
-                    .zip(expected.par_iter())
-                    .with_min_len(128)
-                    .map(judge)
-                    .collect();
-                for ((i, outcome), special) in chunk.iter().zip(outcomes).zip(expected) {
-                    seen += 1;
-                    let outcome = if *special {
-                        self.filter(&self.snapshot.nodes[*i], nominated)
-                    } else {
-                        outcome
-                    };
-                    match outcome {
-                        Ok(()) => feasible.push(*i),
-                        Err(rejection) => rejections[*i] = Some(rejection),
-                    }
+                let Err(rejection) = outcome.and_then(|()| self.check_devices(node)) else {
+                    feasible.push(*at);
                     if feasible.len() >= wanted {
-                        return (feasible, seen);
+                        return feasible;
                     }
+                    continue;
+                };
+                let failed = matches!(rejection.code, Code::Error | Code::GaveUp);
+                rejections[*at] = Some(rejection);
+                if failed {
+                    return feasible;
                 }
             }
-            return (feasible, seen);
         }
-        for i in order {
-            seen += 1;
-            match self.filter(&self.snapshot.nodes[*i], nominated) {
-                Ok(()) => feasible.push(*i),
-                Err(rejection) => rejections[*i] = Some(rejection),
-            }
-            if feasible.len() >= wanted {
-                break;
-            }
+        feasible
+    }
+
+    /// Filters nodes by several threads; `None` for those where other pods are expected, which the threads do not see.
+    fn filter_together(
+        &self,
+        nodes: &[usize],
+        nominated: Nominated<'_>,
+    ) -> Vec<Option<Result<(), Rejection>>> {
+        let alone: Vec<bool> = nodes
+            .iter()
+            .map(|at| nominated(&self.snapshot.nodes[*at].name).is_empty())
+            .collect();
+        let judge = |(at, alone): (&usize, &bool)| {
+            let node = &self.snapshot.nodes[*at];
+            alone.then(|| self.filter_with(node, &self.others))
+        };
+        nodes
+            .par_iter()
+            .zip(alone.par_iter())
+            .with_min_len(128)
+            .map(judge)
+            .collect()
+    }
+
+    /// Whether there are devices for the pod on a node; those that drivers allocate come later.
+    fn check_devices(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        match &self.devices {
+            Some(devices) => devices.check(node, &self.dra),
+            None => Ok(()),
         }
-        (feasible, seen)
     }
 }

@@ -5,120 +5,60 @@ use crate::dra::{NodeDevices, PodDevices};
 use crate::node::NodeInfo;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::{Plugin, fit, interpod, normalize, spread, taints};
-use crate::status::{Code, Rejection};
+use crate::status::Rejection;
 
 impl Attempt<'_> {
-    /// The best of the nodes that fit, with devices. Nodes on which devices can not be allocated are rejected; none is
-    /// the best if the attempt as such fails on one of them.
+    /// The best of the nodes that will do, and what the pod gets there. A node whose devices turn out not to be had is
+    /// rejected.
     pub(super) fn best(
         &self,
         feasible: &[usize],
         rejections: &mut [Option<Rejection>],
     ) -> Option<Placement> {
-        let devices_count = self.profile.weight(Plugin::DynamicResources) > 0
-            && self
-                .devices
-                .as_ref()
-                .is_some_and(|d| d.has_preferences(&self.dra));
-        let negotiates = self.negotiates();
-        if !(devices_count || negotiates && self.devices.is_some()) {
-            let scores = if feasible.len() > 1 {
-                self.scores(feasible)
-            } else {
-                vec![0]
-            };
-            let mut ranked: Vec<usize> = (0..feasible.len()).collect();
-            ranked.sort_by_key(|i| std::cmp::Reverse(scores[*i]));
-            if negotiates {
-                let best = feasible[*ranked.first()?];
-                return Some(self.negotiable(feasible.to_vec(), best, NodeDevices::default()));
-            }
-            let mut ranked = ranked.into_iter().map(|at| feasible[at]);
-            while let Some(node) = ranked.next() {
-                match self.allocate(&self.snapshot.nodes[node]) {
-                    Ok(devices) => {
-                        let may_fail = |d: &PodDevices| d.may_fail(&self.dra);
-                        if ranked.len() > 0
-                            && self.devices.as_ref().is_some_and(may_fail)
-                            && self.fails_on(ranked, rejections)
-                        {
-                            return None;
-                        }
-                        return Some(Placement {
-                            node,
-                            devices,
-                            feasible: Vec::new(),
-                        });
-                    }
-                    Err(rejection) => {
-                        let failed = rejection.code == Code::Error;
-                        rejections[node] = Some(rejection);
-                        if failed {
-                            return None;
-                        }
-                    }
-                }
-            }
-            return None;
+        let mut scores = match feasible.len() {
+            0 | 1 => vec![0; feasible.len()],
+            _ => self.scores(feasible),
+        };
+        if let Some(plugin) = self.devices.as_ref().filter(|_| feasible.len() > 1) {
+            self.add_preferences(plugin, feasible, &mut scores);
         }
-        let mut fitting = Vec::new();
-        let mut found = Vec::new();
-        for node in feasible {
-            match self.allocate(&self.snapshot.nodes[*node]) {
+        let mut ranked: Vec<usize> = (0..feasible.len()).collect();
+        ranked.sort_by_key(|i| std::cmp::Reverse(scores[*i]));
+        for at in ranked {
+            let node = feasible[at];
+            match self.allocate(&self.snapshot.nodes[node]) {
+                Ok(devices) if self.negotiates() => {
+                    return Some(self.negotiable(feasible.to_vec(), node, devices));
+                }
                 Ok(devices) => {
-                    fitting.push(*node);
-                    found.push(devices);
+                    return Some(Placement {
+                        node,
+                        devices,
+                        feasible: Vec::new(),
+                    });
                 }
-                Err(rejection) => {
-                    let failed = rejection.code == Code::Error;
-                    rejections[*node] = Some(rejection);
-                    if failed {
-                        return None;
-                    }
-                }
+                Err(rejection) => rejections[node] = Some(rejection),
             }
         }
-        if fitting.is_empty() {
-            return None;
-        }
-        let mut scores = self.scores(&fitting);
-        if devices_count && let Some(plugin) = &self.devices {
-            let mut own: Vec<i64> = found.iter().map(|d| plugin.score(d)).collect();
-            normalize(&mut own, false);
-            let weight = self.profile.weight(Plugin::DynamicResources);
-            scores
-                .iter_mut()
-                .zip(own)
-                .for_each(|(s, o)| *s += o * weight);
-        }
-        let best = (0..fitting.len()).max_by_key(|i| (scores[*i], std::cmp::Reverse(*i)))?;
-        if negotiates {
-            let node = fitting[best];
-            return Some(self.negotiable(fitting, node, found.swap_remove(best)));
-        }
-        Some(Placement {
-            node: fitting[best],
-            devices: found.swap_remove(best),
-            feasible: Vec::new(),
-        })
+        None
     }
 
-    /// Whether the attempt as such fails on one of the nodes: something is wrong with a claim then, and as in upstream
-    /// the pod waits until that is mended, even where another node would do.
-    fn fails_on(
-        &self,
-        nodes: impl Iterator<Item = usize>,
-        rejections: &mut [Option<Rejection>],
-    ) -> bool {
-        for node in nodes {
-            if let Err(rejection) = self.allocate(&self.snapshot.nodes[node])
-                && rejection.code == Code::Error
-            {
-                rejections[node] = Some(rejection);
-                return true;
-            }
+    /// Adds what it counts which alternatives of lists the pod would get on the nodes.
+    fn add_preferences(&self, plugin: &PodDevices, nodes: &[usize], scores: &mut [i64]) {
+        let weight = self.profile.weight(Plugin::DynamicResources);
+        if weight == 0 || !plugin.has_preferences(&self.dra) {
+            return;
         }
-        false
+        let devices = nodes
+            .iter()
+            .map(|at| self.allocate(&self.snapshot.nodes[*at]));
+        let mut own: Vec<i64> = devices
+            .map(|devices| devices.map_or(0, |d| plugin.score(&d)))
+            .collect();
+        normalize(&mut own, false);
+        for (score, own) in scores.iter_mut().zip(own) {
+            *score += own * weight;
+        }
     }
 
     /// The outcome for a pod whose claims drivers have to allocate first: all nodes that fit, and of these the one that

@@ -18,7 +18,7 @@ use crate::plugins::Plugin;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, Uid, scheduler_name};
 use crate::queue::QueuedPod;
-use crate::status::Code;
+use crate::status::{Code, Rejection};
 
 /// What an attempt decided, before anything is changed.
 pub(super) enum Decision {
@@ -215,10 +215,15 @@ impl Core {
                 }))
             }
             Err(unplaced) => match unplaced.error() {
-                Some(error) => Decision::Fail(format!(
-                    "running {:?} filter plugin: {error}",
-                    error.plugin.name()
-                )),
+                Some(error) => {
+                    // The next attempt begins behind the node that took too much, so that others are asked as well.
+                    let gave_up = |r: &Option<_>| r.as_ref().is_some_and(Rejection::gave_up_on);
+                    if let Some(at) = unplaced.nodes.iter().position(gave_up) {
+                        self.next_start = (at + 1) % total;
+                    }
+                    let plugin = error.plugin.name();
+                    Decision::Fail(format!("running {plugin:?} filter plugin: {error}"))
+                }
                 None => {
                     let begin = Instant::now();
                     let refusal =

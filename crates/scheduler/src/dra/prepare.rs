@@ -188,17 +188,6 @@ impl PodDevices {
         cx.prioritized_list && self.claims.iter().any(is_list)
     }
 
-    /// Whether the attempt may fail on some node although there are devices on another one.
-    pub fn may_fail(&self, cx: &DraContext<'_>) -> bool {
-        let cluster = cx.claims.cluster();
-        let fails = |problem: &Problem| cx.solver.may_fail(cluster, problem);
-        self.problem.as_ref().is_some_and(fails)
-            || self
-                .special
-                .as_ref()
-                .is_some_and(|s| fails(&s.whole(cx).problem))
-    }
-
     /// Names of the extended resources that devices provide where the node does not.
     pub fn delegates(&self, resource: &str) -> bool {
         self.special
@@ -214,6 +203,22 @@ impl PodDevices {
             devices.demand.fits(&self.pod, node)?;
         }
         Ok(devices)
+    }
+
+    /// Whether there are devices for the pod on a node, without choosing any.
+    ///
+    /// # Errors
+    /// As [`PodDevices::filter`].
+    pub fn check(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
+        if cx.native.is_some_and(|m| !m.is_empty()) {
+            return self.filter(node, cx).map(drop);
+        }
+        let special = self.usable(node, cx)?;
+        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
+            return Ok(());
+        };
+        let outcome = cx.solver.probe(cx.claims.cluster(), &problem, node);
+        allocated(outcome, node).map(drop)
     }
 
     /// What the devices stand for. Only one pod can have it.
@@ -266,14 +271,24 @@ impl PodDevices {
     }
 
     fn allocate(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
+        let special = self.usable(node, cx)?;
+        self.search(special, node, cx)
+    }
+
+    /// What devices have to provide there as extended resources, if what is allocated already can be used on the node.
+    fn usable(
+        &self,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
         let special = match &self.special {
             Some(special) => special.on_node(node, cx)?,
             None => None,
         };
-        if self.claims.iter().any(|c| c.is_unavailable(node)) {
-            return Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE));
+        match self.claims.iter().any(|c| c.is_unavailable(node)) {
+            true => Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE)),
+            false => Ok(special),
         }
-        self.search(special, node, cx)
     }
 
     /// Whether there is nothing but unavailable claims in the way of the pod on a node, where there are some: only
@@ -289,6 +304,24 @@ impl PodDevices {
         self.search(special, node, cx).map(|_| ())
     }
 
+    /// What has to be found on a node; `None` when that is nothing.
+    fn problem_with(
+        &self,
+        special: Option<&Arc<SpecialProblem>>,
+        cx: &DraContext<'_>,
+    ) -> Option<Held<'_>> {
+        match (special, &self.problem) {
+            (None, None) => None,
+            (None, Some(problem)) => Some(Held::Borrowed(problem)),
+            (Some(special), None) => Some(Held::Special(special.clone())),
+            // Both have to come out of one search, since they compete for the same devices.
+            (Some(special), Some(_)) => {
+                let all = self.open().map(|c| modest::sparing(&c.claim, cx.spare));
+                Some(Held::Both(special.with(all, cx)))
+            }
+        }
+    }
+
     /// Devices for the claims that have none.
     fn search(
         &self,
@@ -296,34 +329,11 @@ impl PodDevices {
         node: &NodeInfo,
         cx: &DraContext<'_>,
     ) -> Result<NodeDevices, Rejection> {
-        let problem = match (&special, &self.problem) {
-            (None, None) => return Ok(NodeDevices::default()),
-            (None, Some(problem)) => Held::Borrowed(problem),
-            (Some(special), None) => Held::Borrowed(&special.problem),
-            // Both have to come out of one search, since they compete for the same devices.
-            (Some(special), Some(_)) => {
-                let mut all: Vec<&ResourceClaim> = self.open().map(|c| &*c.claim).collect();
-                all.push(&special.claim);
-                Held::Owned(cx.solver.prepare(cx.classes, &all))
-            }
+        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
+            return Ok(NodeDevices::default());
         };
-        let results = match cx.solver.solve(cx.claims.cluster(), &problem, node) {
-            Outcome::Allocated(results) => results,
-            Outcome::NoFit => {
-                return Err(Rejection::unresolvable(
-                    PLUGIN,
-                    "cannot allocate all claims",
-                ));
-            }
-            Outcome::NodeError(text) => return Err(Rejection::unresolvable(PLUGIN, text)),
-            Outcome::Error(text) => return Err(Rejection::error(PLUGIN, text)),
-            Outcome::GaveUp => {
-                return Err(Rejection::gave_up(
-                    PLUGIN,
-                    format!("node {}: timed out trying to allocate devices", node.name),
-                ));
-            }
-        };
+        let outcome = cx.solver.solve(cx.claims.cluster(), &problem, node);
+        let results = allocated(outcome, node)?;
         let mut results = results.into_iter().map(Arc::new);
         let mut devices = NodeDevices::default();
         for claim in self.open() {
@@ -404,10 +414,11 @@ impl PodDevices {
     }
 }
 
-/// A problem that was prepared before, or just now.
+/// A problem that was prepared before.
 enum Held<'a> {
     Borrowed(&'a Problem),
-    Owned(Problem),
+    Special(Arc<SpecialProblem>),
+    Both(Arc<Problem>),
 }
 
 impl std::ops::Deref for Held<'_> {
@@ -416,8 +427,26 @@ impl std::ops::Deref for Held<'_> {
     fn deref(&self) -> &Problem {
         match self {
             Held::Borrowed(problem) => problem,
-            Held::Owned(problem) => problem,
+            Held::Special(special) => &special.problem,
+            Held::Both(problem) => problem,
         }
+    }
+}
+
+/// What was found, or why not, as upstream says it.
+fn allocated(outcome: Outcome, node: &NodeInfo) -> Result<Vec<AllocationResult>, Rejection> {
+    match outcome {
+        Outcome::Allocated(results) => Ok(results),
+        Outcome::NoFit => Err(Rejection::unresolvable(
+            PLUGIN,
+            "cannot allocate all claims",
+        )),
+        Outcome::NodeError(text) => Err(Rejection::unresolvable(PLUGIN, text)),
+        Outcome::Error(text) => Err(Rejection::error(PLUGIN, text)),
+        Outcome::GaveUp => Err(Rejection::gave_up(
+            PLUGIN,
+            format!("node {}: timed out trying to allocate devices", node.name),
+        )),
     }
 }
 

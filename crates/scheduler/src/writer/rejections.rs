@@ -144,7 +144,7 @@ impl Rejections {
         let pod = &report.pod;
         let mut status = match &report.why {
             Some(why) if self.is_new(pod, why) => {
-                with_condition(pod, self.condition(pod, &why.0, &why.1))
+                with_condition(pod, self.condition(pod, why.0, &why.1))
             }
             _ => json!({}),
         };

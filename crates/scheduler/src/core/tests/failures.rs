@@ -166,3 +166,45 @@ fn what_follows_a_rejection_of_the_pod_as_such() {
         "0/2 nodes are available: pod affinity terms conflict. not found",
     );
 }
+
+/// As in upstream only nodes with devices are compared with each other: one without that is preferred by far would make
+/// the wishes for the others look alike.
+#[test]
+fn a_node_without_devices_does_not_count_among_those_to_choose_from() {
+    let device = || json!([{"name": "d0"}]);
+    let mut world = world([device(), device()]);
+    world.node("n2", json!({}));
+    world.any_pod("on", &[], json!({"nodeName": "n0"}));
+    world.claim("a", json!({}));
+    let wish = |weight, node: &str| {
+        let field = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        json!({"weight": weight, "preference": {"matchExpressions": [field]}})
+    };
+    let wishes = json!([wish(100, "n2"), wish(2, "n0"), wish(1, "n1")]);
+    let affinity =
+        json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}});
+    world.any_pod("p", &["a"], json!({"affinity": affinity}));
+    assert_eq!(world.run().node(), Some("n0"));
+}
+
+/// Something is wrong with the devices of one node that only shows when they are written down.
+#[test]
+fn devices_that_can_not_be_written_down_end_the_attempt() {
+    let term = |zone: &str| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [zone]}]});
+    let mut world = World::new("");
+    let slice = world.object(json!({
+        "metadata": {"name": "n1"},
+        "spec": {
+            "driver": "d", "perDeviceNodeSelection": true,
+            "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "d0", "nodeSelector": {"nodeSelectorTerms": [term("n1"), term("x")]}}],
+        },
+    }));
+    world.handle(Input::Slice(Observed::Applied(slice)));
+    world.claim("a", json!({}));
+    world.pod("p", &["a"]);
+    let outcome = world.run();
+    assert_eq!(outcome.node(), None);
+    let text = "unsupported ResourceSlice.NodeSelector with 2 terms";
+    assert!(outcome.message().contains(text), "{}", outcome.message());
+}

@@ -285,8 +285,10 @@ fn a_pod_that_replaces_one_of_a_gang_is_placed_alone() {
 #[test]
 fn a_gang_has_one_scheduler() {
     let mut world = World::new(GATES);
-    let mut second = crate::config::Profile::default();
-    second.name = "second".into();
+    let second = Profile {
+        name: "second".into(),
+        ..Profile::default()
+    };
     world.core.config.profiles.push(second);
     world.gang("g", 2);
     world.member("p0");

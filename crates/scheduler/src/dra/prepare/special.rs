@@ -1,7 +1,8 @@
 //! The claim that a pod gets for the extended resources that devices provide.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{
@@ -34,6 +35,24 @@ pub(super) struct SpecialProblem {
     pub(super) claim: Arc<ResourceClaim>,
     pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
     pub(super) problem: Problem,
+    /// Together with the other claims of the pod.
+    both: OnceLock<Arc<Problem>>,
+}
+
+impl SpecialProblem {
+    /// The problem together with the other claims of the pod, which are the same on every node.
+    pub(super) fn with<'c>(
+        &self,
+        others: impl Iterator<Item = Cow<'c, ResourceClaim>>,
+        cx: &DraContext<'_>,
+    ) -> Arc<Problem> {
+        let both = self.both.get_or_init(|| {
+            let others: Vec<Cow<'_, ResourceClaim>> = others.collect();
+            let all = others.iter().map(|c| &**c).chain([&*self.claim]);
+            Arc::new(cx.solver.prepare(cx.classes, &all.collect::<Vec<_>>()))
+        });
+        both.clone()
+    }
 }
 
 impl Special {
@@ -83,12 +102,6 @@ impl Special {
         Ok(Some(self.of(mask, cx)))
     }
 
-    /// The problem on a node that provides none of the resources.
-    pub(super) fn whole(&self, cx: &DraContext<'_>) -> Arc<SpecialProblem> {
-        let count = self.resources.len().min(64) as u32;
-        self.of(u64::MAX >> (64 - count), cx)
-    }
-
     fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<SpecialProblem> {
         let mut problems = self.problems.lock();
         let made = problems
@@ -111,6 +124,7 @@ impl Special {
             claim: Arc::new(claim),
             mappings,
             problem,
+            both: OnceLock::new(),
         }
     }
 }
