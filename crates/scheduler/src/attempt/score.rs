@@ -158,7 +158,9 @@ impl Attempt<'_> {
                     Some(s)
                 }
                 Plugin::NodeResourcesFit => Some(each(&|n| fit::score(pod, n, &profile.fit))),
-                Plugin::NodeResourcesBalancedAllocation if !pod.requests.is_zero() => {
+                Plugin::NodeResourcesBalancedAllocation
+                    if !fit::is_best_effort(pod, &profile.balanced) =>
+                {
                     Some(each(&|n| fit::balanced(pod, n, &profile.balanced)))
                 }
                 Plugin::ImageLocality if !snapshot.image_nodes.is_empty() => {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::affinity::NodeAffinity;
-use super::fit::{FitArgs, Strategy};
 use super::interpod::InterPodAffinity;
 use super::spread::{self, Defaults, Spread};
 use super::*;
@@ -13,6 +12,8 @@ use crate::cache::{Cache, Snapshot};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::status::{Code, Rejection};
+
+mod fit;
 
 fn pod(name: &str, labels: Value, spec: Value) -> Arc<PodInfo> {
     let mut spec = spec;
@@ -92,103 +93,6 @@ fn taints_and_cordons() {
     let soft = tainted(json!({"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}));
     check(taints::filter(none.tolerations(), &soft), None);
     assert_eq!(taints::score(none.tolerations(), &soft), 1);
-}
-
-#[test]
-fn resources_fit() {
-    let s = cluster(
-        &[("a", json!({}))],
-        &[(pod("x", json!({}), requests(json!({"cpu": "3"}))), "a")],
-    );
-    let fits = |r: Value| {
-        fit::filter(
-            &pod("p", json!({}), requests(r)),
-            &s.nodes[0],
-            &FitArgs::default(),
-            |_| false,
-        )
-    };
-    check(fits(json!({"cpu": "1"})), None);
-    check(
-        fits(json!({"cpu": "1500m"})),
-        Some((Code::Unschedulable, &["Insufficient cpu"])),
-    );
-    check(
-        fits(json!({"cpu": "5", "memory": "5Gi"})),
-        Some((
-            Code::Unresolvable,
-            &["Insufficient cpu", "Insufficient memory"],
-        )),
-    );
-    check(fits(json!({"x.example/gpu": "2"})), None);
-    check(
-        fits(json!({"x.example/tpu": "1"})),
-        Some((Code::Unresolvable, &["Insufficient x.example/tpu"])),
-    );
-    let delegated = pod("p", json!({}), requests(json!({"x.example/tpu": "1"})));
-    check(
-        fit::filter(&delegated, &s.nodes[0], &FitArgs::default(), |name| {
-            name == "x.example/tpu"
-        }),
-        None,
-    );
-}
-
-#[test]
-fn number_of_pods() {
-    let pods: Vec<_> = (0..10)
-        .map(|i| (pod(&format!("x{i}"), json!({}), json!({})), "a"))
-        .collect();
-    let s = cluster(&[("a", json!({}))], &pods);
-    check(
-        fit::filter(
-            &pod("p", json!({}), json!({})),
-            &s.nodes[0],
-            &FitArgs::default(),
-            |_| false,
-        ),
-        Some((Code::Unschedulable, &["Too many pods"])),
-    );
-}
-
-#[test]
-fn fit_scores() {
-    let s = cluster(
-        &[("a", json!({}))],
-        &[(
-            pod(
-                "x",
-                json!({}),
-                requests(json!({"cpu": "1", "memory": "1Gi"})),
-            ),
-            "a",
-        )],
-    );
-    let p = pod(
-        "p",
-        json!({}),
-        requests(json!({"cpu": "1", "memory": "1Gi"})),
-    );
-    let score = |strategy| {
-        fit::score(
-            &p,
-            &s.nodes[0],
-            &FitArgs {
-                strategy,
-                ..FitArgs::default()
-            },
-        )
-    };
-    assert_eq!(score(Strategy::LeastAllocated), 50);
-    assert_eq!(score(Strategy::MostAllocated), 50);
-    assert_eq!(
-        score(Strategy::RequestedToCapacityRatio(vec![(0, 0), (100, 10)])),
-        50
-    );
-    let args = FitArgs::default();
-    assert_eq!(fit::balanced(&p, &s.nodes[0], &args.resources), 100);
-    let uneven = pod("p", json!({}), requests(json!({"cpu": "3", "memory": "0"})));
-    assert_eq!(fit::balanced(&uneven, &s.nodes[0], &args.resources), 62);
 }
 
 #[test]
