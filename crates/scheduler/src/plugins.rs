@@ -7,6 +7,7 @@ pub mod affinity;
 pub mod fit;
 pub mod image;
 pub mod interpod;
+pub mod points;
 pub mod ports;
 pub mod simple;
 pub mod spread;

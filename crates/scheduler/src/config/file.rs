@@ -49,7 +49,15 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
-    /// Two profiles for one scheduler name.
+    /// A plugin where it can not be, twice, or missing.
+    #[error("{path}: {text}")]
+    Plugin {
+        /// The field.
+        path: String,
+        /// What is wrong with it.
+        text: String,
+    },
+    /// Two profiles for one scheduler name, or two lists of arguments for one plugin.
     #[error("{path}: Duplicate value: {name:?}")]
     Duplicate {
         /// The field.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plugins::points::ExtensionPoint;
 use allot_model::features::Features;
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
@@ -63,6 +64,86 @@ fn plugins_are_switched_and_weighed() {
     assert!(profile.filters.contains(Plugin::TaintToleration));
     assert!(!profile.filters.contains(Plugin::NodePorts));
     assert!(profile.post_filters.is_empty());
+}
+
+fn check_weight(plugins: &str, plugin: Plugin, expected: i64) {
+    let body = format!("profiles: [{{plugins: {plugins}}}]");
+    let config = read(&body).unwrap_or_else(|e| panic!("{e} for {body}"));
+    assert_eq!(config.profiles[0].weight(plugin), expected, "{body}");
+}
+
+#[test]
+fn plugins_that_are_enabled_without_a_weight_have_one() {
+    check_weight("{}", Plugin::TaintToleration, 3);
+    for enabled in [
+        "[{name: TaintToleration}]",
+        "[{name: TaintToleration, weight: 0}]",
+    ] {
+        for plugins in [
+            format!("{{score: {{enabled: {enabled}}}}}"),
+            format!("{{multiPoint: {{enabled: {enabled}}}}}"),
+            format!(
+                "{{multiPoint: {{disabled: [{{name: TaintToleration}}], enabled: {enabled}}}}}"
+            ),
+        ] {
+            check_weight(&plugins, Plugin::TaintToleration, 1);
+            check_weight(&plugins, Plugin::NodeAffinity, 2);
+        }
+    }
+    // What stands at the point itself goes before.
+    let both = "{multiPoint: {enabled: [{name: NodeAffinity, weight: 7}]}, score: {enabled: [{name: NodeAffinity}]}}";
+    check_weight(both, Plugin::NodeAffinity, 1);
+}
+
+fn check_plugins(plugins: &str, expected: &str) {
+    let error = format!("profiles[0].plugins.{expected}");
+    check_error(&format!("profiles: [{{plugins: {plugins}}}]"), &error);
+}
+
+#[test]
+fn plugins_are_named_where_they_take_part_and_once() {
+    check_plugins(
+        "{filter: {enabled: [{name: ImageLocality}]}}",
+        "filter.enabled[0].name: plugin \"ImageLocality\" does not extend FilterPlugin plugin",
+    );
+    check_plugins(
+        "{permit: {enabled: [{name: DefaultBinder}]}}",
+        "permit.enabled[0].name: plugin \"DefaultBinder\" does not extend PermitPlugin plugin",
+    );
+    check_plugins(
+        "{score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity, weight: 2}]}}",
+        "score.enabled[1].name: plugin \"NodeAffinity\" already registered as \"ScorePlugin\"",
+    );
+    check_plugins(
+        "{multiPoint: {enabled: [{name: NodePorts}, {name: NodePorts}]}, preFilter: {disabled: [{name: '*'}]}}",
+        "multiPoint.enabled[1].name: plugin \"NodePorts\" already registered as \"FilterPlugin\"",
+    );
+    check_plugins(
+        "{bind: {disabled: [{name: '*'}]}}",
+        "bind: at least one bind plugin is needed for profile with scheduler name \"default-scheduler\"",
+    );
+    check_plugins(
+        "{multiPoint: {disabled: [{name: PrioritySort}]}}",
+        "queueSort: only one queue sort plugin required for profile with scheduler name \"default-scheduler\", but got 0",
+    );
+    // Every plugin may be named where it takes part.
+    for point in ExtensionPoint::ALL {
+        let field = point.field();
+        for plugin in Plugin::ALL.iter().filter(|p| p.extends(*point)) {
+            let name = plugin.name();
+            let body =
+                format!("profiles: [{{plugins: {{{field}: {{enabled: [{{name: {name}}}]}}}}}}]");
+            read(&body).unwrap_or_else(|e| panic!("{e} for {body}"));
+        }
+    }
+}
+
+#[test]
+fn plugins_have_one_list_of_arguments() {
+    check_error(
+        "profiles: [{pluginConfig: [{name: VolumeBinding}, {name: VolumeBinding, args: {bindTimeoutSeconds: 1}}]}]",
+        "profiles[0].pluginConfig[1]: Duplicate value: \"VolumeBinding\"",
+    );
 }
 
 #[test]

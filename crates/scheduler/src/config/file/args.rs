@@ -16,7 +16,7 @@ use crate::plugins::spread::{DefaultConstraint, Defaults};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PluginConfig {
-    name: String,
+    pub(super) name: String,
     #[serde(default)]
     args: Value,
 }
