@@ -55,6 +55,12 @@ pub struct Profile {
     pub balanced: Vec<(Arc<str>, i64)>,
     /// What required affinity of another pod counts in the score of InterPodAffinity.
     pub hard_pod_affinity_weight: i64,
+    /// Whether what other pods prefer counts in the score of InterPodAffinity only for pods that prefer something, too.
+    pub ignore_preferred_terms_of_existing_pods: bool,
+    /// How many nodes DefaultPreemption looks for at least, in percent of all. The larger of both numbers counts.
+    pub min_candidate_nodes_percentage: u32,
+    /// How many nodes DefaultPreemption looks for at least.
+    pub min_candidate_nodes_absolute: u32,
     /// How PodTopologySpread treats pods without constraints of their own.
     pub spread: Defaults,
 }
@@ -76,6 +82,9 @@ impl Default for Profile {
             fit: FitArgs::default(),
             balanced: vec![("cpu".into(), 1), ("memory".into(), 1)],
             hard_pod_affinity_weight: 1,
+            ignore_preferred_terms_of_existing_pods: false,
+            min_candidate_nodes_percentage: 10,
+            min_candidate_nodes_absolute: 100,
             spread: Defaults::system(),
         }
     }

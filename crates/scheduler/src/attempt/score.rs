@@ -173,7 +173,9 @@ impl Attempt<'_> {
                     spread::scores(pod, &self.affinity, snapshot, nodes, &profile.spread)
                 }
                 Plugin::InterPodAffinity => {
-                    interpod::scores(pod, snapshot, nodes, profile.hard_pod_affinity_weight)
+                    let ignore = profile.ignore_preferred_terms_of_existing_pods;
+                    let weight = profile.hard_pod_affinity_weight;
+                    interpod::scores(pod, snapshot, nodes, weight, ignore)
                 }
                 _ => None,
             };

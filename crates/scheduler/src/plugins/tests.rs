@@ -287,6 +287,27 @@ fn affinity_between_pods() {
     check_interpod(none.clone(), against("q"), "x", &["a", "b", "c", "d"]);
 }
 
+fn check_preferences(own: Value, there: Value, ignore: bool, expected: Option<&[i64]>) {
+    let nodes = [("a", json!({"zone": "1"})), ("b", json!({"zone": "2"}))];
+    let other = pod("x", json!({"app": "x"}), json!({"affinity": there}));
+    let s = cluster(&nodes, &[(other, "a")]);
+    let p = pod("p", json!({"app": "p"}), json!({"affinity": own}));
+    let got = interpod::scores(&p, &s, &[0, 1], 1, ignore);
+    assert_eq!(got.as_deref(), expected);
+}
+
+#[test]
+fn preferences_of_others_can_be_ignored_by_pods_without_any() {
+    let likes = |app: &str| {
+        let term = json!({"weight": 1, "podAffinityTerm": term(app)[0]});
+        json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}})
+    };
+    check_preferences(json!({}), likes("p"), false, Some(&[100, 0]));
+    check_preferences(json!({}), likes("p"), true, None);
+    // Whoever prefers something is asked about everything.
+    check_preferences(likes("nobody"), likes("p"), true, Some(&[100, 0]));
+}
+
 #[test]
 fn normalized_scores() {
     let mut scores = [0, 5, 10];

@@ -98,8 +98,7 @@ struct BalancedFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct InterPodFile {
     hard_pod_affinity_weight: Option<i64>,
-    #[serde(rename = "ignorePreferredTermsOfExistingPods")]
-    _ignore: Option<bool>,
+    ignore_preferred_terms_of_existing_pods: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -121,10 +120,8 @@ struct SpreadConstraint {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PreemptionFile {
-    #[serde(rename = "minCandidateNodesPercentage")]
-    _percentage: Option<i64>,
-    #[serde(rename = "minCandidateNodesAbsolute")]
-    _absolute: Option<i64>,
+    min_candidate_nodes_percentage: Option<i32>,
+    min_candidate_nodes_absolute: Option<i32>,
 }
 
 /// Applies the arguments of one plugin.
@@ -154,6 +151,9 @@ pub(super) fn arguments(
                 }
                 profile.hard_pod_affinity_weight = weight;
             }
+            profile.ignore_preferred_terms_of_existing_pods = file
+                .ignore_preferred_terms_of_existing_pods
+                .unwrap_or_default();
         }
         "VolumeBinding" => {
             let file: VolumeBindingFile = args(path, config.args)?;
@@ -166,7 +166,7 @@ pub(super) fn arguments(
         }
         "PodTopologySpread" => profile.spread = spread(path, args(path, config.args)?)?,
         "DefaultPreemption" => {
-            let _: PreemptionFile = args(path, config.args)?;
+            preemption(path, &args(path, config.args)?, profile)?;
         }
         name => {
             known(&format!("{path}.name"), name)?;
@@ -182,6 +182,42 @@ pub(super) fn arguments(
                 ));
             }
         }
+    }
+    Ok(())
+}
+
+fn preemption(path: &str, file: &PreemptionFile, profile: &mut Profile) -> Result<(), ConfigError> {
+    let read = |field: &str, value: Option<i32>, most: i32, range: &str, target: &mut u32| {
+        let Some(n) = value else {
+            return Ok(());
+        };
+        match u32::try_from(n) {
+            Ok(valid) if n <= most => *target = valid,
+            _ => {
+                let text = format!("not in valid range {range}");
+                return Err(invalid(&format!("{path}.args.{field}"), n, &text));
+            }
+        }
+        Ok(())
+    };
+    read(
+        "minCandidateNodesPercentage",
+        file.min_candidate_nodes_percentage,
+        100,
+        "[0, 100]",
+        &mut profile.min_candidate_nodes_percentage,
+    )?;
+    read(
+        "minCandidateNodesAbsolute",
+        file.min_candidate_nodes_absolute,
+        i32::MAX,
+        "[0, inf)",
+        &mut profile.min_candidate_nodes_absolute,
+    )?;
+    if profile.min_candidate_nodes_percentage == 0 && profile.min_candidate_nodes_absolute == 0 {
+        let text = "cannot be zero at the same time as minCandidateNodesAbsolute";
+        let path = format!("{path}.args.minCandidateNodesPercentage");
+        return Err(invalid(&path, 0, text));
     }
     Ok(())
 }
