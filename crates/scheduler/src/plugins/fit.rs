@@ -31,9 +31,9 @@ pub struct FitArgs {
     pub strategy: Strategy,
     /// Resources that count, with weights.
     pub resources: Vec<(Arc<str>, i64)>,
-    /// Extended resources that the plugin leaves alone.
+    /// Extended resources that the filter leaves alone.
     pub ignored_resources: Vec<String>,
-    /// Prefixes (before `/`) of extended resources that the plugin leaves alone.
+    /// Prefixes (before `/`) of extended resources that the filter leaves alone.
     pub ignored_groups: Vec<String>,
 }
 
@@ -119,8 +119,14 @@ pub fn filter(
     }
 }
 
+/// Whether the arguments leave a resource to others. Only extended resources can be left to others: those with a domain
+/// that is not Kubernetes' own.
 fn is_ignored(name: &str, args: &FitArgs) -> bool {
-    let group = name.split_once('/').map(|(g, _)| g);
-    args.ignored_resources.iter().any(|r| r == name)
-        || group.is_some_and(|g| args.ignored_groups.iter().any(|i| i == g))
+    let Some((group, _)) = name.split_once('/') else {
+        return false;
+    };
+    let extended = !name.contains("kubernetes.io/") && !name.starts_with("requests.");
+    extended
+        && (args.ignored_resources.iter().any(|r| r == name)
+            || args.ignored_groups.iter().any(|g| g == group))
 }

@@ -51,38 +51,62 @@ fn is_scalar(name: &str) -> bool {
 
 /// Score of a node by how much of it would be used.
 pub fn score(pod: &PodInfo, node: &NodeInfo, args: &FitArgs) -> i64 {
-    let (mut sum, mut weights) = (0i64, 0i64);
-    for (name, weight) in &args.resources {
-        let Usage {
-            offered,
-            after: used,
-            ..
-        } = usage(name, pod, node, true);
-        if offered == 0 {
-            continue;
-        }
-        let one = match &args.strategy {
-            Strategy::LeastAllocated if used > offered => 0,
-            Strategy::LeastAllocated => (offered - used) * MAX_SCORE / offered,
-            Strategy::MostAllocated => used.min(offered) * MAX_SCORE / offered,
-            Strategy::RequestedToCapacityRatio(shape) => {
-                let utilization = if used > offered {
-                    100
-                } else {
-                    used * 100 / offered
-                };
-                interpolate(shape, utilization) * (MAX_SCORE / 10)
+    let counted = args.resources.iter().filter_map(|(name, weight)| {
+        let Usage { offered, after, .. } = usage(name, pod, node, true);
+        (offered != 0).then_some((after, offered, *weight))
+    });
+    match &args.strategy {
+        Strategy::LeastAllocated => mean(counted, |used, offered| {
+            if used > offered {
+                0
+            } else {
+                (offered - used) * MAX_SCORE / offered
             }
-        };
-        sum += one * weight;
+        }),
+        Strategy::MostAllocated => mean(counted, |used, offered| {
+            used.min(offered) * MAX_SCORE / offered
+        }),
+        Strategy::RequestedToCapacityRatio(shape) => ratio(counted, shape),
+    }
+}
+
+/// Weighted mean of scores of resources (used, offered, weight).
+fn mean(resources: impl Iterator<Item = (i64, i64, i64)>, one: impl Fn(i64, i64) -> i64) -> i64 {
+    let (mut sum, mut weights) = (0i64, 0i64);
+    for (used, offered, weight) in resources {
+        sum += one(used, offered) * weight;
         weights += weight;
     }
     if weights == 0 { 0 } else { sum / weights }
 }
 
+/// The same by a function of the utilization. Resources with score 0 do not count, and the result is rounded.
+fn ratio(resources: impl Iterator<Item = (i64, i64, i64)>, shape: &[(i64, i64)]) -> i64 {
+    let (mut sum, mut weights) = (0i64, 0i64);
+    for (used, offered, weight) in resources {
+        let utilization = if used > offered {
+            100
+        } else {
+            used * 100 / offered
+        };
+        let score = interpolate(shape, utilization);
+        if score > 0 {
+            sum += score * weight;
+            weights += weight;
+        }
+    }
+    if weights == 0 {
+        return 0;
+    }
+    (sum as f64 / weights as f64).round() as i64
+}
+
+/// The value of a function that is given as points; those have scores up to 10.
 fn interpolate(shape: &[(i64, i64)], x: i64) -> i64 {
     let mut previous: Option<(i64, i64)> = None;
-    for &(at, value) in shape {
+    for &(at, score) in shape {
+        // Scaled before anything is cut off.
+        let value = score * (MAX_SCORE / 10);
         if x <= at {
             return match previous {
                 None => value,

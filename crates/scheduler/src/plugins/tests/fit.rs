@@ -85,6 +85,62 @@ fn fit_scores() {
     check_score(Strategy::RequestedToCapacityRatio(shape), wanted(), 50);
 }
 
+#[test]
+fn ratios_are_scaled_before_they_are_interpolated() {
+    let check = |shape: Vec<(i64, i64)>, wanted: Value, expected: i64| {
+        check_score(Strategy::RequestedToCapacityRatio(shape), wanted, expected);
+    };
+    // CPU and memory at 37 percent.
+    let wanted = || json!({"cpu": "500m", "memory": "512Mi"});
+    check(vec![(0, 0), (100, 10)], wanted(), 37);
+    check(vec![(0, 10), (100, 0)], wanted(), 63);
+    // CPU at 75 percent, memory at 37: 56 is the mean.
+    check(
+        vec![(0, 0), (100, 10)],
+        json!({"cpu": "2", "memory": "512Mi"}),
+        56,
+    );
+    check(
+        vec![(0, 0), (100, 10)],
+        json!({"cpu": "2", "memory": "552Mi"}),
+        57,
+    );
+}
+
+#[test]
+fn resources_without_score_do_not_count_in_ratios() {
+    let shape = vec![(50, 0), (100, 10)];
+    // CPU at 75 percent, memory below 50.
+    let wanted = json!({"cpu": "2", "memory": "512Mi"});
+    check_score(Strategy::RequestedToCapacityRatio(shape), wanted, 50);
+}
+
+#[test]
+fn only_extended_resources_can_be_ignored() {
+    let s = cluster(&[("a", json!({}))], &[]);
+    let args = FitArgs {
+        ignored_resources: vec!["hugepages-2Mi".to_owned(), "x.example/tpu".to_owned()],
+        ignored_groups: vec!["y.example".to_owned()],
+        ..FitArgs::default()
+    };
+    let fits = |r: Value| {
+        fit::filter(
+            &pod("p", json!({}), requests(r)),
+            &s.nodes[0],
+            &args,
+            |_| false,
+        )
+    };
+    check(
+        fits(json!({"x.example/tpu": "9", "y.example/any": "9"})),
+        None,
+    );
+    check(
+        fits(json!({"hugepages-2Mi": "2Mi"})),
+        Some((Code::Unresolvable, &["Insufficient hugepages-2Mi"])),
+    );
+}
+
 fn check_balance(taken: Value, wanted: Value, expected: i64) {
     let (s, p) = with_pod(taken, wanted);
     let resources = FitArgs::default().resources;
