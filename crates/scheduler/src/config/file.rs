@@ -33,6 +33,24 @@ pub enum ConfigError {
         /// What is wrong with it.
         text: String,
     },
+    /// A value that is missing.
+    #[error("{path}: Required value: {text}")]
+    Required {
+        /// The field.
+        path: String,
+        /// When it is needed.
+        text: String,
+    },
+    /// A value that is not one of those that mean something.
+    #[error("{path}: Unsupported value: {value:?}: supported values: {known}")]
+    Unsupported {
+        /// The field.
+        path: String,
+        /// Its value.
+        value: String,
+        /// Those that mean something, as a text.
+        known: String,
+    },
     /// A plugin that nobody knows.
     #[error("{path}: plugin {name:?} does not exist")]
     UnknownPlugin {
@@ -80,6 +98,22 @@ fn invalid(path: &str, value: impl std::fmt::Display, text: &str) -> ConfigError
         path: path.to_owned(),
         value: value.to_string(),
         text: text.to_owned(),
+    }
+}
+
+fn required(path: &str, text: &str) -> ConfigError {
+    ConfigError::Required {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn unsupported(path: &str, value: &str, known: &[&str]) -> ConfigError {
+    let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
+    ConfigError::Unsupported {
+        path: path.to_owned(),
+        value: value.to_owned(),
+        known: known.join(", "),
     }
 }
 

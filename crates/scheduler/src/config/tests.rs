@@ -2,6 +2,8 @@ use super::*;
 use crate::plugins::points::ExtensionPoint;
 use allot_model::features::Features;
 
+mod args;
+
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
 fn read(body: &str) -> Result<Config, ConfigError> {
@@ -136,58 +138,6 @@ fn plugins_are_named_where_they_take_part_and_once() {
             read(&body).unwrap_or_else(|e| panic!("{e} for {body}"));
         }
     }
-}
-
-fn with_args(plugin: &str, args: &str) -> String {
-    format!("profiles: [{{pluginConfig: [{{name: {plugin}, args: {args}}}]}}]")
-}
-
-fn check_args(plugin: &str, args: &str, expected: &str) {
-    let error = format!("profiles[0].pluginConfig[0].args.{expected}");
-    check_error(&with_args(plugin, args), &error);
-}
-
-fn profile_with(plugin: &str, args: &str) -> Profile {
-    let body = with_args(plugin, args);
-    let mut config = read(&body).unwrap_or_else(|e| panic!("{e} for {body}"));
-    config.profiles.remove(0)
-}
-
-#[test]
-fn arguments_of_inter_pod_affinity_are_kept() {
-    let args = "{hardPodAffinityWeight: 5, ignorePreferredTermsOfExistingPods: true}";
-    let profile = profile_with("InterPodAffinity", args);
-    assert_eq!(profile.hard_pod_affinity_weight, 5);
-    assert!(profile.ignore_preferred_terms_of_existing_pods);
-}
-
-#[test]
-fn arguments_of_preemption_are_kept_and_checked() {
-    let check = |args: &str, percentage: u32, absolute: u32| {
-        let profile = profile_with("DefaultPreemption", args);
-        assert_eq!(profile.min_candidate_nodes_percentage, percentage, "{args}");
-        assert_eq!(profile.min_candidate_nodes_absolute, absolute, "{args}");
-    };
-    check("{}", 10, 100);
-    check("{minCandidateNodesPercentage: 100}", 100, 100);
-    check(
-        "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 7}",
-        0,
-        7,
-    );
-    let wrong = |args: &str, text: &str| check_args("DefaultPreemption", args, text);
-    wrong(
-        "{minCandidateNodesPercentage: 101}",
-        "minCandidateNodesPercentage: Invalid value: 101: not in valid range [0, 100]",
-    );
-    wrong(
-        "{minCandidateNodesAbsolute: -1}",
-        "minCandidateNodesAbsolute: Invalid value: -1: not in valid range [0, inf)",
-    );
-    wrong(
-        "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}",
-        "minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time as minCandidateNodesAbsolute",
-    );
 }
 
 #[test]

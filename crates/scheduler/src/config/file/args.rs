@@ -1,6 +1,5 @@
 //! Arguments of plugins.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,8 +9,9 @@ use serde_json::Value;
 use super::profile::known;
 use super::{ConfigError, go_duration, invalid};
 use crate::config::{DynamicResourcesArgs, Profile};
-use crate::plugins::fit::{FitArgs, Strategy};
 use crate::plugins::spread::{DefaultConstraint, Defaults};
+
+mod resources;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,52 +46,6 @@ struct DraArgs {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct VolumeBindingFile {
     bind_timeout_seconds: Option<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[derive(Default)]
-struct FitFile {
-    ignored_resources: Vec<String>,
-    ignored_resource_groups: Vec<String>,
-    scoring_strategy: Option<ScoringStrategy>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ScoringStrategy {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[serde(default)]
-    resources: Vec<ResourceSpec>,
-    requested_to_capacity_ratio: Option<Ratio>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResourceSpec {
-    name: String,
-    weight: Option<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Ratio {
-    shape: Vec<Point>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Point {
-    utilization: i64,
-    score: i64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct BalancedFile {
-    #[serde(default)]
-    resources: Vec<ResourceSpec>,
 }
 
 #[derive(Deserialize)]
@@ -135,11 +89,10 @@ pub(super) fn arguments(
         "DynamicResources" => {
             profile.dynamic_resources = dynamic_resources(path, args(path, config.args)?, features)?
         }
-        "NodeResourcesFit" => profile.fit = fit(path, args(path, config.args)?)?,
+        "NodeResourcesFit" => profile.fit = resources::fit(path, args(path, config.args)?)?,
         "NodeResourcesBalancedAllocation" => {
-            let file: BalancedFile = args(path, config.args)?;
-            if !file.resources.is_empty() {
-                profile.balanced = resources(path, file.resources)?;
+            if let Some(balanced) = resources::balanced(path, args(path, config.args)?)? {
+                profile.balanced = balanced;
             }
         }
         "InterPodAffinity" => {
@@ -252,66 +205,6 @@ fn dynamic_resources(
         if out.binding_timeout < Duration::from_secs(1) {
             return Err(invalid(&path, text, "must be at least 1 second"));
         }
-    }
-    Ok(out)
-}
-
-fn resources(path: &str, list: Vec<ResourceSpec>) -> Result<Vec<(Arc<str>, i64)>, ConfigError> {
-    list.into_iter()
-        .map(|r| match r.weight.unwrap_or(1) {
-            weight @ 1..=100 => Ok((Arc::from(r.name), weight)),
-            weight => Err(invalid(
-                &format!("{path}.args.resources[{}].weight", r.name),
-                weight,
-                "not in valid range [1, 100]",
-            )),
-        })
-        .collect()
-}
-
-fn fit(path: &str, file: FitFile) -> Result<FitArgs, ConfigError> {
-    let mut out = FitArgs {
-        ignored_resources: file.ignored_resources,
-        ignored_groups: file.ignored_resource_groups,
-        ..FitArgs::default()
-    };
-    let Some(strategy) = file.scoring_strategy else {
-        return Ok(out);
-    };
-    let field = format!("{path}.args.scoringStrategy");
-    out.strategy = match strategy.kind.as_deref() {
-        None | Some("LeastAllocated") => Strategy::LeastAllocated,
-        Some("MostAllocated") => Strategy::MostAllocated,
-        Some("RequestedToCapacityRatio") => {
-            let shape = strategy
-                .requested_to_capacity_ratio
-                .map(|r| r.shape)
-                .unwrap_or_default();
-            if shape.is_empty() {
-                let field = format!("{field}.requestedToCapacityRatio.shape");
-                return Err(invalid(
-                    &field,
-                    "[]",
-                    "at least one point must be specified",
-                ));
-            }
-            Strategy::RequestedToCapacityRatio(
-                shape
-                    .into_iter()
-                    .map(|p| (p.utilization, p.score))
-                    .collect(),
-            )
-        }
-        Some(other) => {
-            return Err(invalid(
-                &format!("{field}.type"),
-                format!("{other:?}"),
-                "is not a known strategy",
-            ));
-        }
-    };
-    if !strategy.resources.is_empty() {
-        out.resources = resources(path, strategy.resources)?;
     }
     Ok(out)
 }

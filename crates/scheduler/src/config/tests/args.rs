@@ -1,0 +1,166 @@
+//! Arguments of plugins.
+
+use super::*;
+use crate::plugins::fit::Strategy;
+
+fn with_args(plugin: &str, args: &str) -> String {
+    format!("profiles: [{{pluginConfig: [{{name: {plugin}, args: {args}}}]}}]")
+}
+
+fn check_args(plugin: &str, args: &str, expected: &str) {
+    let error = format!("profiles[0].pluginConfig[0].args.{expected}");
+    check_error(&with_args(plugin, args), &error);
+}
+
+fn profile_with(plugin: &str, args: &str) -> Profile {
+    let body = with_args(plugin, args);
+    let mut config = read(&body).unwrap_or_else(|e| panic!("{e} for {body}"));
+    config.profiles.remove(0)
+}
+
+#[test]
+fn arguments_of_inter_pod_affinity_are_kept() {
+    let args = "{hardPodAffinityWeight: 5, ignorePreferredTermsOfExistingPods: true}";
+    let profile = profile_with("InterPodAffinity", args);
+    assert_eq!(profile.hard_pod_affinity_weight, 5);
+    assert!(profile.ignore_preferred_terms_of_existing_pods);
+}
+
+#[test]
+fn arguments_of_preemption_are_kept_and_checked() {
+    let check = |args: &str, percentage: u32, absolute: u32| {
+        let profile = profile_with("DefaultPreemption", args);
+        assert_eq!(profile.min_candidate_nodes_percentage, percentage, "{args}");
+        assert_eq!(profile.min_candidate_nodes_absolute, absolute, "{args}");
+    };
+    check("{}", 10, 100);
+    check("{minCandidateNodesPercentage: 100}", 100, 100);
+    check(
+        "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 7}",
+        0,
+        7,
+    );
+    let wrong = |args: &str, text: &str| check_args("DefaultPreemption", args, text);
+    wrong(
+        "{minCandidateNodesPercentage: 101}",
+        "minCandidateNodesPercentage: Invalid value: 101: not in valid range [0, 100]",
+    );
+    wrong(
+        "{minCandidateNodesAbsolute: -1}",
+        "minCandidateNodesAbsolute: Invalid value: -1: not in valid range [0, inf)",
+    );
+    wrong(
+        "{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}",
+        "minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time as minCandidateNodesAbsolute",
+    );
+}
+
+#[test]
+fn resources_have_weights_from_one_to_a_hundred() {
+    let strategy = |resources: &str| {
+        format!("{{scoringStrategy: {{type: MostAllocated, resources: {resources}}}}}")
+    };
+    let resources = "[{name: cpu, weight: 0}, {name: memory}, {name: x.example/gpu, weight: 100}]";
+    let profile = profile_with("NodeResourcesFit", &strategy(resources));
+    let weights: Vec<i64> = profile.fit.resources.iter().map(|(_, w)| *w).collect();
+    assert_eq!(weights, [1, 1, 100]);
+    assert_eq!(profile.fit.strategy, Strategy::MostAllocated);
+    for weight in [-1, 101] {
+        let resources = format!("[{{name: cpu, weight: {weight}}}]");
+        let text = format!(
+            "scoringStrategy.resources[0].weight: Invalid value: {weight}: resource weight of cpu not in valid range (0, 100]"
+        );
+        check_args("NodeResourcesFit", &strategy(&resources), &text);
+    }
+}
+
+#[test]
+fn balance_knows_no_weights() {
+    let args = "{resources: [{name: cpu, weight: 0}, {name: x.example/gpu}]}";
+    let profile = profile_with("NodeResourcesBalancedAllocation", args);
+    let names: Vec<&str> = profile.balanced.iter().map(|(n, _)| &**n).collect();
+    assert_eq!(names, ["cpu", "x.example/gpu"]);
+    let wrong = |args: &str, text: &str| check_args("NodeResourcesBalancedAllocation", args, text);
+    wrong(
+        "{resources: [{name: cpu, weight: 2}]}",
+        "resources[0].weight: Invalid value: 2: must be 1",
+    );
+    wrong(
+        "{resources: [{name: cpu}, {name: cpu}]}",
+        "resources[1].name: Duplicate value: \"cpu\"",
+    );
+}
+
+#[test]
+fn names_of_ignored_resources_are_checked() {
+    let wrong = |args: &str, text: &str| check_args("NodeResourcesFit", args, text);
+    wrong(
+        "{ignoredResources: [x.example/gpu, '-']}",
+        "ignoredResources[1]: Invalid value: \"-\": name part must consist of",
+    );
+    wrong(
+        "{ignoredResourceGroups: [x.example/gpu]}",
+        "ignoredResourceGroups[0]: Invalid value: \"x.example/gpu\": resource group name can't contain '/'",
+    );
+    wrong(
+        "{ignoredResourceGroups: ['']}",
+        "ignoredResourceGroups[0]: Invalid value: \"\": name part must be non-empty",
+    );
+}
+
+#[test]
+fn scoring_strategies_are_checked() {
+    let wrong = |strategy: &str, text: &str| {
+        let args = format!("{{scoringStrategy: {strategy}}}");
+        check_args(
+            "NodeResourcesFit",
+            &args,
+            &format!("scoringStrategy.{text}"),
+        );
+    };
+    wrong(
+        "{resources: [{name: cpu}]}",
+        "type: Unsupported value: \"\": supported values: \"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\"",
+    );
+    wrong(
+        "{type: RequestedToCapacityRatio}",
+        "requestedToCapacityRatio: Required value: must be specified when type is RequestedToCapacityRatio",
+    );
+    wrong(
+        "{type: LeastAllocated, requestedToCapacityRatio: {shape: []}}",
+        "requestedToCapacityRatio: Forbidden: must be nil when type is not RequestedToCapacityRatio",
+    );
+}
+
+#[test]
+fn shapes_are_checked() {
+    let with = |shape: &str| {
+        format!(
+            "{{scoringStrategy: {{type: RequestedToCapacityRatio, requestedToCapacityRatio: {{shape: {shape}}}}}}}"
+        )
+    };
+    let shape = "[{utilization: 0, score: 10}, {utilization: 100, score: 0}]";
+    let profile = profile_with("NodeResourcesFit", &with(shape));
+    let expected = Strategy::RequestedToCapacityRatio(vec![(0, 10), (100, 0)]);
+    assert_eq!(profile.fit.strategy, expected);
+    let wrong = |shape: &str, text: &str| {
+        let text = format!("scoringStrategy.requestedToCapacityRatio.shape{text}");
+        check_args("NodeResourcesFit", &with(shape), &text);
+    };
+    wrong(
+        "[]",
+        ": Required value: at least one point must be specified",
+    );
+    wrong(
+        "[{utilization: 5, score: 1}, {utilization: 5, score: 2}]",
+        "[1].utilization: Invalid value: 5: values must be sorted in increasing order",
+    );
+    wrong(
+        "[{utilization: 0, score: 1}, {utilization: 101, score: 2}]",
+        "[1].utilization: Invalid value: 101: not in valid range [0, 100]",
+    );
+    wrong(
+        "[{utilization: 0, score: 11}]",
+        "[0].score: Invalid value: 11: not in valid range [0, 10]",
+    );
+}
