@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::affinity::NodeAffinity;
 use super::interpod::InterPodAffinity;
-use super::spread::{self, Defaults, Spread};
+use super::spread::{self, DefaultConstraint, Defaults, Spread};
 use super::*;
 use crate::cache::{Cache, Snapshot};
 use crate::node::NodeInfo;
@@ -239,6 +239,43 @@ fn replicas_are_spread_over_hosts_by_default() {
         system: false,
     };
     assert_eq!(score(&p, &none), None);
+}
+
+#[test]
+fn constraints_by_default_look_at_domains_and_policies() {
+    let zone = |name: &str| json!({"zone": name});
+    let nodes = [("a", zone("1")), ("b", zone("2"))];
+    let check =
+        |on: &[&str], spec: Value, change: &dyn Fn(&mut DefaultConstraint), fits: &[&str]| {
+            let pods = on.iter().map(|n| (replica(n, "r", json!({})), *n));
+            let s = cluster(&nodes, &pods.collect::<Vec<_>>());
+            let mut constraint = DefaultConstraint {
+                max_skew: 1,
+                key: "zone".to_owned(),
+                required: true,
+                min_domains: 1,
+                honor_affinity: true,
+                honor_taints: false,
+            };
+            change(&mut constraint);
+            let defaults = Defaults {
+                constraints: vec![constraint],
+                system: false,
+            };
+            let p = replica("p", "r", spec);
+            let spread =
+                Spread::new(&p, &NodeAffinity::new(&p), &s, &defaults).expect("constraints");
+            let nodes = s.nodes.iter().filter(|n| spread.filter(n).is_ok());
+            assert_eq!(nodes.map(|n| &*n.name).collect::<Vec<_>>(), fits);
+        };
+    check(&["a"], json!({}), &|_| {}, &["b"]);
+    check(&["a"], json!({}), &|c| c.max_skew = 2, &["a", "b"]);
+    check(&["a", "b"], json!({}), &|_| {}, &["a", "b"]);
+    // There are two zones: with three wanted, one is empty.
+    check(&["a", "b"], json!({}), &|c| c.min_domains = 3, &[]);
+    let first = || json!({"nodeSelector": {"zone": "1"}});
+    check(&["a"], first(), &|_| {}, &["a", "b"]);
+    check(&["a"], first(), &|c| c.honor_affinity = false, &["b"]);
 }
 
 fn term(app: &str) -> Value {

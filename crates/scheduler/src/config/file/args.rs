@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::profile::known;
 use super::{ConfigError, go_duration, invalid};
 use crate::config::{DynamicResourcesArgs, Profile};
-use crate::plugins::spread::{DefaultConstraint, Defaults};
 
 mod resources;
+mod spread;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,22 +53,6 @@ struct VolumeBindingFile {
 struct InterPodFile {
     hard_pod_affinity_weight: Option<i64>,
     ignore_preferred_terms_of_existing_pods: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SpreadFile {
-    #[serde(default)]
-    default_constraints: Vec<SpreadConstraint>,
-    defaulting_type: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SpreadConstraint {
-    max_skew: i32,
-    topology_key: String,
-    when_unsatisfiable: String,
 }
 
 #[derive(Deserialize)]
@@ -117,7 +101,7 @@ pub(super) fn arguments(
                 profile.volume_binding_timeout = Duration::from_secs(seconds);
             }
         }
-        "PodTopologySpread" => profile.spread = spread(path, args(path, config.args)?)?,
+        "PodTopologySpread" => profile.spread = spread::spread(path, args(path, config.args)?)?,
         "DefaultPreemption" => {
             preemption(path, &args(path, config.args)?, profile)?;
         }
@@ -207,67 +191,4 @@ fn dynamic_resources(
         }
     }
     Ok(out)
-}
-
-fn spread(path: &str, file: SpreadFile) -> Result<Defaults, ConfigError> {
-    let path = format!("{path}.args");
-    match file.defaulting_type.as_deref() {
-        None | Some("System") if file.default_constraints.is_empty() => {
-            return Ok(Defaults::system());
-        }
-        Some("System") => {
-            let text = "when .defaultingType is \"System\", default constraints must be empty";
-            return Err(invalid(
-                &format!("{path}.defaultConstraints"),
-                file.default_constraints.len(),
-                text,
-            ));
-        }
-        None | Some("List") => {}
-        Some(other) => {
-            return Err(invalid(
-                &format!("{path}.defaultingType"),
-                format!("{other:?}"),
-                "is not \"System\" or \"List\"",
-            ));
-        }
-    }
-    let read = |(i, c): (usize, SpreadConstraint)| {
-        let path = format!("{path}.defaultConstraints[{i}]");
-        if c.max_skew <= 0 {
-            return Err(invalid(
-                &format!("{path}.maxSkew"),
-                c.max_skew,
-                "not in valid range (0, inf)",
-            ));
-        }
-        if c.topology_key.is_empty() {
-            return Err(invalid(
-                &format!("{path}.topologyKey"),
-                "\"\"",
-                "can not be empty",
-            ));
-        }
-        let required = match c.when_unsatisfiable.as_str() {
-            "DoNotSchedule" => true,
-            "ScheduleAnyway" => false,
-            other => {
-                return Err(invalid(
-                    &format!("{path}.whenUnsatisfiable"),
-                    format!("{other:?}"),
-                    "is not \"DoNotSchedule\" or \"ScheduleAnyway\"",
-                ));
-            }
-        };
-        Ok(DefaultConstraint {
-            max_skew: c.max_skew,
-            key: c.topology_key,
-            required,
-        })
-    };
-    let constraints = file.default_constraints.into_iter().enumerate().map(read);
-    Ok(Defaults {
-        constraints: constraints.collect::<Result<_, _>>()?,
-        system: false,
-    })
 }

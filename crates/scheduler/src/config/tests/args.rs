@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::plugins::fit::Strategy;
+use crate::plugins::spread::DefaultConstraint;
 
 fn with_args(plugin: &str, args: &str) -> String {
     format!("profiles: [{{pluginConfig: [{{name: {plugin}, args: {args}}}]}}]")
@@ -162,5 +163,84 @@ fn shapes_are_checked() {
     wrong(
         "[{utilization: 0, score: 11}]",
         "[0].score: Invalid value: 11: not in valid range [0, 10]",
+    );
+}
+
+#[test]
+fn constraints_by_default_are_read() {
+    let args = concat!(
+        "{defaultingType: List, defaultConstraints: [",
+        "{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 3, nodeAffinityPolicy: Ignore,",
+        " nodeTaintsPolicy: Honor, matchLabelKeys: [a]},",
+        "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]}",
+    );
+    let defaults = profile_with("PodTopologySpread", args).spread;
+    let constraint = |max_skew, required| DefaultConstraint {
+        max_skew,
+        key: "zone".to_owned(),
+        required,
+        min_domains: if required { 3 } else { 1 },
+        honor_affinity: !required,
+        honor_taints: required,
+    };
+    assert_eq!(
+        defaults.constraints,
+        [constraint(2, true), constraint(1, false)]
+    );
+    assert!(!defaults.system);
+    for args in ["{}", "{defaultingType: System}", "{defaultConstraints: []}"] {
+        let defaults = profile_with("PodTopologySpread", args).spread;
+        assert_eq!(defaults, Defaults::system(), "{args}");
+    }
+    let none = profile_with("PodTopologySpread", "{defaultingType: List}");
+    assert_eq!(none.spread.constraints, []);
+}
+
+#[test]
+fn constraints_by_default_are_checked() {
+    let wrong = |args: &str, text: &str| check_args("PodTopologySpread", args, text);
+    let zone = "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}";
+    // A list has to be called one.
+    for kind in ["", "defaultingType: System, "] {
+        wrong(
+            &format!("{{{kind}defaultConstraints: [{zone}]}}"),
+            "defaultingType: Invalid value: \"System\": when .defaultConstraints are not empty",
+        );
+    }
+    wrong(
+        "{defaultingType: Other}",
+        "defaultingType: Unsupported value: \"Other\": supported values: \"System\", \"List\"",
+    );
+    wrong(
+        &format!("{{defaultingType: List, defaultConstraints: [{zone}, {zone}]}}"),
+        "defaultConstraints[1]: Duplicate value: \"{zone, ScheduleAnyway}\"",
+    );
+    let wrong = |constraint: &str, text: &str| {
+        let args = format!("{{defaultingType: List, defaultConstraints: [{constraint}]}}");
+        wrong(&args, &format!("defaultConstraints[0].{text}"));
+    };
+    wrong(
+        "{maxSkew: 0, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}",
+        "maxSkew: Invalid value: 0: not in valid range (0, inf)",
+    );
+    wrong(
+        "{maxSkew: 1, whenUnsatisfiable: ScheduleAnyway}",
+        "topologyKey: Required value: can not be empty",
+    );
+    wrong(
+        "{maxSkew: 1, topologyKey: 'a b', whenUnsatisfiable: ScheduleAnyway}",
+        "topologyKey: Invalid value: \"a b\": name part must consist of",
+    );
+    wrong(
+        "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never}",
+        "whenUnsatisfiable: Unsupported value: \"Never\": supported values: \"DoNotSchedule\", \"ScheduleAnyway\"",
+    );
+    wrong(
+        "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {}}",
+        "labelSelector: Forbidden: constraint must not define a selector, as they deduced for each pod",
+    );
+    wrong(
+        "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, nodeTaintsPolicy: Maybe}",
+        "nodeTaintsPolicy: Unsupported value: \"Maybe\": supported values: \"Honor\", \"Ignore\"",
     );
 }
