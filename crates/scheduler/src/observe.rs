@@ -83,6 +83,7 @@ impl Observe for Pod {
                     | "awsElasticBlockStore"
                     | "ephemeral"
                     | "gcePersistentDisk"
+                    | "image"
                     | "iscsi"
                     | "persistentVolumeClaim"
                     | "rbd"

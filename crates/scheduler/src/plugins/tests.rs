@@ -14,6 +14,7 @@ use crate::pod::PodInfo;
 use crate::status::{Code, Rejection};
 
 mod fit;
+mod image;
 
 fn pod(name: &str, labels: Value, spec: Value) -> Arc<PodInfo> {
     let mut spec = spec;
