@@ -40,6 +40,46 @@ fn the_file_of_the_conformance_set_up() {
 }
 
 #[test]
+fn times_of_leader_election_have_to_leave_room_for_one_another() {
+    let with = |times: &str| format!("leaderElection: {{{times}}}");
+    let wrong = |times: &str, text: &str| {
+        check_error(&with(times), &format!("leaderElection.{text}"));
+    };
+    wrong(
+        "leaseDuration: 10s",
+        "leaseDuration: Invalid value: 10s: must be greater than `RenewDeadline`",
+    );
+    wrong(
+        "renewDeadline: 2400ms",
+        "renewDeadline: Invalid value: 2.4s: must be greater than retryPeriod*JitterFactor",
+    );
+    wrong(
+        "retryPeriod: -1s",
+        "retryPeriod: Invalid value: -1s: must be greater than zero",
+    );
+    wrong(
+        "resourceLock: endpoints",
+        "resourceLock: Invalid value: \"endpoints\": resourceLock value must be \"leases\"",
+    );
+    let check = |times: &str, lease: u64| {
+        let election = read(&with(times)).expect("valid").leader_election;
+        assert_eq!(
+            election.lease_duration,
+            Duration::from_secs(lease),
+            "{times}"
+        );
+        assert_eq!(election.name, "kube-scheduler");
+    };
+    check("leaseDuration: 11s", 11);
+    check("leaseDuration: 0s, resourceName: '', resourceLock: ''", 15);
+    // Nobody looks at them without an election.
+    check(
+        "leaderElect: false, leaseDuration: 1s, resourceLock: endpoints",
+        1,
+    );
+}
+
+#[test]
 fn filter_timeout_zero_is_none() {
     let body = "profiles: [{pluginConfig: [{name: DynamicResources, args: {filterTimeout: 0s}}]}]";
     assert_eq!(
