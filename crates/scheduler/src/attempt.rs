@@ -190,6 +190,7 @@ impl<'a> Attempt<'a> {
             taints::filter(pod.tolerations(), node)?;
         }
         if on(Plugin::NodeAffinity) {
+            self.profile.added_affinity.filter(node)?;
             self.affinity.filter(node)?;
         }
         if on(Plugin::NodePorts) && !pod.ports.is_empty() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use allot_election::clock::Clock;
 
+use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::FitArgs;
 use crate::plugins::spread::Defaults;
 use crate::plugins::{Plugin, PluginSet};
@@ -53,6 +54,8 @@ pub struct Profile {
     pub fit: FitArgs,
     /// Resources of NodeResourcesBalancedAllocation.
     pub balanced: Vec<(Arc<str>, i64)>,
+    /// What all pods want of their nodes, by the arguments of NodeAffinity.
+    pub added_affinity: AddedAffinity,
     /// What required affinity of another pod counts in the score of InterPodAffinity.
     pub hard_pod_affinity_weight: i64,
     /// Whether what other pods prefer counts in the score of InterPodAffinity only for pods that prefer something, too.
@@ -81,6 +84,7 @@ impl Default for Profile {
             volume_binding_timeout: Duration::from_secs(600),
             fit: FitArgs::default(),
             balanced: vec![("cpu".into(), 1), ("memory".into(), 1)],
+            added_affinity: AddedAffinity::default(),
             hard_pod_affinity_weight: 1,
             ignore_preferred_terms_of_existing_pods: false,
             min_candidate_nodes_percentage: 10,

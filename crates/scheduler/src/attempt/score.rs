@@ -152,8 +152,12 @@ impl Attempt<'_> {
                     normalize(&mut s, true);
                     Some(s)
                 }
-                Plugin::NodeAffinity if self.affinity.has_preferences() => {
-                    let mut s = each(&|n| self.affinity.score(n));
+                Plugin::NodeAffinity
+                    if self.affinity.has_preferences()
+                        || profile.added_affinity.has_preferences() =>
+                {
+                    let added = &profile.added_affinity;
+                    let mut s = each(&|n| self.affinity.score(n) + added.score(n));
                     normalize(&mut s, false);
                     Some(s)
                 }

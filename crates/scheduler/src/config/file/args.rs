@@ -10,6 +10,7 @@ use super::profile::known;
 use super::{ConfigError, go_duration, invalid};
 use crate::config::{DynamicResourcesArgs, Profile};
 
+mod affinity;
 mod resources;
 mod spread;
 
@@ -100,6 +101,9 @@ pub(super) fn arguments(
                 let seconds = u64::try_from(seconds).map_err(|_| invalid(&path, seconds, text))?;
                 profile.volume_binding_timeout = Duration::from_secs(seconds);
             }
+        }
+        "NodeAffinity" => {
+            profile.added_affinity = affinity::added(path, args(path, config.args)?)?;
         }
         "PodTopologySpread" => profile.spread = spread::spread(path, args(path, config.args)?)?,
         "DefaultPreemption" => {

@@ -1,8 +1,12 @@
 //! Arguments of plugins.
 
+use serde_json::json;
+
 use super::*;
+use crate::node::NodeInfo;
 use crate::plugins::fit::Strategy;
 use crate::plugins::spread::DefaultConstraint;
+use crate::status::Code;
 
 fn with_args(plugin: &str, args: &str) -> String {
     format!("profiles: [{{pluginConfig: [{{name: {plugin}, args: {args}}}]}}]")
@@ -242,5 +246,71 @@ fn constraints_by_default_are_checked() {
     wrong(
         "{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, nodeTaintsPolicy: Maybe}",
         "nodeTaintsPolicy: Unsupported value: \"Maybe\": supported values: \"Honor\", \"Ignore\"",
+    );
+}
+
+#[test]
+fn affinity_is_added_by_the_profile() {
+    let args = concat!(
+        "{addedAffinity: {",
+        "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [",
+        "{matchExpressions: [{key: zone, operator: In, values: [a, b]}]}]},",
+        "preferredDuringSchedulingIgnoredDuringExecution: [",
+        "{weight: 5, preference: {matchFields: [{key: metadata.name, operator: In, values: [n1]}]}},",
+        "{weight: 7, preference: {matchExpressions: [{key: zone, operator: Exists}]}},",
+        "{weight: 0, preference: {matchExpressions: [{key: zone, operator: Exists}]}}]}}",
+    );
+    let added = profile_with("NodeAffinity", args).added_affinity;
+    let check = |name: &str, zone: &str, fits: bool, score: i64| {
+        let object = json!({"metadata": {"name": name, "labels": {"zone": zone}}});
+        let mut node = NodeInfo::new(name.into());
+        node.set_node(Arc::new(serde_json::from_value(object).expect("fixture")));
+        let expected = "node(s) didn't match scheduler-enforced node affinity";
+        match added.filter(&node) {
+            Ok(()) => assert!(fits, "{name} in {zone}"),
+            Err(rejection) => {
+                assert!(!fits, "{name} in {zone}");
+                assert_eq!(rejection.reasons, [expected]);
+                assert_eq!(rejection.code, Code::Unresolvable);
+            }
+        }
+        assert_eq!(added.score(&node), score, "{name} in {zone}");
+    };
+    check("n1", "a", true, 12);
+    check("n2", "b", true, 7);
+    check("n1", "c", false, 12);
+    assert!(added.has_preferences());
+    let none = profile_with("NodeAffinity", "{}").added_affinity;
+    assert_eq!(none, AddedAffinity::default());
+}
+
+#[test]
+fn added_affinity_is_checked() {
+    let wrong = |expression: &str, text: &str| {
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        let args =
+            format!("{{addedAffinity: {{{required}: {{nodeSelectorTerms: [{expression}]}}}}}}");
+        let text = format!("addedAffinity.{required}.nodeSelectorTerms[0].{text}");
+        check_args("NodeAffinity", &args, &text);
+    };
+    wrong(
+        "{matchExpressions: [{key: zone, operator: Is, values: [a]}]}",
+        "matchExpressions[0].operator: Unsupported value: \"Is\": supported values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\", \"Gt\", \"Lt\"",
+    );
+    wrong(
+        "{matchExpressions: [{key: zone, operator: In}]}",
+        "matchExpressions[0].values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
+    );
+    wrong(
+        "{matchFields: [{key: metadata.name, operator: Exists}]}",
+        "matchFields[0].operator: Unsupported value: \"Exists\": supported values: \"In\", \"NotIn\"",
+    );
+    wrong(
+        "{matchFields: [{key: metadata.name, operator: In, values: [a, b]}]}",
+        "matchFields[0].values: Invalid value: [\"a\", \"b\"]: must have one element",
+    );
+    check_error(
+        &with_args("NodeAffinity", "{addedAffinity: {required: {}}}"),
+        "required",
     );
 }
