@@ -57,7 +57,9 @@ mod taint;
 pub use allocation::{AllocatedDevice, Allocation};
 pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
 pub use claims::{Claims, Classes, MAX_RESULTS};
-pub use cluster::{Cluster, Conflict, Held, HeldKind, Holder, Inventoried, Trouble};
+pub use cluster::{
+    ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried, Trouble,
+};
 pub use doubts::Doubts;
 pub use features::Features;
 pub use node::Node;
