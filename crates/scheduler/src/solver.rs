@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use allot_allocator::explain::Explanation;
 use allot_allocator::{
-    Allocator, Claims, Cluster, Doubts, ErrorKind, Features, Limits, SelectorCache,
+    Allocator, Claims, ClassSelectors, Cluster, Doubts, ErrorKind, Features, Limits, SelectorCache,
 };
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
 
 use crate::dra::classes::Classes;
@@ -95,6 +95,11 @@ impl Solver {
             classes,
             claims.iter().copied(),
         ))
+    }
+
+    /// Prepares a class for counting its devices on many nodes.
+    pub fn selectors(&self, class: &DeviceClass) -> ClassSelectors {
+        ClassSelectors::new(&self.features, &self.selectors, class)
     }
 
     /// Whether the attempt may fail on some node although there are devices on another one.

@@ -1,7 +1,9 @@
 //! Which of the nodes that fit is the best, and what the pod gets there.
 
+use std::sync::Arc;
+
 use super::{Attempt, Placement};
-use crate::dra::{NodeDevices, PodDevices};
+use crate::dra::{Counts, NodeDevices, PodDevices};
 use crate::node::NodeInfo;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::{Plugin, fit, interpod, normalize, spread, taints};
@@ -135,6 +137,11 @@ impl Attempt<'_> {
         }
     }
 
+    /// What devices stand for, among resources that are scored.
+    fn counts(&self, scored: &[(Arc<str>, i64)]) -> Option<Counts<'_>> {
+        self.devices.as_ref()?.counts(scored, &self.dra)
+    }
+
     /// Weighted scores of nodes by all plugins but DynamicResources.
     fn scores(&self, nodes: &[usize]) -> Vec<i64> {
         let mut total = vec![0i64; nodes.len()];
@@ -161,11 +168,19 @@ impl Attempt<'_> {
                     normalize(&mut s, false);
                     Some(s)
                 }
-                Plugin::NodeResourcesFit => Some(each(&|n| fit::score(pod, n, &profile.fit))),
+                Plugin::NodeResourcesFit => {
+                    let counts = self.counts(&profile.fit.resources);
+                    let devices = |r: &str, n: &NodeInfo| counts.as_ref()?.of(r, n);
+                    Some(each(&|n| fit::score(pod, n, &profile.fit, &devices)))
+                }
                 Plugin::NodeResourcesBalancedAllocation
                     if !fit::is_best_effort(pod, &profile.balanced) =>
                 {
-                    Some(each(&|n| fit::balanced(pod, n, &profile.balanced)))
+                    let counts = self.counts(&profile.balanced);
+                    let devices = |r: &str, n: &NodeInfo| counts.as_ref()?.of(r, n);
+                    Some(each(&|n| {
+                        fit::balanced(pod, n, &profile.balanced, &devices)
+                    }))
                 }
                 Plugin::ImageLocality if !snapshot.image_nodes.is_empty() => {
                     let images = ImageLocality::new(pod);

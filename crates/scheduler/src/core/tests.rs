@@ -15,6 +15,7 @@ mod failures;
 mod gangs;
 mod leftovers;
 mod nominations;
+mod profiles;
 mod rivals;
 mod volumes;
 

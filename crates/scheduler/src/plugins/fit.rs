@@ -10,7 +10,7 @@ use crate::status::{Code, Rejection};
 
 mod score;
 
-pub use score::{balanced, is_best_effort, score};
+pub use score::{Devices, balanced, is_best_effort, score};
 
 /// How the fit of a node is scored.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

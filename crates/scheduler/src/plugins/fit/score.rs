@@ -7,6 +7,10 @@ use crate::node::NodeInfo;
 use crate::plugins::MAX_SCORE;
 use crate::pod::PodInfo;
 
+/// For a resource that a node does not offer itself: how many devices stand for it there, and how many of them are in
+/// use.
+pub type Devices<'a> = &'a dyn Fn(&str, &NodeInfo) -> Option<(i64, i64)>;
+
 /// How much of a resource a node offers, and how much of it is taken.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
@@ -18,8 +22,8 @@ struct Usage {
 }
 
 /// The use of a resource by a pod on a node. Nothing is offered where the resource does not count.
-fn usage(name: &str, pod: &PodInfo, node: &NodeInfo, nonzero: bool) -> Usage {
-    let (offered, before, wanted) = match name {
+fn usage(name: &str, pod: &PodInfo, node: &NodeInfo, nonzero: bool, devices: Devices<'_>) -> Usage {
+    let (mut offered, mut before, wanted) = match name {
         "cpu" if nonzero => (
             node.allocatable.milli_cpu,
             node.nonzero_requested.0,
@@ -38,6 +42,12 @@ fn usage(name: &str, pod: &PodInfo, node: &NodeInfo, nonzero: bool) -> Usage {
             pod.requests.amount(name),
         ),
     };
+    if offered == 0
+        && is_scalar(name)
+        && let Some((all, in_use)) = devices(name, node)
+    {
+        (offered, before) = (all, in_use);
+    }
     Usage {
         offered,
         before,
@@ -50,9 +60,9 @@ fn is_scalar(name: &str) -> bool {
 }
 
 /// Score of a node by how much of it would be used.
-pub fn score(pod: &PodInfo, node: &NodeInfo, args: &FitArgs) -> i64 {
+pub fn score(pod: &PodInfo, node: &NodeInfo, args: &FitArgs, devices: Devices<'_>) -> i64 {
     let counted = args.resources.iter().filter_map(|(name, weight)| {
-        let Usage { offered, after, .. } = usage(name, pod, node, true);
+        let Usage { offered, after, .. } = usage(name, pod, node, true, devices);
         (offered != 0).then_some((after, offered, *weight))
     });
     match &args.strategy {
@@ -129,10 +139,15 @@ pub fn is_best_effort(pod: &PodInfo, resources: &[(Arc<str>, i64)]) -> bool {
 
 /// Score of a node by what the pod does to its balance: 75 when nothing, 100 when it evens out the most uneven use of
 /// resources, 50 when it does the opposite.
-pub fn balanced(pod: &PodInfo, node: &NodeInfo, resources: &[(Arc<str>, i64)]) -> i64 {
+pub fn balanced(
+    pod: &PodInfo,
+    node: &NodeInfo,
+    resources: &[(Arc<str>, i64)],
+    devices: Devices<'_>,
+) -> i64 {
     let all: Vec<Usage> = resources
         .iter()
-        .map(|(name, _)| usage(name, pod, node, false))
+        .map(|(name, _)| usage(name, pod, node, false, devices))
         .filter(|u| u.offered != 0)
         .collect();
     let before = evenness(all.iter().map(|u| (u.before, u.offered)));

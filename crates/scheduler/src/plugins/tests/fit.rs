@@ -73,7 +73,11 @@ fn check_score(strategy: Strategy, wanted: Value, expected: i64) {
         strategy,
         ..FitArgs::default()
     };
-    assert_eq!(fit::score(&p, &s.nodes[0], &args), expected, "{args:?}");
+    assert_eq!(
+        fit::score(&p, &s.nodes[0], &args, &|_, _| None),
+        expected,
+        "{args:?}"
+    );
 }
 
 #[test]
@@ -144,7 +148,10 @@ fn only_extended_resources_can_be_ignored() {
 fn check_balance(taken: Value, wanted: Value, expected: i64) {
     let (s, p) = with_pod(taken, wanted);
     let resources = FitArgs::default().resources;
-    assert_eq!(fit::balanced(&p, &s.nodes[0], &resources), expected);
+    assert_eq!(
+        fit::balanced(&p, &s.nodes[0], &resources, &|_, _| None),
+        expected
+    );
 }
 
 #[test]
@@ -166,7 +173,7 @@ fn nodes_without_resources_have_no_balance_to_change() {
     let node = NodeInfo::new("n".into());
     let p = pod("p", json!({}), requests(json!({"cpu": "1"})));
     let resources = FitArgs::default().resources;
-    assert_eq!(fit::balanced(&p, &node, &resources), 75);
+    assert_eq!(fit::balanced(&p, &node, &resources, &|_, _| None), 75);
 }
 
 #[test]
