@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_election::clock::Clock;
+use allot_model::features::Feature;
 
 use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::FitArgs;
@@ -162,6 +163,19 @@ pub struct Config {
     pub client_connection: ClientConnection,
     /// The time as the API writes it.
     pub clock: Clock,
+}
+
+impl Config {
+    /// The same without plugins whose features are off: wherever they are named, they do nothing.
+    #[must_use]
+    pub(crate) fn without_disabled(mut self) -> Self {
+        if !self.features.enabled(Feature::NodeDeclaredFeatures) {
+            for profile in &mut self.profiles {
+                profile.filters.remove(Plugin::NodeDeclaredFeatures);
+            }
+        }
+        self
+    }
 }
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ impl Observe for Pod {
                 field,
                 "affinity"
                     | "containers"
+                    | "hostNetwork"
+                    | "hostUsers"
                     | "initContainers"
                     | "nodeName"
                     | "nodeSelector"
@@ -90,7 +92,7 @@ impl Observe for Pod {
             ),
             "Container" => matches!(
                 field,
-                "name" | "image" | "ports" | "resources" | "restartPolicy"
+                "name" | "image" | "ports" | "resources" | "restartPolicy" | "restartPolicyRules"
             ),
             "PodStatus" => matches!(
                 field,
@@ -116,7 +118,7 @@ impl Observe for Node {
         match of {
             "ObjectMeta" => keep_metadata(field),
             "NodeSpec" => matches!(field, "taints" | "unschedulable"),
-            "NodeStatus" => matches!(field, "allocatable" | "images"),
+            "NodeStatus" => matches!(field, "allocatable" | "declaredFeatures" | "images"),
             _ => true,
         }
     }

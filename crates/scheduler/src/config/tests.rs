@@ -200,7 +200,7 @@ fn errors_name_the_field() {
         "profiles[0].plugins.filter.enabled[0].name: plugin \"Foo\" does not exist",
     );
     check_error(
-        "profiles: [{plugins: {multiPoint: {enabled: [{name: NodeDeclaredFeatures}]}}}]",
+        "profiles: [{plugins: {multiPoint: {enabled: [{name: PodGroupPodsCount}]}}}]",
         "exists in kube-scheduler, but not in allot",
     );
     check_error(

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::actions::BindJob;
 
+mod declared;
 mod explain;
 mod failures;
 mod gangs;

@@ -68,7 +68,8 @@ impl Plugin {
             Plugin::NodePorts
             | Plugin::VolumeRestrictions
             | Plugin::NodeVolumeLimits
-            | Plugin::VolumeZone => &[P::PreFilter, P::Filter],
+            | Plugin::VolumeZone
+            | Plugin::NodeDeclaredFeatures => &[P::PreFilter, P::Filter],
             Plugin::VolumeBinding => &[
                 P::PreFilter,
                 P::Filter,

@@ -10,8 +10,8 @@ use crate::config::Profile;
 use crate::plugins::points::ExtensionPoint;
 use crate::plugins::{Plugin, PluginSet};
 
-/// Plugins of upstream's default profile that deal with things that are not in scope.
-const ELSEWHERE: [&str; 1] = ["NodeDeclaredFeatures"];
+/// Plugins of upstream that deal with things that are not in scope.
+const ELSEWHERE: [&str; 2] = ["TopologyPlacementGenerator", "PodGroupPodsCount"];
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
