@@ -14,11 +14,13 @@ use crate::slice::Slice;
 use crate::taint::TaintRule;
 
 mod conflict;
+mod count;
 mod entry;
 mod inventory;
 mod paged;
 
 pub use conflict::Conflict;
+pub use count::{ClassSelectors, DeviceCount};
 use entry::Entry;
 pub use inventory::{Inventoried, Trouble};
 use paged::{Few, Paged, Sharded};

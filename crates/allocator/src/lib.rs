@@ -56,7 +56,9 @@ mod taint;
 pub use allocation::{AllocatedDevice, Allocation};
 pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
 pub use claims::{Claims, Classes, MAX_RESULTS};
-pub use cluster::{Cluster, Conflict, Held, HeldKind, Holder, Inventoried, Trouble};
+pub use cluster::{
+    ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried, Trouble,
+};
 pub use features::Features;
 pub use node::Node;
 pub use selector::SelectorCache;

@@ -6,9 +6,10 @@
 
 mod plan;
 mod rules;
+mod state;
 mod status;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,6 @@ use kube::core::discovery::ApiResource;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
-use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -38,15 +38,14 @@ use crate::registry::Task;
 use crate::served::Served;
 use crate::workload::disruption_target;
 
-use plan::{Eviction, Reason, Tainted};
+use plan::{Eviction, Reason};
+use state::State;
 use status::meta_name;
 
 /// A DeviceTaintRule in whatever version is served; the versions do not differ.
 pub(crate) type Rule = kube::core::Object<DeviceTaintRuleSpec, DeviceTaintRuleStatus>;
 
 const BY_POOL: &str = "pool";
-/// Evicted pods are remembered so that each is counted once (as many as upstream remembers).
-const REMEMBERED: usize = 500;
 /// Shortest time between two updates of a rule's status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -54,20 +53,6 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 enum Work {
     Pod(Key),
     Rule(String),
-}
-
-#[derive(Default)]
-struct State {
-    tainted: Tainted,
-    rules: Vec<Arc<Rule>>,
-    /// Pods that are to be evicted, with why.
-    pending: FxHashMap<Key, Eviction>,
-    evicted: VecDeque<String>,
-    evicted_uids: FxHashSet<String>,
-    /// Per rule (by UID): pods evicted since the controller started.
-    counts: FxHashMap<String, usize>,
-    /// Per rule: when its status was written last, and for which generation.
-    written: FxHashMap<String, (Timestamp, i64)>,
 }
 
 struct Controller {
@@ -188,7 +173,7 @@ impl Controller {
             return;
         }
         if change.is_delete() {
-            self.forget(&key_of(&**pod));
+            self.forget(&key_of(&**pod), meta::uid(&**pod));
             return;
         }
         let same = change.old().is_some_and(|old| {
@@ -197,7 +182,8 @@ impl Controller {
                     .as_ref()
                     .and_then(|s| s.resource_claim_statuses.clone())
             };
-            meta::node_name(old) == meta::node_name(pod)
+            meta::uid(&**old) == meta::uid(&**pod)
+                && meta::node_name(old) == meta::node_name(pod)
                 && statuses(old) == statuses(pod)
                 && meta::deleting(&**old) == meta::deleting(&**pod)
                 && meta::is_finished(old) == meta::is_finished(pod)
@@ -324,9 +310,10 @@ impl Controller {
         self.queue.add_after(Work::Rule(name.to_owned()), wait);
     }
 
-    fn forget(&self, key: &str) {
+    /// Drops the eviction of a pod, but not that of its successor of the same name.
+    fn forget(&self, key: &str, uid: &str) {
         let mut state = self.state.lock();
-        if let Some(old) = state.pending.remove(key) {
+        if let Some(old) = state.take_pending(key, uid) {
             self.rules_affected(&state, std::iter::once(&old));
         }
     }
@@ -357,7 +344,7 @@ impl Controller {
             meta::uid(pod) == eviction.uid && !done
         };
         let Some(live) = live.filter(goes) else {
-            self.forget(key);
+            self.forget(key, &eviction.uid);
             return Ok(Next::Done);
         };
         if meta::deleting(&live) {
@@ -392,7 +379,7 @@ impl Controller {
         match api::delete(&pods, name, &eviction.uid, Delete::default()).await {
             Ok(_) => self.evicted(key, &eviction),
             // Replaced by another pod of that name.
-            Err(error) if error.is_conflict() => self.forget(key),
+            Err(error) if error.is_conflict() => self.forget(key, &eviction.uid),
             Err(error) => return Err(error),
         }
         Ok(Next::Done)
@@ -400,14 +387,8 @@ impl Controller {
 
     fn evicted(&self, key: &str, eviction: &Eviction) {
         let mut state = self.state.lock();
-        state.pending.remove(key);
-        if state.evicted_uids.insert(eviction.uid.clone()) {
-            state.evicted.push_back(eviction.uid.clone());
-            if state.evicted.len() > REMEMBERED
-                && let Some(oldest) = state.evicted.pop_front()
-            {
-                state.evicted_uids.remove(&oldest);
-            }
+        state.take_pending(key, &eviction.uid);
+        if state.remember(&eviction.uid) {
             self.deletions.inc();
             self.latency
                 .observe(since(self.clock.now(), eviction.at).as_secs_f64());

@@ -14,6 +14,7 @@ use crate::config::Profile;
 use crate::dra::{DraContext, NodeDevices, PodDevices};
 use crate::node::NodeInfo;
 use crate::plugins::affinity::NodeAffinity;
+use crate::plugins::declared::NeededFeatures;
 use crate::plugins::interpod::InterPodAffinity;
 use crate::plugins::spread::Spread;
 use crate::plugins::volumes::{self, Attachments, Choice, ExclusiveClaims, PodVolumes};
@@ -42,6 +43,7 @@ pub struct Attempt<'a> {
     affinity: NodeAffinity,
     others: Others,
     attachments: Option<Attachments<'a>>,
+    features: Option<NeededFeatures>,
     volumes: Option<PodVolumes<'a>>,
     devices: Option<PodDevices>,
     classic: Option<PodClaims>,
@@ -113,6 +115,9 @@ impl<'a> Attempt<'a> {
         let attachments = on(Plugin::NodeVolumeLimits)
             .then(|| Attachments::new(pod, &snapshot.storage))
             .flatten();
+        let features = on(Plugin::NodeDeclaredFeatures)
+            .then(|| NeededFeatures::new(pod))
+            .flatten();
         let spread = on(Plugin::PodTopologySpread)
             .then(|| Spread::new(pod, &affinity, snapshot, &profile.spread))
             .flatten();
@@ -141,6 +146,7 @@ impl<'a> Attempt<'a> {
                 interpod,
             },
             attachments,
+            features,
             volumes,
             devices,
             classic,
@@ -190,6 +196,7 @@ impl<'a> Attempt<'a> {
             taints::filter(pod.tolerations(), node)?;
         }
         if on(Plugin::NodeAffinity) {
+            self.profile.added_affinity.filter(node)?;
             self.affinity.filter(node)?;
         }
         if on(Plugin::NodePorts) && !pod.ports.is_empty() {
@@ -222,6 +229,9 @@ impl<'a> Attempt<'a> {
         }
         if let (Some(claims), Some(classic)) = (&self.classic, self.dra.classic) {
             claims.filter(node, classic)?;
+        }
+        if let Some(features) = &self.features {
+            features.filter(node)?;
         }
         Ok(())
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use allot_election::clock::Clock;
+use allot_model::features::Feature;
 
+use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::FitArgs;
 use crate::plugins::spread::Defaults;
 use crate::plugins::{Plugin, PluginSet};
@@ -53,8 +55,16 @@ pub struct Profile {
     pub fit: FitArgs,
     /// Resources of NodeResourcesBalancedAllocation.
     pub balanced: Vec<(Arc<str>, i64)>,
+    /// What all pods want of their nodes, by the arguments of NodeAffinity.
+    pub added_affinity: AddedAffinity,
     /// What required affinity of another pod counts in the score of InterPodAffinity.
     pub hard_pod_affinity_weight: i64,
+    /// Whether what other pods prefer counts in the score of InterPodAffinity only for pods that prefer something, too.
+    pub ignore_preferred_terms_of_existing_pods: bool,
+    /// How many nodes DefaultPreemption looks for at least, in percent of all. The larger of both numbers counts.
+    pub min_candidate_nodes_percentage: u32,
+    /// How many nodes DefaultPreemption looks for at least.
+    pub min_candidate_nodes_absolute: u32,
     /// How PodTopologySpread treats pods without constraints of their own.
     pub spread: Defaults,
 }
@@ -75,7 +85,11 @@ impl Default for Profile {
             volume_binding_timeout: Duration::from_secs(600),
             fit: FitArgs::default(),
             balanced: vec![("cpu".into(), 1), ("memory".into(), 1)],
+            added_affinity: AddedAffinity::default(),
             hard_pod_affinity_weight: 1,
+            ignore_preferred_terms_of_existing_pods: false,
+            min_candidate_nodes_percentage: 10,
+            min_candidate_nodes_absolute: 100,
             spread: Defaults::system(),
         }
     }
@@ -149,6 +163,19 @@ pub struct Config {
     pub client_connection: ClientConnection,
     /// The time as the API writes it.
     pub clock: Clock,
+}
+
+impl Config {
+    /// The same without plugins whose features are off: wherever they are named, they do nothing.
+    #[must_use]
+    pub(crate) fn without_disabled(mut self) -> Self {
+        if !self.features.enabled(Feature::NodeDeclaredFeatures) {
+            for profile in &mut self.profiles {
+                profile.filters.remove(Plugin::NodeDeclaredFeatures);
+            }
+        }
+        self
+    }
 }
 
 #[cfg(test)]

@@ -215,6 +215,7 @@ pub struct Core {
 impl Core {
     /// A scheduler that knows nothing yet.
     pub fn new(config: Config, metrics: Metrics) -> Self {
+        let config = config.without_disabled();
         let features = devices::allocator_features(&config.features);
         Self {
             queue: Queue::new(config.backoff),

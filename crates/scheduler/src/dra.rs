@@ -14,7 +14,7 @@ mod prepare;
 pub mod resolve;
 
 pub use prepare::{
-    Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodClaim, PodDevices,
+    Counts, Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodClaim, PodDevices,
     SpecialOnNode, next_spare,
 };
 

@@ -89,6 +89,7 @@ pub fn interested(event: &ClusterEvent<'_>) -> PluginSet {
             P::PodTopologySpread,
             P::InterPodAffinity,
             P::DynamicResources,
+            P::NodeDeclaredFeatures,
         ],
         ClusterEvent::NodeRemoved => &[P::PodTopologySpread],
         ClusterEvent::PodAdded(_) | ClusterEvent::PodChanged(_) => {
@@ -186,6 +187,7 @@ fn node_change_helps(plugin: Plugin, pod: &PodInfo, old: &NodeInfo, new: &NodeIn
             labels || old.taints() != new.taints()
         }
         Plugin::DynamicResources => labels || allocatable,
+        Plugin::NodeDeclaredFeatures => old.declared_features() != new.declared_features(),
         _ => false,
     };
     // A node that the pod did not select before was never asked for anything else.

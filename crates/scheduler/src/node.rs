@@ -96,6 +96,14 @@ impl NodeInfo {
             .unwrap_or_default()
     }
 
+    /// Features that not every node has, and that this one says it has.
+    pub fn declared_features(&self) -> &[String] {
+        self.node
+            .as_ref()
+            .and_then(|n| n.status.as_ref()?.declared_features.as_deref())
+            .unwrap_or_default()
+    }
+
     /// Whether the node is cordoned.
     pub fn is_unschedulable(&self) -> bool {
         self.node

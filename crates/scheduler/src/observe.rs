@@ -62,6 +62,8 @@ impl Observe for Pod {
                 field,
                 "affinity"
                     | "containers"
+                    | "hostNetwork"
+                    | "hostUsers"
                     | "initContainers"
                     | "nodeName"
                     | "nodeSelector"
@@ -83,13 +85,14 @@ impl Observe for Pod {
                     | "awsElasticBlockStore"
                     | "ephemeral"
                     | "gcePersistentDisk"
+                    | "image"
                     | "iscsi"
                     | "persistentVolumeClaim"
                     | "rbd"
             ),
             "Container" => matches!(
                 field,
-                "name" | "image" | "ports" | "resources" | "restartPolicy"
+                "name" | "image" | "ports" | "resources" | "restartPolicy" | "restartPolicyRules"
             ),
             "PodStatus" => matches!(
                 field,
@@ -115,7 +118,7 @@ impl Observe for Node {
         match of {
             "ObjectMeta" => keep_metadata(field),
             "NodeSpec" => matches!(field, "taints" | "unschedulable"),
-            "NodeStatus" => matches!(field, "allocatable" | "images"),
+            "NodeStatus" => matches!(field, "allocatable" | "declaredFeatures" | "images"),
             _ => true,
         }
     }

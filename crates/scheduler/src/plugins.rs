@@ -4,9 +4,11 @@
 //! side effects, so that nodes can be judged in parallel. Texts and codes are upstream's, since tools match on them.
 
 pub mod affinity;
+pub mod declared;
 pub mod fit;
 pub mod image;
 pub mod interpod;
+pub mod points;
 pub mod ports;
 pub mod simple;
 pub mod spread;
@@ -74,6 +76,8 @@ plugins! {
     ImageLocality,
     /// Writes the binding.
     DefaultBinder,
+    /// Rejects nodes that do not declare what a pod needs.
+    NodeDeclaredFeatures,
     /// Places the pods of a gang at once, or none of them.
     GangScheduling,
 }

@@ -67,6 +67,16 @@ impl Resources {
             .map_or(0, |i| self.scalars[i].1)
     }
 
+    /// Amount of any resource, CPU in thousandths.
+    pub fn amount(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.milli_cpu,
+            "memory" => self.memory,
+            "ephemeral-storage" => self.ephemeral,
+            _ => self.scalar(name),
+        }
+    }
+
     /// Sets the amount of a scalar resource.
     pub fn set_scalar(&mut self, name: &str, amount: i64) {
         match self.scalars.binary_search_by(|(n, _)| n.as_ref().cmp(name)) {

@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use allot_allocator::explain::Explanation;
-use allot_allocator::{Allocator, Claims, Cluster, ErrorKind, Features, Limits, SelectorCache};
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
+use allot_allocator::{
+    Allocator, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits, SelectorCache,
+};
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
 
 use crate::dra::classes::Classes;
@@ -91,6 +93,11 @@ impl Solver {
             classes,
             claims.iter().copied(),
         ))
+    }
+
+    /// Prepares a class for counting its devices on many nodes.
+    pub fn selectors(&self, class: &DeviceClass) -> ClassSelectors {
+        ClassSelectors::new(&self.features, &self.selectors, class)
     }
 
     /// Finds devices on a node.

@@ -156,11 +156,10 @@ fn takes_effect(
             continue;
         }
         let wanted = toleration.key.as_deref().unwrap_or_default();
+        // Without a key it is about every key, also where the operator compares values.
+        let about = wanted.is_empty() || wanted == key;
         let exists = toleration.operator.as_deref() == Some("Exists");
-        let matches = (wanted.is_empty() && exists)
-            || (wanted == key
-                && (exists || toleration.value.as_deref().unwrap_or_default() == value));
-        if !matches {
+        if !about || !(exists || toleration.value.as_deref().unwrap_or_default() == value) {
             continue;
         }
         let tolerated = toleration.toleration_seconds?.max(0);

@@ -1,7 +1,9 @@
 //! Which of the nodes that fit is the best, and what the pod gets there.
 
+use std::sync::Arc;
+
 use super::{Attempt, Placement};
-use crate::dra::{NodeDevices, PodDevices};
+use crate::dra::{Counts, NodeDevices, PodDevices};
 use crate::node::NodeInfo;
 use crate::plugins::image::ImageLocality;
 use crate::plugins::{Plugin, fit, interpod, normalize, spread, taints};
@@ -75,6 +77,11 @@ impl Attempt<'_> {
         }
     }
 
+    /// What devices stand for, among resources that are scored.
+    fn counts(&self, scored: &[(Arc<str>, i64)]) -> Option<Counts<'_>> {
+        self.devices.as_ref()?.counts(scored, &self.dra)
+    }
+
     /// Weighted scores of nodes by all plugins but DynamicResources.
     fn scores(&self, nodes: &[usize]) -> Vec<i64> {
         let mut total = vec![0i64; nodes.len()];
@@ -92,14 +99,28 @@ impl Attempt<'_> {
                     normalize(&mut s, true);
                     Some(s)
                 }
-                Plugin::NodeAffinity if self.affinity.has_preferences() => {
-                    let mut s = each(&|n| self.affinity.score(n));
+                Plugin::NodeAffinity
+                    if self.affinity.has_preferences()
+                        || profile.added_affinity.has_preferences() =>
+                {
+                    let added = &profile.added_affinity;
+                    let mut s = each(&|n| self.affinity.score(n) + added.score(n));
                     normalize(&mut s, false);
                     Some(s)
                 }
-                Plugin::NodeResourcesFit => Some(each(&|n| fit::score(pod, n, &profile.fit))),
-                Plugin::NodeResourcesBalancedAllocation if !pod.requests.is_zero() => {
-                    Some(each(&|n| fit::balanced(pod, n, &profile.balanced)))
+                Plugin::NodeResourcesFit => {
+                    let counts = self.counts(&profile.fit.resources);
+                    let devices = |r: &str, n: &NodeInfo| counts.as_ref()?.of(r, n);
+                    Some(each(&|n| fit::score(pod, n, &profile.fit, &devices)))
+                }
+                Plugin::NodeResourcesBalancedAllocation
+                    if !fit::is_best_effort(pod, &profile.balanced) =>
+                {
+                    let counts = self.counts(&profile.balanced);
+                    let devices = |r: &str, n: &NodeInfo| counts.as_ref()?.of(r, n);
+                    Some(each(&|n| {
+                        fit::balanced(pod, n, &profile.balanced, &devices)
+                    }))
                 }
                 Plugin::ImageLocality if !snapshot.image_nodes.is_empty() => {
                     let images = ImageLocality::new(pod);
@@ -111,7 +132,9 @@ impl Attempt<'_> {
                     spread::scores(pod, &self.affinity, snapshot, nodes, &profile.spread)
                 }
                 Plugin::InterPodAffinity => {
-                    interpod::scores(pod, snapshot, nodes, profile.hard_pod_affinity_weight)
+                    let ignore = profile.ignore_preferred_terms_of_existing_pods;
+                    let weight = profile.hard_pod_affinity_weight;
+                    interpod::scores(pod, snapshot, nodes, weight, ignore)
                 }
                 _ => None,
             };

@@ -33,6 +33,24 @@ pub enum ConfigError {
         /// What is wrong with it.
         text: String,
     },
+    /// A value that is missing.
+    #[error("{path}: Required value: {text}")]
+    Required {
+        /// The field.
+        path: String,
+        /// When it is needed.
+        text: String,
+    },
+    /// A value that is not one of those that mean something.
+    #[error("{path}: Unsupported value: {value:?}: supported values: {known}")]
+    Unsupported {
+        /// The field.
+        path: String,
+        /// Its value.
+        value: String,
+        /// Those that mean something, as a text.
+        known: String,
+    },
     /// A plugin that nobody knows.
     #[error("{path}: plugin {name:?} does not exist")]
     UnknownPlugin {
@@ -49,7 +67,15 @@ pub enum ConfigError {
         /// The name.
         name: String,
     },
-    /// Two profiles for one scheduler name.
+    /// A plugin where it can not be, twice, or missing.
+    #[error("{path}: {text}")]
+    Plugin {
+        /// The field.
+        path: String,
+        /// What is wrong with it.
+        text: String,
+    },
+    /// Two profiles for one scheduler name, or two lists of arguments for one plugin.
     #[error("{path}: Duplicate value: {name:?}")]
     Duplicate {
         /// The field.
@@ -72,6 +98,22 @@ fn invalid(path: &str, value: impl std::fmt::Display, text: &str) -> ConfigError
         path: path.to_owned(),
         value: value.to_string(),
         text: text.to_owned(),
+    }
+}
+
+fn required(path: &str, text: &str) -> ConfigError {
+    ConfigError::Required {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+fn unsupported(path: &str, value: &str, known: &[&str]) -> ConfigError {
+    let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
+    ConfigError::Unsupported {
+        path: path.to_owned(),
+        value: value.to_owned(),
+        known: known.join(", "),
     }
 }
 
@@ -229,40 +271,63 @@ fn percentage(path: &str, value: Option<i64>) -> Result<Option<u32>, ConfigError
 
 fn leader_election(file: LeaderElection) -> Result<super::LeaderElection, ConfigError> {
     let mut out = super::LeaderElection::default();
-    if let Some(lock) = file.resource_lock.filter(|l| l != "leases") {
+    // What is empty or zero is as if it were not there.
+    let given = |text: Option<String>| text.filter(|t| !t.is_empty());
+    out.enabled = file.leader_elect.unwrap_or(out.enabled);
+    out.name = given(file.resource_name).unwrap_or(out.name);
+    out.namespace = given(file.resource_namespace).unwrap_or(out.namespace);
+    let times = [
+        (
+            &mut out.lease_duration,
+            "leaseDuration",
+            file.lease_duration,
+        ),
+        (
+            &mut out.renew_deadline,
+            "renewDeadline",
+            file.renew_deadline,
+        ),
+        (&mut out.retry_period, "retryPeriod", file.retry_period),
+    ];
+    for (target, field, text) in times {
+        let Some(text) = text else {
+            continue;
+        };
+        let path = format!("leaderElection.{field}");
+        if text.starts_with('-') {
+            return Err(invalid(&path, text, "must be greater than zero"));
+        }
+        let time = go_duration(&path, &text)?;
+        if !time.is_zero() {
+            *target = time;
+        }
+    }
+    if !out.enabled {
+        return Ok(out);
+    }
+    if let Some(lock) = given(file.resource_lock).filter(|l| l != "leases") {
+        let text = "resourceLock value must be \"leases\"";
         return Err(invalid(
             "leaderElection.resourceLock",
-            lock,
-            "resourceLock value must be \"leases\"",
-        ));
-    }
-    let set = |target: &mut Duration, field: &str, value: Option<String>| {
-        if let Some(text) = value {
-            *target = go_duration(&format!("leaderElection.{field}"), &text)?;
-        }
-        Ok(())
-    };
-    set(
-        &mut out.lease_duration,
-        "leaseDuration",
-        file.lease_duration,
-    )?;
-    set(
-        &mut out.renew_deadline,
-        "renewDeadline",
-        file.renew_deadline,
-    )?;
-    set(&mut out.retry_period, "retryPeriod", file.retry_period)?;
-    out.enabled = file.leader_elect.unwrap_or(out.enabled);
-    out.name = file.resource_name.unwrap_or(out.name);
-    out.namespace = file.resource_namespace.unwrap_or(out.namespace);
-    if out.enabled && out.lease_duration <= out.renew_deadline {
-        let text = "LeaseDuration must be greater than RenewDeadline";
-        return Err(invalid(
-            "leaderElection.leaseDuration",
-            format!("{:?}", out.lease_duration),
+            format!("{lock:?}"),
             text,
         ));
+    }
+    let refuse = |field: &str, time: Duration, text: &str| {
+        Err(invalid(
+            &format!("leaderElection.{field}"),
+            format!("{time:?}"),
+            text,
+        ))
+    };
+    if out.lease_duration <= out.renew_deadline {
+        let text = "must be greater than `RenewDeadline`";
+        return refuse("leaseDuration", out.lease_duration, text);
+    }
+    // Attempts come up to a fifth late; one has to fit in.
+    if out.renew_deadline <= out.retry_period.mul_f64(1.2) {
+        let text = "must be greater than retryPeriod*JitterFactor";
+        return refuse("renewDeadline", out.renew_deadline, text);
     }
     Ok(out)
 }

@@ -1,5 +1,8 @@
 use super::*;
+use crate::plugins::points::ExtensionPoint;
 use allot_model::features::Features;
+
+mod args;
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
@@ -37,6 +40,46 @@ fn the_file_of_the_conformance_set_up() {
 }
 
 #[test]
+fn times_of_leader_election_have_to_leave_room_for_one_another() {
+    let with = |times: &str| format!("leaderElection: {{{times}}}");
+    let wrong = |times: &str, text: &str| {
+        check_error(&with(times), &format!("leaderElection.{text}"));
+    };
+    wrong(
+        "leaseDuration: 10s",
+        "leaseDuration: Invalid value: 10s: must be greater than `RenewDeadline`",
+    );
+    wrong(
+        "renewDeadline: 2400ms",
+        "renewDeadline: Invalid value: 2.4s: must be greater than retryPeriod*JitterFactor",
+    );
+    wrong(
+        "retryPeriod: -1s",
+        "retryPeriod: Invalid value: -1s: must be greater than zero",
+    );
+    wrong(
+        "resourceLock: endpoints",
+        "resourceLock: Invalid value: \"endpoints\": resourceLock value must be \"leases\"",
+    );
+    let check = |times: &str, lease: u64| {
+        let election = read(&with(times)).expect("valid").leader_election;
+        assert_eq!(
+            election.lease_duration,
+            Duration::from_secs(lease),
+            "{times}"
+        );
+        assert_eq!(election.name, "kube-scheduler");
+    };
+    check("leaseDuration: 11s", 11);
+    check("leaseDuration: 0s, resourceName: '', resourceLock: ''", 15);
+    // Nobody looks at them without an election.
+    check(
+        "leaderElect: false, leaseDuration: 1s, resourceLock: endpoints",
+        1,
+    );
+}
+
+#[test]
 fn filter_timeout_zero_is_none() {
     let body = "profiles: [{pluginConfig: [{name: DynamicResources, args: {filterTimeout: 0s}}]}]";
     assert_eq!(
@@ -65,6 +108,86 @@ fn plugins_are_switched_and_weighed() {
     assert!(profile.post_filters.is_empty());
 }
 
+fn check_weight(plugins: &str, plugin: Plugin, expected: i64) {
+    let body = format!("profiles: [{{plugins: {plugins}}}]");
+    let config = read(&body).unwrap_or_else(|e| panic!("{e} for {body}"));
+    assert_eq!(config.profiles[0].weight(plugin), expected, "{body}");
+}
+
+#[test]
+fn plugins_that_are_enabled_without_a_weight_have_one() {
+    check_weight("{}", Plugin::TaintToleration, 3);
+    for enabled in [
+        "[{name: TaintToleration}]",
+        "[{name: TaintToleration, weight: 0}]",
+    ] {
+        for plugins in [
+            format!("{{score: {{enabled: {enabled}}}}}"),
+            format!("{{multiPoint: {{enabled: {enabled}}}}}"),
+            format!(
+                "{{multiPoint: {{disabled: [{{name: TaintToleration}}], enabled: {enabled}}}}}"
+            ),
+        ] {
+            check_weight(&plugins, Plugin::TaintToleration, 1);
+            check_weight(&plugins, Plugin::NodeAffinity, 2);
+        }
+    }
+    // What stands at the point itself goes before.
+    let both = "{multiPoint: {enabled: [{name: NodeAffinity, weight: 7}]}, score: {enabled: [{name: NodeAffinity}]}}";
+    check_weight(both, Plugin::NodeAffinity, 1);
+}
+
+fn check_plugins(plugins: &str, expected: &str) {
+    let error = format!("profiles[0].plugins.{expected}");
+    check_error(&format!("profiles: [{{plugins: {plugins}}}]"), &error);
+}
+
+#[test]
+fn plugins_are_named_where_they_take_part_and_once() {
+    check_plugins(
+        "{filter: {enabled: [{name: ImageLocality}]}}",
+        "filter.enabled[0].name: plugin \"ImageLocality\" does not extend FilterPlugin plugin",
+    );
+    check_plugins(
+        "{permit: {enabled: [{name: DefaultBinder}]}}",
+        "permit.enabled[0].name: plugin \"DefaultBinder\" does not extend PermitPlugin plugin",
+    );
+    check_plugins(
+        "{score: {enabled: [{name: NodeAffinity}, {name: NodeAffinity, weight: 2}]}}",
+        "score.enabled[1].name: plugin \"NodeAffinity\" already registered as \"ScorePlugin\"",
+    );
+    check_plugins(
+        "{multiPoint: {enabled: [{name: NodePorts}, {name: NodePorts}]}, preFilter: {disabled: [{name: '*'}]}}",
+        "multiPoint.enabled[1].name: plugin \"NodePorts\" already registered as \"FilterPlugin\"",
+    );
+    check_plugins(
+        "{bind: {disabled: [{name: '*'}]}}",
+        "bind: at least one bind plugin is needed for profile with scheduler name \"default-scheduler\"",
+    );
+    check_plugins(
+        "{multiPoint: {disabled: [{name: PrioritySort}]}}",
+        "queueSort: only one queue sort plugin required for profile with scheduler name \"default-scheduler\", but got 0",
+    );
+    // Every plugin may be named where it takes part.
+    for point in ExtensionPoint::ALL {
+        let field = point.field();
+        for plugin in Plugin::ALL.iter().filter(|p| p.extends(*point)) {
+            let name = plugin.name();
+            let body =
+                format!("profiles: [{{plugins: {{{field}: {{enabled: [{{name: {name}}}]}}}}}}]");
+            read(&body).unwrap_or_else(|e| panic!("{e} for {body}"));
+        }
+    }
+}
+
+#[test]
+fn plugins_have_one_list_of_arguments() {
+    check_error(
+        "profiles: [{pluginConfig: [{name: VolumeBinding}, {name: VolumeBinding, args: {bindTimeoutSeconds: 1}}]}]",
+        "profiles[0].pluginConfig[1]: Duplicate value: \"VolumeBinding\"",
+    );
+}
+
 #[test]
 fn errors_name_the_field() {
     check_error("profils: []", "profils");
@@ -77,7 +200,7 @@ fn errors_name_the_field() {
         "profiles[0].plugins.filter.enabled[0].name: plugin \"Foo\" does not exist",
     );
     check_error(
-        "profiles: [{plugins: {multiPoint: {enabled: [{name: NodeDeclaredFeatures}]}}}]",
+        "profiles: [{plugins: {multiPoint: {enabled: [{name: PodGroupPodsCount}]}}}]",
         "exists in kube-scheduler, but not in allot",
     );
     check_error(

@@ -126,4 +126,5 @@ fn schedules_alike(a: &crate::node::NodeInfo, b: &crate::node::NodeInfo) -> bool
         && a.is_unschedulable() == b.is_unschedulable()
         && a.labels() == b.labels()
         && a.taints() == b.taints()
+        && a.declared_features() == b.declared_features()
 }

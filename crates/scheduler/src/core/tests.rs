@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 use super::*;
 use crate::actions::BindJob;
 
+mod declared;
 mod explain;
 mod failures;
 mod gangs;
 mod leftovers;
 mod nominations;
+mod profiles;
 mod rivals;
 mod volumes;
 

@@ -24,11 +24,13 @@ use crate::solver::{Outcome, Problem, Solver};
 use crate::status::{NOT_AVAILABLE, Rejection};
 
 mod classes;
+mod counts;
 mod modest;
 mod special;
 mod undo;
 
 use classes::check_classes;
+pub use counts::Counts;
 pub use modest::next_spare;
 use special::{Special, SpecialProblem};
 pub use undo::Deallocation;

@@ -14,6 +14,49 @@ pub struct NodeAffinity {
     preferred: Vec<(i64, NodeTerm)>,
 }
 
+/// What a profile wants of the nodes of all its pods, beside what they want themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AddedAffinity {
+    /// What must hold.
+    pub required: Option<Nodes>,
+    /// Weighted wishes.
+    pub preferred: Vec<(i64, NodeTerm)>,
+}
+
+/// Sum of the weights of the preferences that a node satisfies.
+fn sum(preferred: &[(i64, NodeTerm)], node: &NodeInfo) -> i64 {
+    preferred
+        .iter()
+        .filter(|(_, t)| t.matches(&node.name, node.labels()))
+        .map(|(w, _)| w)
+        .sum()
+}
+
+impl AddedAffinity {
+    /// Rejects nodes without what the profile requires.
+    pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        match &self.required {
+            Some(nodes) if !nodes.matches(&node.name, node.labels()) => {
+                Err(Rejection::unresolvable(
+                    Plugin::NodeAffinity,
+                    "node(s) didn't match scheduler-enforced node affinity",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nodes differ in score.
+    pub fn has_preferences(&self) -> bool {
+        !self.preferred.is_empty()
+    }
+
+    /// Sum of the weights of the preferences that a node satisfies.
+    pub fn score(&self, node: &NodeInfo) -> i64 {
+        sum(&self.preferred, node)
+    }
+}
+
 impl NodeAffinity {
     /// Compiles the pod's wishes.
     pub fn new(pod: &PodInfo) -> Self {
@@ -89,10 +132,6 @@ impl NodeAffinity {
 
     /// Sum of the weights of the preferences that a node satisfies.
     pub fn score(&self, node: &NodeInfo) -> i64 {
-        self.preferred
-            .iter()
-            .filter(|(_, t)| t.matches(&node.name, node.labels()))
-            .map(|(w, _)| w)
-            .sum()
+        sum(&self.preferred, node)
     }
 }

@@ -17,17 +17,21 @@ pub struct ImageLocality {
 }
 
 impl ImageLocality {
-    /// Collects the pod's images.
+    /// Collects the images of the pod's containers and volumes.
     pub fn new(pod: &PodInfo) -> Self {
         let spec = pod.spec();
         let all = spec
             .containers
             .iter()
             .chain(spec.init_containers.iter().flatten());
+        let volumes = spec.volumes.iter().flatten();
+        let mounted = volumes.filter_map(|v| v.image.as_ref()?.reference.as_deref());
         let images: Vec<String> = all
             .filter_map(|c| c.image.as_deref())
+            .chain(mounted)
             .map(normalized)
             .collect();
+        // What counts as much is measured by containers alone.
         let containers = spec.containers.len() + spec.init_containers.as_ref().map_or(0, Vec::len);
         Self {
             images,
@@ -44,7 +48,7 @@ impl ImageLocality {
                 sum = sum.saturating_add((*bytes as f64 * share) as i64);
             }
         }
-        let max = MAX_BYTES_PER_CONTAINER * self.containers;
+        let max = (MAX_BYTES_PER_CONTAINER * self.containers).max(MIN_BYTES);
         let clamped = sum.clamp(MIN_BYTES, max);
         MAX_SCORE * (clamped - MIN_BYTES) / (max - MIN_BYTES).max(1)
     }

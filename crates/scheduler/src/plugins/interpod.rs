@@ -152,15 +152,17 @@ impl InterPodAffinity {
 
 /// Scores of nodes by preferred affinity in both directions; `None` when nothing is preferred.
 ///
-/// `hard_weight` is what a required affinity term of another pod towards this one counts.
+/// `hard_weight` is what a required affinity term of another pod towards this one counts; `ignore_existing` leaves pods
+/// that prefer nothing themselves where others do not matter to them.
 pub fn scores(
     pod: &PodInfo,
     snapshot: &Snapshot,
     nodes: &[usize],
     hard_weight: i64,
+    ignore_existing: bool,
 ) -> Option<Vec<i64>> {
     let own = !pod.preferred_affinity.is_empty() || !pod.preferred_anti_affinity.is_empty();
-    if !own && snapshot.pods_with_affinity == 0 {
+    if !own && (ignore_existing || snapshot.pods_with_affinity == 0) {
         return None;
     }
     let mut domains = Domains::default();

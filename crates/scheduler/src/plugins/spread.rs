@@ -28,6 +28,12 @@ pub struct DefaultConstraint {
     pub key: String,
     /// Whether it must hold, or only should.
     pub required: bool,
+    /// Below this number of domains an empty one is missing.
+    pub min_domains: usize,
+    /// Whether only nodes count that the pod selects.
+    pub honor_affinity: bool,
+    /// Whether only nodes count whose taints the pod tolerates.
+    pub honor_taints: bool,
 }
 
 /// The constraints for pods that have none of their own.
@@ -46,6 +52,9 @@ impl Defaults {
             max_skew,
             key: key.to_owned(),
             required: false,
+            min_domains: 1,
+            honor_affinity: true,
+            honor_taints: false,
         };
         Self {
             constraints: vec![
@@ -111,9 +120,9 @@ impl Constraint {
             max_skew: i64::from(c.max_skew),
             key: c.key.clone(),
             selector: Counted::OfController(controller.clone()),
-            min_domains: 1,
-            honor_affinity: true,
-            honor_taints: false,
+            min_domains: c.min_domains,
+            honor_affinity: c.honor_affinity,
+            honor_taints: c.honor_taints,
             self_match: 1,
         }
     }

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::affinity::NodeAffinity;
-use super::fit::{FitArgs, Strategy};
 use super::interpod::InterPodAffinity;
-use super::spread::{self, Defaults, Spread};
+use super::spread::{self, DefaultConstraint, Defaults, Spread};
 use super::*;
 use crate::cache::{Cache, Snapshot};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 use crate::status::{Code, Rejection};
+
+mod fit;
+mod image;
 
 fn pod(name: &str, labels: Value, spec: Value) -> Arc<PodInfo> {
     let mut spec = spec;
@@ -92,103 +94,6 @@ fn taints_and_cordons() {
     let soft = tainted(json!({"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}));
     check(taints::filter(none.tolerations(), &soft), None);
     assert_eq!(taints::score(none.tolerations(), &soft), 1);
-}
-
-#[test]
-fn resources_fit() {
-    let s = cluster(
-        &[("a", json!({}))],
-        &[(pod("x", json!({}), requests(json!({"cpu": "3"}))), "a")],
-    );
-    let fits = |r: Value| {
-        fit::filter(
-            &pod("p", json!({}), requests(r)),
-            &s.nodes[0],
-            &FitArgs::default(),
-            |_| false,
-        )
-    };
-    check(fits(json!({"cpu": "1"})), None);
-    check(
-        fits(json!({"cpu": "1500m"})),
-        Some((Code::Unschedulable, &["Insufficient cpu"])),
-    );
-    check(
-        fits(json!({"cpu": "5", "memory": "5Gi"})),
-        Some((
-            Code::Unresolvable,
-            &["Insufficient cpu", "Insufficient memory"],
-        )),
-    );
-    check(fits(json!({"x.example/gpu": "2"})), None);
-    check(
-        fits(json!({"x.example/tpu": "1"})),
-        Some((Code::Unresolvable, &["Insufficient x.example/tpu"])),
-    );
-    let delegated = pod("p", json!({}), requests(json!({"x.example/tpu": "1"})));
-    check(
-        fit::filter(&delegated, &s.nodes[0], &FitArgs::default(), |name| {
-            name == "x.example/tpu"
-        }),
-        None,
-    );
-}
-
-#[test]
-fn number_of_pods() {
-    let pods: Vec<_> = (0..10)
-        .map(|i| (pod(&format!("x{i}"), json!({}), json!({})), "a"))
-        .collect();
-    let s = cluster(&[("a", json!({}))], &pods);
-    check(
-        fit::filter(
-            &pod("p", json!({}), json!({})),
-            &s.nodes[0],
-            &FitArgs::default(),
-            |_| false,
-        ),
-        Some((Code::Unschedulable, &["Too many pods"])),
-    );
-}
-
-#[test]
-fn fit_scores() {
-    let s = cluster(
-        &[("a", json!({}))],
-        &[(
-            pod(
-                "x",
-                json!({}),
-                requests(json!({"cpu": "1", "memory": "1Gi"})),
-            ),
-            "a",
-        )],
-    );
-    let p = pod(
-        "p",
-        json!({}),
-        requests(json!({"cpu": "1", "memory": "1Gi"})),
-    );
-    let score = |strategy| {
-        fit::score(
-            &p,
-            &s.nodes[0],
-            &FitArgs {
-                strategy,
-                ..FitArgs::default()
-            },
-        )
-    };
-    assert_eq!(score(Strategy::LeastAllocated), 50);
-    assert_eq!(score(Strategy::MostAllocated), 50);
-    assert_eq!(
-        score(Strategy::RequestedToCapacityRatio(vec![(0, 0), (100, 10)])),
-        50
-    );
-    let args = FitArgs::default();
-    assert_eq!(fit::balanced(&p, &s.nodes[0], &args.resources), 100);
-    let uneven = pod("p", json!({}), requests(json!({"cpu": "3", "memory": "0"})));
-    assert_eq!(fit::balanced(&uneven, &s.nodes[0], &args.resources), 62);
 }
 
 #[test]
@@ -337,6 +242,43 @@ fn replicas_are_spread_over_hosts_by_default() {
     assert_eq!(score(&p, &none), None);
 }
 
+#[test]
+fn constraints_by_default_look_at_domains_and_policies() {
+    let zone = |name: &str| json!({"zone": name});
+    let nodes = [("a", zone("1")), ("b", zone("2"))];
+    let check =
+        |on: &[&str], spec: Value, change: &dyn Fn(&mut DefaultConstraint), fits: &[&str]| {
+            let pods = on.iter().map(|n| (replica(n, "r", json!({})), *n));
+            let s = cluster(&nodes, &pods.collect::<Vec<_>>());
+            let mut constraint = DefaultConstraint {
+                max_skew: 1,
+                key: "zone".to_owned(),
+                required: true,
+                min_domains: 1,
+                honor_affinity: true,
+                honor_taints: false,
+            };
+            change(&mut constraint);
+            let defaults = Defaults {
+                constraints: vec![constraint],
+                system: false,
+            };
+            let p = replica("p", "r", spec);
+            let spread =
+                Spread::new(&p, &NodeAffinity::new(&p), &s, &defaults).expect("constraints");
+            let nodes = s.nodes.iter().filter(|n| spread.filter(n).is_ok());
+            assert_eq!(nodes.map(|n| &*n.name).collect::<Vec<_>>(), fits);
+        };
+    check(&["a"], json!({}), &|_| {}, &["b"]);
+    check(&["a"], json!({}), &|c| c.max_skew = 2, &["a", "b"]);
+    check(&["a", "b"], json!({}), &|_| {}, &["a", "b"]);
+    // There are two zones: with three wanted, one is empty.
+    check(&["a", "b"], json!({}), &|c| c.min_domains = 3, &[]);
+    let first = || json!({"nodeSelector": {"zone": "1"}});
+    check(&["a"], first(), &|_| {}, &["a", "b"]);
+    check(&["a"], first(), &|c| c.honor_affinity = false, &["b"]);
+}
+
 fn term(app: &str) -> Value {
     json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": app}}}])
 }
@@ -381,6 +323,27 @@ fn affinity_between_pods() {
     check_interpod(against("x"), none.clone(), "x", &["c", "d"]);
     check_interpod(none.clone(), against("p"), "x", &["c", "d"]);
     check_interpod(none.clone(), against("q"), "x", &["a", "b", "c", "d"]);
+}
+
+fn check_preferences(own: Value, there: Value, ignore: bool, expected: Option<&[i64]>) {
+    let nodes = [("a", json!({"zone": "1"})), ("b", json!({"zone": "2"}))];
+    let other = pod("x", json!({"app": "x"}), json!({"affinity": there}));
+    let s = cluster(&nodes, &[(other, "a")]);
+    let p = pod("p", json!({"app": "p"}), json!({"affinity": own}));
+    let got = interpod::scores(&p, &s, &[0, 1], 1, ignore);
+    assert_eq!(got.as_deref(), expected);
+}
+
+#[test]
+fn preferences_of_others_can_be_ignored_by_pods_without_any() {
+    let likes = |app: &str| {
+        let term = json!({"weight": 1, "podAffinityTerm": term(app)[0]});
+        json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}})
+    };
+    check_preferences(json!({}), likes("p"), false, Some(&[100, 0]));
+    check_preferences(json!({}), likes("p"), true, None);
+    // Whoever prefers something is asked about everything.
+    check_preferences(likes("nobody"), likes("p"), true, Some(&[100, 0]));
 }
 
 #[test]

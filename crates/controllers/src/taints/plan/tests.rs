@@ -141,6 +141,17 @@ fn tolerations_delay_or_prevent() {
 }
 
 #[test]
+fn a_toleration_of_a_value_without_a_key_is_about_every_key() {
+    let bad = tainted(json!([taint("NoExecute", 7)]));
+    let check = |value: &str, wanted: Option<i64>| {
+        let toleration = json!({"operator": "Equal", "value": value, "effect": "NoExecute"});
+        assert_eq!(due(&claim("x", json!([toleration])), &bad, &[]), wanted);
+    };
+    check("v", None);
+    check("w", Some(7));
+}
+
+#[test]
 fn of_several_taints_the_earliest_counts() {
     let bad = tainted(json!([taint("NoExecute", 9), taint("NoExecute", 4)]));
     assert_eq!(due(&claim("x", json!([])), &bad, &[]), Some(4));

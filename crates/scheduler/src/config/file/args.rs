@@ -1,6 +1,5 @@
 //! Arguments of plugins.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,13 +9,15 @@ use serde_json::Value;
 use super::profile::known;
 use super::{ConfigError, go_duration, invalid};
 use crate::config::{DynamicResourcesArgs, Profile};
-use crate::plugins::fit::{FitArgs, Strategy};
-use crate::plugins::spread::{DefaultConstraint, Defaults};
+
+mod affinity;
+mod resources;
+mod spread;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PluginConfig {
-    name: String,
+    pub(super) name: String,
     #[serde(default)]
     args: Value,
 }
@@ -49,82 +50,17 @@ struct VolumeBindingFile {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[derive(Default)]
-struct FitFile {
-    ignored_resources: Vec<String>,
-    ignored_resource_groups: Vec<String>,
-    scoring_strategy: Option<ScoringStrategy>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ScoringStrategy {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[serde(default)]
-    resources: Vec<ResourceSpec>,
-    requested_to_capacity_ratio: Option<Ratio>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ResourceSpec {
-    name: String,
-    weight: Option<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Ratio {
-    shape: Vec<Point>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Point {
-    utilization: i64,
-    score: i64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct BalancedFile {
-    #[serde(default)]
-    resources: Vec<ResourceSpec>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct InterPodFile {
     hard_pod_affinity_weight: Option<i64>,
-    #[serde(rename = "ignorePreferredTermsOfExistingPods")]
-    _ignore: Option<bool>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SpreadFile {
-    #[serde(default)]
-    default_constraints: Vec<SpreadConstraint>,
-    defaulting_type: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct SpreadConstraint {
-    max_skew: i32,
-    topology_key: String,
-    when_unsatisfiable: String,
+    ignore_preferred_terms_of_existing_pods: Option<bool>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PreemptionFile {
-    #[serde(rename = "minCandidateNodesPercentage")]
-    _percentage: Option<i64>,
-    #[serde(rename = "minCandidateNodesAbsolute")]
-    _absolute: Option<i64>,
+    min_candidate_nodes_percentage: Option<i32>,
+    min_candidate_nodes_absolute: Option<i32>,
 }
 
 /// Applies the arguments of one plugin.
@@ -138,11 +74,10 @@ pub(super) fn arguments(
         "DynamicResources" => {
             profile.dynamic_resources = dynamic_resources(path, args(path, config.args)?, features)?
         }
-        "NodeResourcesFit" => profile.fit = fit(path, args(path, config.args)?)?,
+        "NodeResourcesFit" => profile.fit = resources::fit(path, args(path, config.args)?)?,
         "NodeResourcesBalancedAllocation" => {
-            let file: BalancedFile = args(path, config.args)?;
-            if !file.resources.is_empty() {
-                profile.balanced = resources(path, file.resources)?;
+            if let Some(balanced) = resources::balanced(path, args(path, config.args)?)? {
+                profile.balanced = balanced;
             }
         }
         "InterPodAffinity" => {
@@ -154,6 +89,9 @@ pub(super) fn arguments(
                 }
                 profile.hard_pod_affinity_weight = weight;
             }
+            profile.ignore_preferred_terms_of_existing_pods = file
+                .ignore_preferred_terms_of_existing_pods
+                .unwrap_or_default();
         }
         "VolumeBinding" => {
             let file: VolumeBindingFile = args(path, config.args)?;
@@ -164,9 +102,12 @@ pub(super) fn arguments(
                 profile.volume_binding_timeout = Duration::from_secs(seconds);
             }
         }
-        "PodTopologySpread" => profile.spread = spread(path, args(path, config.args)?)?,
+        "NodeAffinity" => {
+            profile.added_affinity = affinity::added(path, args(path, config.args)?)?;
+        }
+        "PodTopologySpread" => profile.spread = spread::spread(path, args(path, config.args)?)?,
         "DefaultPreemption" => {
-            let _: PreemptionFile = args(path, config.args)?;
+            preemption(path, &args(path, config.args)?, profile)?;
         }
         name => {
             known(&format!("{path}.name"), name)?;
@@ -182,6 +123,42 @@ pub(super) fn arguments(
                 ));
             }
         }
+    }
+    Ok(())
+}
+
+fn preemption(path: &str, file: &PreemptionFile, profile: &mut Profile) -> Result<(), ConfigError> {
+    let read = |field: &str, value: Option<i32>, most: i32, range: &str, target: &mut u32| {
+        let Some(n) = value else {
+            return Ok(());
+        };
+        match u32::try_from(n) {
+            Ok(valid) if n <= most => *target = valid,
+            _ => {
+                let text = format!("not in valid range {range}");
+                return Err(invalid(&format!("{path}.args.{field}"), n, &text));
+            }
+        }
+        Ok(())
+    };
+    read(
+        "minCandidateNodesPercentage",
+        file.min_candidate_nodes_percentage,
+        100,
+        "[0, 100]",
+        &mut profile.min_candidate_nodes_percentage,
+    )?;
+    read(
+        "minCandidateNodesAbsolute",
+        file.min_candidate_nodes_absolute,
+        i32::MAX,
+        "[0, inf)",
+        &mut profile.min_candidate_nodes_absolute,
+    )?;
+    if profile.min_candidate_nodes_percentage == 0 && profile.min_candidate_nodes_absolute == 0 {
+        let text = "cannot be zero at the same time as minCandidateNodesAbsolute";
+        let path = format!("{path}.args.minCandidateNodesPercentage");
+        return Err(invalid(&path, 0, text));
     }
     Ok(())
 }
@@ -218,127 +195,4 @@ fn dynamic_resources(
         }
     }
     Ok(out)
-}
-
-fn resources(path: &str, list: Vec<ResourceSpec>) -> Result<Vec<(Arc<str>, i64)>, ConfigError> {
-    list.into_iter()
-        .map(|r| match r.weight.unwrap_or(1) {
-            weight @ 1..=100 => Ok((Arc::from(r.name), weight)),
-            weight => Err(invalid(
-                &format!("{path}.args.resources[{}].weight", r.name),
-                weight,
-                "not in valid range [1, 100]",
-            )),
-        })
-        .collect()
-}
-
-fn fit(path: &str, file: FitFile) -> Result<FitArgs, ConfigError> {
-    let mut out = FitArgs {
-        ignored_resources: file.ignored_resources,
-        ignored_groups: file.ignored_resource_groups,
-        ..FitArgs::default()
-    };
-    let Some(strategy) = file.scoring_strategy else {
-        return Ok(out);
-    };
-    let field = format!("{path}.args.scoringStrategy");
-    out.strategy = match strategy.kind.as_deref() {
-        None | Some("LeastAllocated") => Strategy::LeastAllocated,
-        Some("MostAllocated") => Strategy::MostAllocated,
-        Some("RequestedToCapacityRatio") => {
-            let shape = strategy
-                .requested_to_capacity_ratio
-                .map(|r| r.shape)
-                .unwrap_or_default();
-            if shape.is_empty() {
-                let field = format!("{field}.requestedToCapacityRatio.shape");
-                return Err(invalid(
-                    &field,
-                    "[]",
-                    "at least one point must be specified",
-                ));
-            }
-            Strategy::RequestedToCapacityRatio(
-                shape
-                    .into_iter()
-                    .map(|p| (p.utilization, p.score))
-                    .collect(),
-            )
-        }
-        Some(other) => {
-            return Err(invalid(
-                &format!("{field}.type"),
-                format!("{other:?}"),
-                "is not a known strategy",
-            ));
-        }
-    };
-    if !strategy.resources.is_empty() {
-        out.resources = resources(path, strategy.resources)?;
-    }
-    Ok(out)
-}
-
-fn spread(path: &str, file: SpreadFile) -> Result<Defaults, ConfigError> {
-    let path = format!("{path}.args");
-    match file.defaulting_type.as_deref() {
-        None | Some("System") if file.default_constraints.is_empty() => {
-            return Ok(Defaults::system());
-        }
-        Some("System") => {
-            let text = "when .defaultingType is \"System\", default constraints must be empty";
-            return Err(invalid(
-                &format!("{path}.defaultConstraints"),
-                file.default_constraints.len(),
-                text,
-            ));
-        }
-        None | Some("List") => {}
-        Some(other) => {
-            return Err(invalid(
-                &format!("{path}.defaultingType"),
-                format!("{other:?}"),
-                "is not \"System\" or \"List\"",
-            ));
-        }
-    }
-    let read = |(i, c): (usize, SpreadConstraint)| {
-        let path = format!("{path}.defaultConstraints[{i}]");
-        if c.max_skew <= 0 {
-            return Err(invalid(
-                &format!("{path}.maxSkew"),
-                c.max_skew,
-                "not in valid range (0, inf)",
-            ));
-        }
-        if c.topology_key.is_empty() {
-            return Err(invalid(
-                &format!("{path}.topologyKey"),
-                "\"\"",
-                "can not be empty",
-            ));
-        }
-        let required = match c.when_unsatisfiable.as_str() {
-            "DoNotSchedule" => true,
-            "ScheduleAnyway" => false,
-            other => {
-                return Err(invalid(
-                    &format!("{path}.whenUnsatisfiable"),
-                    format!("{other:?}"),
-                    "is not \"DoNotSchedule\" or \"ScheduleAnyway\"",
-                ));
-            }
-        };
-        Ok(DefaultConstraint {
-            max_skew: c.max_skew,
-            key: c.topology_key,
-            required,
-        })
-    };
-    let constraints = file.default_constraints.into_iter().enumerate().map(read);
-    Ok(Defaults {
-        constraints: constraints.collect::<Result<_, _>>()?,
-        system: false,
-    })
 }

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use super::args::{PluginConfig, arguments};
 use super::{ConfigError, invalid, percentage};
 use crate::config::Profile;
+use crate::plugins::points::ExtensionPoint;
 use crate::plugins::{Plugin, PluginSet};
 
-/// Plugins of upstream's default profile that deal with things that are not in scope.
-const ELSEWHERE: [&str; 1] = ["NodeDeclaredFeatures"];
+/// Plugins of upstream that deal with things that are not in scope.
+const ELSEWHERE: [&str; 2] = ["TopologyPlacementGenerator", "PodGroupPodsCount"];
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -52,7 +53,78 @@ struct Sets {
 #[serde(deny_unknown_fields)]
 struct Named {
     name: String,
-    weight: Option<i64>,
+    weight: Option<i32>,
+}
+
+impl Plugins {
+    fn at(&self, point: ExtensionPoint) -> &Sets {
+        match point {
+            ExtensionPoint::PreFilter => &self.pre_filter,
+            ExtensionPoint::Filter => &self.filter,
+            ExtensionPoint::PostFilter => &self.post_filter,
+            ExtensionPoint::Reserve => &self.reserve,
+            ExtensionPoint::PreScore => &self.pre_score,
+            ExtensionPoint::Score => &self.score,
+            ExtensionPoint::PreBind => &self.pre_bind,
+            ExtensionPoint::Bind => &self.bind,
+            ExtensionPoint::PostBind => &self.post_bind,
+            ExtensionPoint::Permit => &self.permit,
+            ExtensionPoint::PreEnqueue => &self.pre_enqueue,
+            ExtensionPoint::QueueSort => &self.queue_sort,
+        }
+    }
+
+    /// Refuses plugins that are named where they have nothing to do, or twice.
+    fn check(&self, path: &str) -> Result<(), ConfigError> {
+        let refuse = |path: String, text: String| Err(ConfigError::Plugin { path, text });
+        for point in ExtensionPoint::ALL.iter().copied() {
+            let mut seen = PluginSet::default();
+            for (i, Named { name, .. }) in self.at(point).enabled.iter().enumerate() {
+                let path = format!("{path}.{}.enabled[{i}].name", point.field());
+                let plugin = known(&path, name)?;
+                let kind = point.interface();
+                if !plugin.extends(point) {
+                    return refuse(
+                        path,
+                        format!("plugin {name:?} does not extend {kind} plugin"),
+                    );
+                }
+                if seen.contains(plugin) {
+                    return refuse(
+                        path,
+                        format!("plugin {name:?} already registered as {kind:?}"),
+                    );
+                }
+                seen.insert(plugin);
+            }
+        }
+        let mut seen = PluginSet::default();
+        for (i, Named { name, .. }) in self.multi_point.enabled.iter().enumerate() {
+            let path = format!("{path}.multiPoint.enabled[{i}].name");
+            let plugin = known(&path, name)?;
+            // What a point says of the plugin itself goes before.
+            let counts = |point: &ExtensionPoint| {
+                let sets = self.at(*point);
+                plugin.extends(*point)
+                    && !sets.enabled.iter().any(|n| n.name == *name)
+                    && !sets
+                        .disabled
+                        .iter()
+                        .any(|n| n.name == *name || n.name == "*")
+            };
+            if seen.contains(plugin)
+                && let Some(point) = ExtensionPoint::ALL.iter().copied().find(counts)
+            {
+                let kind = point.interface();
+                return refuse(
+                    path,
+                    format!("plugin {name:?} already registered as {kind:?}"),
+                );
+            }
+            seen.insert(plugin);
+        }
+        Ok(())
+    }
 }
 
 /// The plugin with a name, as far as it is one of ours.
@@ -67,12 +139,13 @@ pub(super) fn known(path: &str, name: &str) -> Result<Plugin, ConfigError> {
     })
 }
 
-/// Applies `disabled`, then `enabled`; says for each enabled plugin which weight was given.
+/// Applies `disabled`, then `enabled`; says for each enabled plugin which weight that gives it: whoever enables a plugin
+/// and names no weight gets one, not the weight of the default profile.
 fn apply(
     path: &str,
     sets: &Sets,
     target: &mut PluginSet,
-) -> Result<Vec<(Plugin, Option<i64>)>, ConfigError> {
+) -> Result<Vec<(Plugin, i64)>, ConfigError> {
     for plugin in &sets.disabled {
         if plugin.name == "*" {
             *target = PluginSet::default();
@@ -90,7 +163,8 @@ fn apply(
     for (i, named) in sets.enabled.iter().enumerate() {
         let plugin = known(&format!("{path}.enabled[{i}].name"), &named.name)?;
         target.insert(plugin);
-        enabled.push((plugin, named.weight));
+        let weight = named.weight.filter(|w| *w != 0).unwrap_or(1);
+        enabled.push((plugin, i64::from(weight)));
     }
     Ok(enabled)
 }
@@ -115,6 +189,7 @@ pub(super) fn read_profile(
     let field = format!("{path}.percentageOfNodesToScore");
     profile.percentage_of_nodes = percentage(&field, file.percentage_of_nodes_to_score)?;
     let plugins = &file.plugins;
+    plugins.check(&format!("{path}.plugins"))?;
     let at = |point: &str| format!("{path}.plugins.{point}");
     let mut weights: Vec<(Plugin, i64)> = profile.weights.clone();
     let mut everywhere = PluginSet::all();
@@ -124,11 +199,9 @@ pub(super) fn read_profile(
     profile.filters = everywhere;
     let own = apply(&at("score"), &plugins.score, &mut scores)?;
     for (plugin, weight) in given.into_iter().chain(own) {
-        if let Some(weight) = weight.filter(|w| *w != 0) {
-            match weights.iter_mut().find(|(p, _)| *p == plugin) {
-                Some(entry) => entry.1 = weight,
-                None => weights.push((plugin, weight)),
-            }
+        match weights.iter_mut().find(|(p, _)| *p == plugin) {
+            Some(entry) => entry.1 = weight,
+            None => weights.push((plugin, weight)),
         }
     }
     profile.weights = weights
@@ -144,20 +217,39 @@ pub(super) fn read_profile(
     apply(&at("preFilter"), &plugins.pre_filter, &mut profile.filters)?;
     // A plugin of ours is one piece: at these points it is on where it filters.
     let others = [
-        ("preEnqueue", &plugins.pre_enqueue),
-        ("queueSort", &plugins.queue_sort),
-        ("preScore", &plugins.pre_score),
-        ("reserve", &plugins.reserve),
-        ("permit", &plugins.permit),
-        ("preBind", &plugins.pre_bind),
-        ("bind", &plugins.bind),
-        ("postBind", &plugins.post_bind),
+        ExtensionPoint::PreEnqueue,
+        ExtensionPoint::QueueSort,
+        ExtensionPoint::PreScore,
+        ExtensionPoint::Reserve,
+        ExtensionPoint::Permit,
+        ExtensionPoint::PreBind,
+        ExtensionPoint::Bind,
+        ExtensionPoint::PostBind,
     ];
-    for (point, sets) in others {
-        apply(&at(point), sets, &mut PluginSet::all())?;
+    for point in others {
+        let mut there = everywhere.iter().filter(|p| p.extends(point)).collect();
+        apply(&at(point.field()), plugins.at(point), &mut there)?;
+        let name = &profile.name;
+        let text = match point {
+            ExtensionPoint::QueueSort if there.is_empty() => format!(
+                "only one queue sort plugin required for profile with scheduler name {name:?}, but got 0"
+            ),
+            ExtensionPoint::Bind if there.is_empty() => format!(
+                "at least one bind plugin is needed for profile with scheduler name {name:?}"
+            ),
+            _ => continue,
+        };
+        let path = at(point.field());
+        return Err(ConfigError::Plugin { path, text });
     }
+    let mut configured: Vec<String> = Vec::new();
     for (i, config) in file.plugin_config.into_iter().enumerate() {
         let path = format!("{path}.pluginConfig[{i}]");
+        let name = config.name.clone();
+        if configured.contains(&name) {
+            return Err(ConfigError::Duplicate { path, name });
+        }
+        configured.push(name);
         arguments(&path, config, &mut profile, features)?;
     }
     Ok(profile)

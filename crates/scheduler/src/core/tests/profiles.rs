@@ -1,0 +1,56 @@
+//! What profiles say about all of their pods.
+
+use super::*;
+use crate::plugins::Plugin;
+use crate::plugins::affinity::AddedAffinity;
+use crate::plugins::fit::{FitArgs, Strategy};
+use crate::selectors::Nodes;
+
+fn with_profile(change: impl FnOnce(&mut Profile)) -> World {
+    let mut world = World::new("");
+    change(&mut world.core.config.profiles[0]);
+    world
+}
+
+fn check_full(strategy: Strategy, expected: &str) {
+    let mut world = with_profile(|profile| {
+        profile.weights = vec![(Plugin::NodeResourcesFit, 1)];
+        profile.fit = FitArgs {
+            strategy: strategy.clone(),
+            resources: vec![("example.com/gpu".into(), 1)],
+            ..FitArgs::default()
+        };
+    });
+    let pod = world.extended_resource();
+    world.claim("a", allocated("n1", &["other"]));
+    world.any_pod("p", &[], pod);
+    assert_eq!(world.run().node(), Some(expected), "{strategy:?}");
+}
+
+#[test]
+fn devices_that_stand_for_a_resource_count_in_its_score() {
+    check_full(Strategy::MostAllocated, "n1");
+    check_full(Strategy::LeastAllocated, "n0");
+}
+
+#[test]
+fn pods_go_where_the_profile_wants_them() {
+    let term = |node: &str| {
+        let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+        let selector = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+        Nodes::new(&serde_json::from_value(selector).expect("a selector"))
+    };
+    for (node, expected) in [("n0", Some("n0")), ("n1", Some("n1")), ("n2", None)] {
+        let mut world = with_profile(|profile| {
+            profile.added_affinity = AddedAffinity {
+                required: Some(term(node)),
+                preferred: Vec::new(),
+            };
+        });
+        world.pod("p", &[]);
+        let outcome = world.run();
+        assert_eq!(outcome.node(), expected, "{node}");
+        let text = "2 node(s) didn't match scheduler-enforced node affinity";
+        assert_eq!(outcome.message().contains(text), expected.is_none());
+    }
+}

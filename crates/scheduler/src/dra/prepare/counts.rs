@@ -1,0 +1,46 @@
+//! How many devices stand for an extended resource on a node, for the scores of resources.
+
+use std::sync::Arc;
+
+use allot_allocator::{ClassSelectors, Cluster};
+
+use super::{DraContext, PodDevices};
+use crate::node::NodeInfo;
+
+/// The extended resources of a pod that devices stand for, with what selects the devices.
+pub struct Counts<'a> {
+    cluster: &'a Cluster,
+    classes: Vec<(String, ClassSelectors)>,
+}
+
+impl PodDevices {
+    /// Prepares to count what devices stand for; `None` when none of the pod's resources among the scored ones is so.
+    pub fn counts<'a>(
+        &self,
+        scored: &[(Arc<str>, i64)],
+        cx: &DraContext<'a>,
+    ) -> Option<Counts<'a>> {
+        let resources = self.special.as_ref()?.resources.iter();
+        let scored = resources.filter(|(name, _)| scored.iter().any(|(s, _)| **s == **name));
+        let classes: Vec<(String, ClassSelectors)> = scored
+            .filter_map(|(name, class)| {
+                let class = cx.classes.get(class)?;
+                Some((name.clone(), cx.solver.selectors(class)))
+            })
+            .collect();
+        (!classes.is_empty()).then(|| Counts {
+            cluster: cx.claims.cluster(),
+            classes,
+        })
+    }
+}
+
+impl Counts<'_> {
+    /// How many devices stand for a resource on a node, and how many of them are in use. Where that can not be told the
+    /// resource does not count.
+    pub fn of(&self, resource: &str, node: &NodeInfo) -> Option<(i64, i64)> {
+        let (_, class) = self.classes.iter().find(|(name, _)| name == resource)?;
+        let count = self.cluster.count(&node.device_node, class).ok()?;
+        Some((count.all, count.in_use))
+    }
+}

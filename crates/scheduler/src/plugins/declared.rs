@@ -1,0 +1,50 @@
+//! NodeDeclaredFeatures: rejects nodes that do not say that they can do what a pod needs.
+//!
+//! Nodes list in their status features of Kubernetes that not every node has yet. Which of them a pod needs follows from
+//! its specification; the rules are those of 1.36. Features that only changes of running pods need do not matter here.
+
+use super::Plugin;
+use crate::node::NodeInfo;
+use crate::pod::PodInfo;
+use crate::status::Rejection;
+
+/// Rules by which a container restarts all containers of its pod.
+const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
+/// User namespaces for pods in the network of the host.
+const USERS_IN_HOST_NETWORK: &str = "UserNamespacesHostNetworkSupport";
+
+/// The features that a pod needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededFeatures(Vec<&'static str>);
+
+impl NeededFeatures {
+    /// What a pod needs; `None` when any node will do.
+    pub fn new(pod: &PodInfo) -> Option<Self> {
+        let spec = pod.spec();
+        let mut needed = Vec::new();
+        let containers = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten());
+        let mut rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());
+        if rules.any(|r| r.action == "RestartAllContainers") {
+            needed.push(RESTART_ALL);
+        }
+        if spec.host_network == Some(true) && spec.host_users == Some(false) {
+            needed.push(USERS_IN_HOST_NETWORK);
+        }
+        (!needed.is_empty()).then_some(Self(needed))
+    }
+
+    /// Rejects nodes that do not declare all of them.
+    pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
+        let declared = node.declared_features();
+        if self.0.iter().all(|f| declared.iter().any(|d| d == f)) {
+            return Ok(());
+        }
+        Err(Rejection::unresolvable(
+            Plugin::NodeDeclaredFeatures,
+            "node(s) didn't match Pod's required features",
+        ))
+    }
+}
