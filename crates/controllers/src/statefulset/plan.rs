@@ -7,8 +7,6 @@ use k8s_openapi::api::apps::v1::StatefulSetSpec;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::kit::meta::scaled;
-
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +39,6 @@ pub(super) struct Rules {
     ordered: bool,
     rolling: bool,
     partition: Option<i32>,
-    max_unavailable: i32,
     current: String,
     update: String,
 }
@@ -59,13 +56,6 @@ impl Rules {
             ordered: spec.pod_management_policy.as_deref() != Some("Parallel"),
             rolling: strategy.and_then(|s| s.type_.as_deref()) != Some("OnDelete"),
             partition: rolling.and_then(|r| r.partition),
-            max_unavailable: scaled(
-                rolling.and_then(|r| r.max_unavailable.as_ref()),
-                replicas,
-                true,
-                1,
-            )
-            .max(1),
             current: current.to_owned(),
             update: update.to_owned(),
         }
@@ -147,24 +137,20 @@ pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
     if !rules.rolling || !actions.is_empty() {
         return actions;
     }
-    let wanted = members.iter().filter(|m| rules.wants(m.ordinal));
-    let mut unavailable =
-        i32::try_from(wanted.filter(|m| !m.healthy()).count()).unwrap_or(i32::MAX);
+    // One pod at a time, whether the pods may start together or not. One that does not work is no reason to wait, as
+    // long as it is not of the update: that may be what mends it.
     let candidates = members
         .iter()
         .rev()
         .filter(|m| rules.wants(m.ordinal) && m.ordinal >= rules.first_updated());
     for member in candidates {
-        if member.deleting || member.revision == rules.update {
-            continue;
+        if member.revision != rules.update && !member.deleting {
+            actions.push(Action::Delete(member.ordinal));
+            break;
         }
-        if member.healthy() {
-            if unavailable >= rules.max_unavailable {
-                break;
-            }
-            unavailable += 1;
+        if !member.healthy() {
+            break;
         }
-        actions.push(Action::Delete(member.ordinal));
     }
     actions
 }

@@ -154,3 +154,49 @@ fn an_update_is_complete_when_every_pod_works() {
     assert!(!complete([("b", "ok"), ("b", "starting")]));
     assert!(!complete([("a", "ok"), ("b", "ok")]));
 }
+
+#[test]
+fn parallel_sets_are_updated_one_pod_at_a_time() {
+    let rules = rules(
+        json!({
+            "replicas": 3, "podManagementPolicy": "Parallel",
+            "updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}},
+        }),
+        "a",
+        "b",
+    );
+    let last = [Action::Delete(2)];
+    // Pods that do not work are neither a reason to wait nor to take more than one.
+    check(
+        &rules,
+        &[(0, "a", "starting"), (1, "a", "ok"), (2, "a", "ok")],
+        &last,
+    );
+    check(
+        &rules,
+        &[
+            (0, "a", "starting"),
+            (1, "a", "starting"),
+            (2, "a", "starting"),
+        ],
+        &last,
+    );
+    // One that is updated has to work before the next one goes.
+    for state in ["starting", "ending"] {
+        check(
+            &rules,
+            &[(0, "a", "starting"), (1, "a", "ok"), (2, "b", state)],
+            &[],
+        );
+    }
+    check(
+        &rules,
+        &[(0, "a", "ok"), (1, "a", "ok"), (2, "a", "ending")],
+        &[],
+    );
+    check(
+        &rules,
+        &[(0, "a", "starting"), (1, "a", "ok"), (2, "b", "ok")],
+        &[Action::Delete(1)],
+    );
+}
