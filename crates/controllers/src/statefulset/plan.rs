@@ -114,19 +114,18 @@ pub(super) fn actions(rules: &Rules, members: &[Member]) -> Vec<Action> {
             return actions;
         }
     }
-    let unhealthy = members
-        .iter()
-        .filter(|m| rules.wants(m.ordinal))
-        .find(|m| !m.healthy())
-        .map(|m| m.ordinal);
-    for member in members.iter().rev().filter(|m| !rules.wants(m.ordinal)) {
+    // An ordered set comes here when all the pods that stay work.
+    let surplus = || members.iter().filter(|m| !rules.wants(m.ordinal));
+    let first_broken = surplus().find(|m| !m.healthy()).map(|m| m.ordinal);
+    for member in surplus().rev() {
         if member.deleting {
             if rules.ordered {
                 return actions;
             }
             continue;
         }
-        if rules.ordered && unhealthy.is_some() && member.healthy() {
+        // Of several that do not work only the first may go; the others have to work again.
+        if rules.ordered && !member.available && first_broken != Some(member.ordinal) {
             return actions;
         }
         actions.push(Action::Delete(member.ordinal));

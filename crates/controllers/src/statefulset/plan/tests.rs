@@ -95,6 +95,20 @@ fn scaling_down_goes_from_the_end() {
 }
 
 #[test]
+fn of_several_broken_surplus_pods_only_the_first_may_go() {
+    let rules = rules(json!({"replicas": 1}), "a", "a");
+    let set = |one: &'static str, two: &'static str| [(0, "a", "ok"), (1, "a", one), (2, "a", two)];
+    check(&rules, &set("starting", "starting"), &[]);
+    check(&rules, &set("starting", "ok"), &[Action::Delete(2)]);
+    check(&rules, &set("ok", "starting"), &[Action::Delete(2)]);
+    check(
+        &rules,
+        &[(0, "a", "ok"), (1, "a", "starting")],
+        &[Action::Delete(1)],
+    );
+}
+
+#[test]
 fn updates_go_from_the_end_and_wait_for_each_pod() {
     let rolling = rules(json!({"replicas": 3}), "a", "b");
     check(
