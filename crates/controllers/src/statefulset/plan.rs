@@ -164,10 +164,9 @@ pub(super) fn is_complete(rules: &Rules, members: &[Member]) -> bool {
             .all(|m| m.revision == rules.update && m.ready && !m.deleting)
 }
 
-/// The status numbers.
+/// The status numbers. A pod counts until it is gone, also one that has ended.
 pub(super) fn status(rules: &Rules, members: &[Member]) -> Value {
-    let count =
-        |f: &dyn Fn(&Member) -> bool| members.iter().filter(|m| !m.finished && f(m)).count();
+    let count = |f: &dyn Fn(&Member) -> bool| members.iter().filter(|m| f(m)).count();
     json!({
         "replicas": count(&|_| true),
         "readyReplicas": count(&|m| m.ready),

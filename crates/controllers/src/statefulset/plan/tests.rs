@@ -214,3 +214,17 @@ fn parallel_sets_are_updated_one_pod_at_a_time() {
         &[Action::Delete(1)],
     );
 }
+
+#[test]
+fn a_pod_that_has_ended_counts_until_it_is_gone() {
+    let rules = rules(json!({"replicas": 2}), "a", "a");
+    let mut going = member(1, "a", "finished");
+    going.deleting = true;
+    assert_eq!(
+        status(&rules, &[member(0, "a", "finished"), going]),
+        json!({
+            "replicas": 2, "readyReplicas": 0, "availableReplicas": 0, "currentReplicas": 1,
+            "updatedReplicas": 1,
+        })
+    );
+}
