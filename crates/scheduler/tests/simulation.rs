@@ -5,7 +5,7 @@
 //! answer; which watches break or find their history gone; at which writes a process dies and is started again; when
 //! pods come, drive others away, finish and go, claims get lost, nodes are closed, devices get tainted, or are made
 //! ready late or never. Pods ask for whole devices, for shares of a device, for partitions that draw from one counter, for
-//! one of these as an extended resource, alone or in a group that has its claims together. After every write the
+//! one of these as an extended resource, alone, in a group that has its claims together, or in a gang. After every write the
 //! invariants are checked; at the end everything placeable has to be placed, whoever has to go has to be gone, and nothing may be held by nobody
 //! (`sim/invariants.rs`). A failing seed is replayed with
 //!
