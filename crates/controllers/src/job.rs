@@ -94,7 +94,8 @@ pub(crate) fn build(context: &Context) -> Task {
         let this = this.clone();
         async move {
             let pod = this.control.pods.get(&key).filter(|pod| is_orphan(pod));
-            this.release(pod.iter()).await?;
+            // A job that adopts it meanwhile counts it.
+            this.release(pod.iter(), api::unchanged).await?;
             Ok(Next::Done)
         }
     });
@@ -141,7 +142,8 @@ impl Jobs {
         let pods = self.control.pods.by_index(BY_CONTROLLER, meta::uid(&*job));
         if meta::deleting(&*job) {
             // Nobody counts any more; the pods must not wait for it.
-            self.release(pods.iter().filter(|p| is_tracked(p))).await?;
+            let tracked = pods.iter().filter(|p| is_tracked(p));
+            self.release(tracked, api::same).await?;
             return Ok(Next::Done);
         }
         let past = self.backoffs.lock().get(key).cloned();
@@ -177,7 +179,8 @@ impl Jobs {
                 .filter(|p| names.iter().any(|n| n == meta::name(&***p)))
                 .collect()
         };
-        self.release(named(&decision.release).into_iter()).await?;
+        self.release(named(&decision.release).into_iter(), api::same)
+            .await?;
         let deletions = named(&decision.delete);
         let deletions = deletions.iter().map(|pod| self.control.delete(&**job, pod));
         for result in futures::future::join_all(deletions).await {
@@ -208,19 +211,23 @@ impl Jobs {
         Ok(())
     }
 
-    /// Removes the tracking finalizer.
-    async fn release<'a>(&self, pods: impl Iterator<Item = &'a Arc<Pod>>) -> Result<(), Error> {
+    /// Removes the tracking finalizer, whatever else changed in the pods that `expected` does not speak of: kubelets
+    /// write their status at the same time.
+    async fn release<'a>(
+        &self,
+        pods: impl Iterator<Item = &'a Arc<Pod>>,
+        expected: fn(&Pod) -> Value,
+    ) -> Result<(), Error> {
         let patches = pods.map(|pod| async move {
-            let rest = workload::other_finalizers(&**pod, TRACKING);
-            let mut body = json!({"metadata": api::unchanged(&**pod)});
-            body["metadata"]["finalizers"] = json!(rest);
+            let mut body = json!({"metadata": expected(pod)});
+            body["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!([TRACKING]);
             let api: Api<Pod> =
                 Api::namespaced(self.control.client.clone(), meta::namespace(&**pod));
-            match api::patch(&api, meta::name(&**pod), Part::Main, &body).await {
+            match api::patch_strategic(&api, meta::name(&**pod), Part::Main, &body).await {
                 // A deleted pod that has neither time nor finalizers left is gone with this patch.
                 Ok(new)
                     if meta::deleting(&new)
-                        && rest.is_empty()
+                        && new.metadata.finalizers.iter().flatten().next().is_none()
                         && new.metadata.deletion_grace_period_seconds.unwrap_or(0) == 0 =>
                 {
                     self.control.pods.assume_gone(&new)
@@ -252,7 +259,7 @@ impl Jobs {
                         .is_some_and(|o| o.kind == "Job" && o.name == name)
             })
             .collect();
-        self.release(orphans.iter()).await?;
+        self.release(orphans.iter(), api::same).await?;
         Ok(Next::Done)
     }
 }

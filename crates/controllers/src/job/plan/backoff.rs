@@ -1,5 +1,6 @@
 //! How long a job waits after failures before it makes new pods.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,21 +20,44 @@ const MAX_BACKOFF: Duration = Duration::from_secs(600);
 pub(in crate::job) struct Backoff {
     failures: i32,
     last: Option<Timestamp>,
+    /// The pods (by UID) that are in it and still there. They are seen again until their finalizer is gone, also those
+    /// that are in no count of the job because its policy ignores them.
+    seen: BTreeSet<String>,
 }
 
 impl Backoff {
     /// With what finished since. Where nothing is known of the past, as after a restart, the pods that are still there
     /// tell it.
-    pub(super) fn after(past: Option<&Self>, look: &Look<'_>) -> Self {
-        match past {
-            Some(past) => past.clone().with(&look.fresh_succeeded, &look.fresh_failed),
+    pub(super) fn after<'a>(past: Option<&Self>, look: &Look<'a>) -> Self {
+        let (succeeded, failed) = match past {
+            Some(past) => {
+                let new = |pods: &[&'a Pod]| -> Vec<&'a Pod> {
+                    let new = |pod: &&&Pod| !past.seen.contains(meta::uid(**pod));
+                    pods.iter().filter(new).copied().collect()
+                };
+                (new(&look.fresh_succeeded), new(&look.fresh_failed))
+            }
             None => {
                 let pods = || look.pods.iter().map(|pod| &**pod);
-                let succeeded: Vec<&Pod> =
-                    pods().filter(|p| meta::phase(p) == "Succeeded").collect();
-                let failed: Vec<&Pod> = pods().filter(|p| has_failed(look.spec, p)).collect();
-                Self::default().with(&succeeded, &failed)
+                (
+                    pods().filter(|p| meta::phase(p) == "Succeeded").collect(),
+                    pods().filter(|p| has_failed(look.spec, p)).collect(),
+                )
             }
+        };
+        let before = past.cloned().unwrap_or_default();
+        let mut seen = before.seen.clone();
+        seen.extend(
+            succeeded
+                .iter()
+                .chain(&failed)
+                .map(|p| meta::uid(*p).to_owned()),
+        );
+        let there: BTreeSet<&str> = look.pods.iter().map(|p| meta::uid(&**p)).collect();
+        seen.retain(|uid| there.contains(uid.as_str()));
+        Self {
+            seen,
+            ..before.with(&succeeded, &failed)
         }
     }
 
@@ -49,6 +73,7 @@ impl Backoff {
         later.fold(before, |sum, at| Self {
             failures: sum.failures.saturating_add(1),
             last: sum.last.max(Some(at)),
+            ..sum
         })
     }
 

@@ -3,6 +3,8 @@ use super::*;
 use crate::workload::condition_status;
 use allot_reflector::{Readable as _, everything};
 
+mod backoff;
+
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
@@ -321,44 +323,6 @@ fn the_success_policy_names_its_rule_and_stops_the_rest() {
     let last = look_at(&job(spec, status), &[], at(1));
     assert!(has_condition(&last, "Complete"));
     assert_eq!(last.status.unwrap()["failed"], 0);
-}
-
-#[test]
-fn ignored_failures_delay_the_next_pod_all_the_same() {
-    let spec = json!({"podFailurePolicy": {"rules": [
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    ]}});
-    let pod = json!({
-        "metadata": {
-            "name": "a", "namespace": "ns", "uid": "a", "finalizers": [TRACKING],
-            "creationTimestamp": rfc3339(at(0)),
-        },
-        "status": {"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    });
-    let pods = [Arc::new(serde_json::from_value(pod).unwrap())];
-    let first = look_at(&job(spec.clone(), json!({})), &pods, at(4));
-    assert_eq!(first.again, Some(Duration::from_secs(6)));
-    assert_eq!(first.release, ["a"]);
-    // The pod is gone; that it failed is remembered.
-    let later = |second: i64| {
-        decide(
-            &job(spec.clone(), json!({})),
-            &[],
-            Some(&first.backoff),
-            at(second),
-        )
-    };
-    assert!(later(9).create.is_empty());
-    assert_eq!(later(10).create.len(), 1);
-}
-
-#[test]
-fn a_success_ends_the_delay() {
-    let failed = pod("a", "Failed", true, json!({}));
-    let later = json!({"creationTimestamp": rfc3339(at(2))});
-    let pods = [failed, pod("b", "Succeeded", true, later)];
-    let spec = json!({"completions": 5, "parallelism": 1});
-    assert_eq!(look_at(&job(spec, json!({})), &pods, at(3)).create.len(), 1);
 }
 
 #[test]
