@@ -206,7 +206,8 @@ pub(super) fn actions(spec: &DaemonSetSpec, states: &BTreeMap<String, NodeState>
         actions
             .delete
             .extend(old.chain(new).map(|p| p.name.clone()));
-        let terminating = state.pods.len() > live.len();
+        // One that is deleted and has ended uses nothing any more, whoever keeps it.
+        let terminating = state.pods.iter().any(|p| p.deleting && !p.failed);
         match (old_pod, new_pod) {
             (None, None) => {
                 unavailable += i32::from(state.fit == Fit::Run);

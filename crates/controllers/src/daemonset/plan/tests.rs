@@ -65,6 +65,25 @@ fn each_node_that_fits_gets_one_pod() {
 }
 
 #[test]
+fn a_deleted_pod_that_has_ended_does_not_hold_up_its_successor() {
+    let going = |failed: bool| DaemonPod {
+        deleting: true,
+        failed,
+        ..pod("g", true, false)
+    };
+    check(
+        json!({}),
+        &[
+            ("a", node(Fit::Run, &[going(true)])),
+            ("b", node(Fit::Run, &[going(false)])),
+            ("c", node(Fit::Run, &[going(true), going(false)])),
+        ],
+        &["a"],
+        &[],
+    );
+}
+
+#[test]
 fn a_rolling_update_takes_down_one_at_a_time() {
     let old = |n: &str| node(Fit::Run, &[pod(n, false, true)]);
     check(
