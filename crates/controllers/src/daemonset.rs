@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
-use crate::kit::events::{Level, reference};
+use crate::kit::events::reference;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
@@ -222,22 +222,11 @@ impl DaemonSets {
         Ok(())
     }
 
-    /// Deletes a pod; of one that failed users are told why.
+    /// Deletes a pod; of one that has ended users are told so.
     async fn delete(&self, set: &Object, pod: &Pod) -> Result<(), Error> {
-        if meta::phase(pod) == "Failed" {
-            let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref());
-            let (namespace, name) = (meta::namespace(pod), meta::name(pod));
-            let message = format!(
-                "Found failed daemon pod {namespace}/{name} on node {}, will try to kill it",
-                node.unwrap_or_default()
-            );
+        if let Some((level, reason, message)) = plan::ended(pod) {
             let events = &self.control.events;
-            events.event(
-                reference(&**set),
-                Level::Warning,
-                "FailedDaemonPod",
-                message,
-            );
+            events.event(reference(&**set), level, reason, message);
         }
         self.control.delete(&**set, pod).await
     }

@@ -8,6 +8,7 @@ use k8s_openapi::api::apps::v1::DaemonSetSpec;
 use k8s_openapi::api::core::v1::{Node, Pod, Toleration};
 use serde_json::{Value, json};
 
+use crate::kit::events::Level;
 use crate::kit::meta;
 use crate::kit::nodes::{affinity_matches, taints, untolerated};
 use crate::workload::revision::hash_of;
@@ -98,6 +99,22 @@ pub(super) fn target_node(pod: &Pod) -> String {
         .filter(|f| f.key == "metadata.name" && f.operator == "In")
         .find_map(|f| f.values.as_ref()?.first().cloned())
         .unwrap_or_default()
+}
+
+/// The event about a pod that is deleted because it has ended: level, reason and message.
+pub(super) fn ended(pod: &Pod) -> Option<(Level, &'static str, String)> {
+    let (level, reason, what, how) = match meta::phase(pod) {
+        "Failed" => (Level::Warning, "FailedDaemonPod", "failed", "kill"),
+        "Succeeded" => (Level::Normal, "SucceededDaemonPod", "succeeded", "delete"),
+        _ => return None,
+    };
+    let (namespace, name) = (meta::namespace(pod), meta::name(pod));
+    let node = meta::node_name(pod);
+    Some((
+        level,
+        reason,
+        format!("Found {what} daemon pod {namespace}/{name} on node {node}, will try to {how} it"),
+    ))
 }
 
 /// What matters of a daemon pod.

@@ -139,6 +139,25 @@ fn with_surge_the_new_pod_comes_first() {
 }
 
 #[test]
+fn users_are_told_of_pods_that_have_ended() {
+    let told = |phase: &str| {
+        let pod = json!({
+            "metadata": {"namespace": "ns", "name": "p"},
+            "spec": {"containers": [], "nodeName": "n"},
+            "status": {"phase": phase},
+        });
+        let found = ended(&serde_json::from_value(pod).unwrap());
+        found.map(|(_, reason, message)| format!("{reason}: {message}"))
+    };
+    let failed = "FailedDaemonPod: Found failed daemon pod ns/p on node n, will try to kill it";
+    let succeeded =
+        "SucceededDaemonPod: Found succeeded daemon pod ns/p on node n, will try to delete it";
+    assert_eq!(told("Failed").as_deref(), Some(failed));
+    assert_eq!(told("Succeeded").as_deref(), Some(succeeded));
+    assert_eq!(told("Running"), None);
+}
+
+#[test]
 fn the_status_counts_nodes() {
     let states: BTreeMap<String, NodeState> = [
         ("a", node(Fit::Run, &[pod("a1", true, true)])),
