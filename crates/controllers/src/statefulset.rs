@@ -1,6 +1,8 @@
 //! StatefulSets: pods with stable names and volumes, started and replaced in order.
 
 mod plan;
+#[cfg(test)]
+mod tests;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -262,19 +264,12 @@ impl StatefulSets {
 
     /// An event about what was done to a pod.
     fn tell<T>(&self, set: &Object, done: Done, pod: &str, result: &Result<T, Error>) {
-        let (verb, name) = (done.verb(), meta::name(set));
-        let (level, reason, message) = match result {
-            Ok(_) => (
-                Level::Normal,
-                done.reasons()[0],
-                format!("{verb} Pod {pod} in StatefulSet {name} successful"),
-            ),
-            Err(error) => (
-                Level::Warning,
-                done.reasons()[1],
-                format!("{verb} Pod {pod} in StatefulSet {name} failed error: {error}"),
-            ),
+        let error = result.as_ref().err().map(ToString::to_string);
+        let (level, reason) = match error {
+            None => (Level::Normal, done.reasons()[0]),
+            Some(_) => (Level::Warning, done.reasons()[1]),
         };
+        let message = done.message(pod, meta::name(set), error.as_deref());
         let events = &self.control.events;
         events.event(reference(&**set), level, reason, message);
     }
@@ -316,8 +311,17 @@ enum Done {
 impl Done {
     fn verb(self) -> &'static str {
         match self {
-            Self::Create => "Create",
-            Self::Delete => "Delete",
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// What an event says; its verb is written small, as upstream does.
+    fn message(self, pod: &str, set: &str, error: Option<&str>) -> String {
+        let verb = self.verb();
+        match error {
+            None => format!("{verb} Pod {pod} in StatefulSet {set} successful"),
+            Some(error) => format!("{verb} Pod {pod} in StatefulSet {set} failed error: {error}"),
         }
     }
 

@@ -53,12 +53,12 @@ impl Volumes {
                 Err(error) => self.tell(
                     set,
                     (Level::Warning, "FailedCreate"),
-                    format!("Create Claim {name} for {pod} failed error: {error}"),
+                    format!("create Claim {name} for {pod} failed error: {error}"),
                 ),
                 Ok(_) => self.tell(
                     set,
                     (Level::Normal, "SuccessfulCreate"),
-                    format!("Create Claim {name} {pod} success"),
+                    format!("create Claim {name} {pod} success"),
                 ),
             }
             self.claims.assume(created?);
