@@ -19,7 +19,7 @@ use crate::kit::whole::Whole;
 use crate::registry::Task;
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
-    self, BY_CONTROLLER, PodControl, condition_status, deletion_rank, pod_from_template,
+    self, BY_CONTROLLER, PodControl, condition_status, controller_uid, pod_from_template, rank,
     remove_condition, set_condition, write_status,
 };
 
@@ -51,6 +51,7 @@ pub(crate) fn build(context: &Context) -> Task {
         clock,
         queue,
     } = Sets::new(context, "replicaset-controller", "replicaset");
+    sets.index(BY_CONTROLLER, controller_uid);
     let this = Arc::new(ReplicaSets {
         control,
         sets,
@@ -151,6 +152,17 @@ impl ReplicaSets {
         }
     }
 
+    /// The pods of all sets that have the same owner, such as the versions of a deployment; without an owner only those
+    /// of the set.
+    fn related(&self, set: &Set) -> Vec<Arc<Pod>> {
+        let of = |uid: &str| self.control.pods.by_index(BY_CONTROLLER, uid);
+        let Some(owner) = meta::controller_of(&set.metadata) else {
+            return of(meta::uid(set));
+        };
+        let sets = self.sets.by_index(BY_CONTROLLER, &owner.uid);
+        sets.iter().flat_map(|s| of(meta::uid(&**s))).collect()
+    }
+
     async fn manage(&self, set: &Set, active: &mut [Arc<Pod>]) -> Result<(), Error> {
         let wanted =
             usize::try_from(set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)).unwrap_or(0);
@@ -165,7 +177,7 @@ impl ReplicaSets {
             return self.control.create_many(&**set, missing, &pod).await;
         }
         let surplus = (active.len() - wanted).min(BURST);
-        deletion_rank(active);
+        rank::replicas(active, &self.related(set));
         let deletions = active
             .iter()
             .take(surplus)

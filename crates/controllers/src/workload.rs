@@ -14,6 +14,7 @@ use crate::kit::informer::{Cached, Informer};
 use crate::kit::meta;
 
 mod conditions;
+pub(crate) mod rank;
 pub(crate) mod revision;
 pub(crate) mod sets;
 
@@ -269,52 +270,6 @@ pub(crate) fn other_finalizers<'a, K: Resource>(obj: &'a K, one: &str) -> Vec<&'
 
 fn selects<K: Resource>(selector: &LabelSelector, obj: &K) -> bool {
     meta::selects(selector, obj.meta().labels.as_ref())
-}
-
-/// The order in which surplus pods are deleted: first those that matter least. Not bound before
-/// bound, not ready before ready, cheaper to delete first, crowded nodes first, younger first.
-pub(crate) fn deletion_rank(pods: &mut [Arc<Pod>]) {
-    use std::collections::HashMap;
-    let mut per_node: HashMap<String, usize> = HashMap::new();
-    for pod in pods.iter().filter(|p| meta::is_active(p)) {
-        *per_node.entry(meta::node_name(pod).to_owned()).or_default() += 1;
-    }
-    let phase_rank = |pod: &Pod| match meta::phase(pod) {
-        "Pending" | "" => 0,
-        "Unknown" => 1,
-        _ => 2,
-    };
-    let cost = |pod: &Pod| -> i32 {
-        meta::annotation(pod, "controller.kubernetes.io/pod-deletion-cost")
-            .and_then(|c| c.parse().ok())
-            .unwrap_or(0)
-    };
-    let restarts = |pod: &Pod| -> i32 {
-        let statuses = pod
-            .status
-            .iter()
-            .flat_map(|s| s.container_statuses.iter().flatten());
-        statuses.map(|s| s.restart_count).max().unwrap_or(0)
-    };
-    let ready_since =
-        |pod: &Pod| meta::pod_condition(pod, "Ready").and_then(|c| c.last_transition_time.clone());
-    pods.sort_by(|a, b| {
-        let crowd = |pod: &Pod| per_node.get(meta::node_name(pod)).copied().unwrap_or(0);
-        (!meta::node_name(a).is_empty())
-            .cmp(&!meta::node_name(b).is_empty())
-            .then_with(|| phase_rank(a).cmp(&phase_rank(b)))
-            .then_with(|| meta::is_ready(a).cmp(&meta::is_ready(b)))
-            .then_with(|| cost(a).cmp(&cost(b)))
-            .then_with(|| crowd(b).cmp(&crowd(a)))
-            .then_with(|| ready_since(b).cmp(&ready_since(a)))
-            .then_with(|| restarts(b).cmp(&restarts(a)))
-            .then_with(|| {
-                b.metadata
-                    .creation_timestamp
-                    .cmp(&a.metadata.creation_timestamp)
-            })
-            .then_with(|| a.metadata.name.cmp(&b.metadata.name))
-    });
 }
 
 /// Writes a status if it differs from what is there: `new` is merged, null removes.

@@ -20,19 +20,32 @@ fn hashes_are_stable_and_without_vowels() {
     );
 }
 
+fn named(name: &str, node: &str, phase: &str, ready: &str, more: Value) -> Arc<Pod> {
+    let mut pod = json!({
+        "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": [], "nodeName": node},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        pod["metadata"][key.as_str()] = value.clone();
+    }
+    self::pod(pod)
+}
+
+#[test]
+fn nodes_are_crowded_by_the_pods_of_all_sets_of_an_owner() {
+    let running = |name: &str, node: &str| named(name, node, "Running", "True", json!({}));
+    let mut pods = vec![running("a", "n1"), running("b", "n2")];
+    let mut related = pods.clone();
+    rank::replicas(&mut pods, &related);
+    assert_eq!(meta::name(&*pods[0]), "a");
+    related.push(running("of-another-set", "n2"));
+    rank::replicas(&mut pods, &related);
+    assert_eq!(meta::name(&*pods[0]), "b");
+}
+
 #[test]
 fn surplus_pods_go_in_order_of_their_worth() {
-    let named = |name: &str, node: &str, phase: &str, ready: &str, more: Value| {
-        let mut pod = json!({
-            "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"containers": [], "nodeName": node},
-            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
-        });
-        for (key, value) in more.as_object().into_iter().flatten() {
-            pod["metadata"][key.as_str()] = value.clone();
-        }
-        self::pod(pod)
-    };
     let mut pods = vec![
         named("old", "n1", "Running", "True", json!({})),
         named(
@@ -54,7 +67,8 @@ fn surplus_pods_go_in_order_of_their_worth() {
         named("pending", "n1", "Pending", "False", json!({})),
         named("unbound", "", "Pending", "False", json!({})),
     ];
-    deletion_rank(&mut pods);
+    let related = pods.clone();
+    rank::replicas(&mut pods, &related);
     let order: Vec<&str> = pods.iter().map(|p| meta::name(&**p)).collect();
     assert_eq!(
         order,

@@ -81,7 +81,7 @@ pub(super) fn fill(look: &Look<'_>, now: Timestamp, decision: &mut Decision) {
 /// Pods that are to go: those whose index is taken or none of the job's, then as many as are too many.
 fn surplus(look: &Look<'_>, count: usize) -> Vec<Arc<Pod>> {
     let mut pods: Vec<Arc<Pod>> = look.active.iter().map(|p| (**p).clone()).collect();
-    crate::workload::deletion_rank(&mut pods);
+    crate::workload::rank::workers(&mut pods);
     if !look.indexed {
         pods.truncate(count);
         return pods;

@@ -372,3 +372,22 @@ fn a_finished_job_lets_its_pods_go() {
     assert_eq!(decision.release, ["a"]);
     assert!(decision.status.is_none() && decision.delete.is_empty());
 }
+
+#[test]
+fn surplus_pods_go_whatever_they_say_about_their_cost() {
+    let since = |name: &str, second: i64, cost: &str| {
+        let annotations = json!({"controller.kubernetes.io/pod-deletion-cost": cost});
+        let mut pod = (*pod(name, "Running", true, json!({"annotations": annotations}))).clone();
+        let ready = json!([
+            {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(at(second))},
+        ]);
+        pod.status.as_mut().unwrap().conditions = serde_json::from_value(ready).unwrap();
+        Arc::new(pod)
+    };
+    let pods = [since("old", 1, "-5"), since("young", 3, "5")];
+    let spec = json!({"parallelism": 1, "completions": 4});
+    assert_eq!(
+        look_at(&job(spec, json!({})), &pods, at(5)).delete,
+        ["young"]
+    );
+}
