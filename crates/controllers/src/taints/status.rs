@@ -107,8 +107,7 @@ impl Controller {
             for (pod_key, pod) in self.users(&claim) {
                 let find = |name: &str| self.claims.find(namespace, name);
                 if !meta::deleting(&*pod)
-                    && plan::eviction(&pod, find, &plan::Tainted::default(), &as_if, now)
-                        .is_some()
+                    && plan::eviction(&pod, find, &plan::Tainted::default(), &as_if, now).is_some()
                 {
                     pods.insert(pod_key);
                 }
