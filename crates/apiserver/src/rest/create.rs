@@ -174,16 +174,10 @@ impl Call<'_> {
             let name = meta(&object, "name");
             let key = self.resource.key(self.namespace(), name);
             if self.dry_run {
-                if self
-                    .core
-                    .backend
-                    .get(&self.resource.collection, &key)
-                    .await?
-                    .is_some()
-                {
-                    return Err(
-                        Status::already_exists(&self.resource.group_resource(), name).into(),
-                    );
+                let collection = &self.resource.collection;
+                if let Some(found) = self.core.backend.get(collection, &key).await? {
+                    let status = Status::already_exists(&self.resource.group_resource(), name);
+                    return Err(self.taken(Some(&found), status));
                 }
                 if let Some(sent) = sent_revision.filter(|sent| sent != "") {
                     metadata_mut(&mut object).insert("resourceVersion".to_owned(), sent);
@@ -198,7 +192,7 @@ impl Call<'_> {
             }
             let write = Write::put(
                 self.resource.collection.clone(),
-                key,
+                key.as_str(),
                 Expect::Absent,
                 conversion::draft(self.core, &self.resource, &object, &owners).await?,
             );
@@ -217,11 +211,22 @@ impl Call<'_> {
                     } else {
                         Status::already_exists(&resource, name)
                     };
-                    return Err(status.into());
+                    let found = self.core.backend.get(&self.resource.collection, &key);
+                    let found = found.await.ok().flatten();
+                    return Err(self.taken(found.as_deref(), status));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         unreachable!("the loop returns")
+    }
+
+    /// That the name is in use; the client is told if what has it is on its way out.
+    fn taken(&self, found: Option<&Entry>, mut status: Status) -> ApiError {
+        let found = found.and_then(|entry| versions::load(&self.resource, &entry.value).ok());
+        if found.is_some_and(|old| old.object["metadata"]["deletionTimestamp"].is_string()) {
+            status.message = format!("object is being deleted: {}", status.message);
+        }
+        status.into()
     }
 }

@@ -39,6 +39,33 @@ async fn finalizers_hold_an_object() {
 }
 
 #[tokio::test]
+async fn a_name_in_use_says_whether_its_object_is_being_deleted() {
+    let server = Server::in_memory().await.unwrap();
+    let map = json!({"metadata": {"name": "f", "finalizers": ["example.com/a"]}});
+    admin(&server, "POST", MAPS, map.clone()).await;
+    let taken = async |path: &str| {
+        let (code, body) = admin(&server, "POST", path, map.clone()).await;
+        assert_eq!(
+            (code, &body["reason"]),
+            (409, &json!("AlreadyExists")),
+            "{body}"
+        );
+        body["message"].as_str().unwrap().to_owned()
+    };
+    let dry = format!("{MAPS}?dryRun=All");
+    for path in [MAPS, &dry] {
+        assert_eq!(taken(path).await, "configmaps \"f\" already exists");
+    }
+    admin(&server, "DELETE", &format!("{MAPS}/f"), Value::Null).await;
+    for path in [MAPS, &dry] {
+        assert_eq!(
+            taken(path).await,
+            "object is being deleted: configmaps \"f\" already exists"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_binding_owns_no_field_of_the_pod() {
     let server = Server::in_memory().await.unwrap();
     let (_, made) = admin(&server, "POST", PODS, pod("p")).await;
