@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use rustc_hash::FxHashMap;
 
-use crate::pod::{HostPort, PodInfo};
+use crate::pod::{HostPort, PodInfo, Replicated};
 use crate::resources::{ResourceList, Resources, whole};
 use crate::selectors::LabelMap;
 
@@ -26,6 +26,8 @@ pub struct NodeInfo {
     pub nonzero_requested: (i64, i64),
     /// Its pods.
     pub pods: Vec<Arc<PodInfo>>,
+    /// How many of its pods a controller has here, without those that are being deleted.
+    pub replicas: FxHashMap<Replicated, i64>,
     /// How many of its pods have some pod affinity.
     pub with_affinity: usize,
     /// How many of its pods have required anti-affinity.
@@ -51,6 +53,7 @@ impl NodeInfo {
             requested: Resources::default(),
             nonzero_requested: (0, 0),
             pods: Vec::new(),
+            replicas: FxHashMap::default(),
             with_affinity: 0,
             with_required_anti_affinity: 0,
             ports: Vec::new(),
@@ -120,6 +123,9 @@ impl NodeInfo {
         self.ports.extend(pod.ports.iter().cloned());
         self.with_affinity += usize::from(pod.has_affinity());
         self.with_required_anti_affinity += usize::from(!pod.required_anti_affinity.is_empty());
+        if let Some(owner) = counted_for(&pod) {
+            *self.replicas.entry(owner).or_default() += 1;
+        }
         self.pods.push(pod);
     }
 
@@ -137,6 +143,22 @@ impl NodeInfo {
         }
         self.with_affinity -= usize::from(pod.has_affinity());
         self.with_required_anti_affinity -= usize::from(!pod.required_anti_affinity.is_empty());
+        if let Some(owner) = counted_for(&pod)
+            && let Some(count) = self.replicas.get_mut(&owner)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.replicas.remove(&owner);
+            }
+        }
         Some(pod)
     }
 }
+
+/// As one of whose pods a pod counts; those on their way out do not.
+fn counted_for(pod: &PodInfo) -> Option<Replicated> {
+    pod.replicated().filter(|_| !pod.is_terminating())
+}
+
+#[cfg(test)]
+mod tests;

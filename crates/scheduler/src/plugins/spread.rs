@@ -11,7 +11,7 @@ use super::affinity::NodeAffinity;
 use super::{MAX_SCORE, Plugin, taints};
 use crate::cache::Snapshot;
 use crate::node::NodeInfo;
-use crate::pod::{PodInfo, Uid};
+use crate::pod::{PodInfo, Replicated};
 use crate::selectors::Labels;
 use crate::status::Rejection;
 
@@ -70,14 +70,14 @@ impl Defaults {
 #[derive(Debug, Clone)]
 enum Counted {
     Labels(Labels),
-    OfController(Uid),
+    OfController(Replicated),
 }
 
 impl Counted {
     fn matches(&self, pod: &PodInfo) -> bool {
         match self {
             Self::Labels(selector) => selector.matches(pod.labels()),
-            Self::OfController(uid) => pod.controller.as_ref() == Some(uid),
+            Self::OfController((_, uid)) => pod.controller.as_ref() == Some(uid),
         }
     }
 }
@@ -115,11 +115,11 @@ impl Constraint {
         }
     }
 
-    fn by_default(controller: &Uid, c: &DefaultConstraint) -> Self {
+    fn by_default(replicated: &Replicated, c: &DefaultConstraint) -> Self {
         Self {
             max_skew: i64::from(c.max_skew),
             key: c.key.clone(),
-            selector: Counted::OfController(controller.clone()),
+            selector: Counted::OfController(replicated.clone()),
             min_domains: c.min_domains,
             honor_affinity: c.honor_affinity,
             honor_taints: c.honor_taints,
@@ -139,7 +139,13 @@ impl Constraint {
     }
 
     fn count_on(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        node.pods.iter().filter(|p| self.counts(pod, p)).count() as i64
+        match &self.selector {
+            // Nearly every pod has a controller: its pods are not looked for among all others each time.
+            Counted::OfController(replicated) => {
+                node.replicas.get(replicated).copied().unwrap_or_default()
+            }
+            Counted::Labels(_) => node.pods.iter().filter(|p| self.counts(pod, p)).count() as i64,
+        }
     }
 }
 
@@ -150,12 +156,12 @@ fn constraints(pod: &PodInfo, required: bool, defaults: &Defaults) -> Vec<Constr
         "ScheduleAnyway"
     };
     let own = pod.spec().topology_spread_constraints.as_deref();
-    match (own.unwrap_or_default(), &pod.controller) {
+    match (own.unwrap_or_default(), pod.replicated()) {
         ([], None) => Vec::new(),
-        ([], Some(controller)) => {
+        ([], Some(replicated)) => {
             let all = defaults.constraints.iter();
             all.filter(|c| c.required == required)
-                .map(|c| Constraint::by_default(controller, c))
+                .map(|c| Constraint::by_default(&replicated, c))
                 .collect()
         }
         (own, _) => {
@@ -312,3 +318,6 @@ pub fn scores(
             .collect(),
     )
 }
+
+#[cfg(test)]
+mod tests;
