@@ -4,6 +4,9 @@
 //! those what the selectors of the controller and of the pod's services choose together; here it is the pods of the
 //! same controller, which is the same unless a service chooses only some of them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -171,10 +174,49 @@ fn constraints(pod: &PodInfo, required: bool, defaults: &Defaults) -> Vec<Constr
     }
 }
 
-/// The constraints that must hold, with the number of matching pods per domain.
+/// The number of matching pods per domain.
+#[derive(Debug, Clone, Default)]
+struct Domains {
+    pods: FxHashMap<String, i64>,
+    /// How many domains have as many pods. Every node is compared with the emptiest of maybe as many domains.
+    sizes: BTreeMap<i64, usize>,
+}
+
+impl Domains {
+    fn new(pods: FxHashMap<String, i64>) -> Self {
+        let mut sizes = BTreeMap::new();
+        for count in pods.values() {
+            *sizes.entry(*count).or_default() += 1;
+        }
+        Self { pods, sizes }
+    }
+
+    /// Changes the number of pods of a domain, if it is one that counts.
+    fn change(&mut self, domain: &str, delta: i64) {
+        let Some(count) = self.pods.get_mut(domain) else {
+            return;
+        };
+        if let Some(same) = self.sizes.get_mut(count) {
+            *same -= 1;
+            if *same == 0 {
+                self.sizes.remove(count);
+            }
+        }
+        *count += delta;
+        *self.sizes.entry(*count).or_default() += 1;
+    }
+
+    /// The number of pods in the emptiest domain.
+    fn fewest(&self) -> i64 {
+        self.sizes.keys().next().copied().unwrap_or(0)
+    }
+}
+
+/// The constraints that must hold, with the number of matching pods per domain. Copies share what does not change.
 #[derive(Debug, Clone)]
 pub struct Spread {
-    constraints: Vec<(Constraint, FxHashMap<String, i64>)>,
+    constraints: Arc<[Constraint]>,
+    domains: Vec<Arc<Domains>>,
 }
 
 impl Spread {
@@ -189,16 +231,16 @@ impl Spread {
         if constraints.is_empty() {
             return None;
         }
-        let mut out: Vec<(Constraint, FxHashMap<String, i64>)> = constraints
-            .into_iter()
-            .map(|c| (c, FxHashMap::default()))
-            .collect();
+        let mut domains = vec![FxHashMap::<String, i64>::default(); constraints.len()];
         for node in &snapshot.nodes {
             // A node counts only if it is in a domain of every constraint.
-            if !out.iter().all(|(c, _)| node.labels().contains_key(&c.key)) {
+            if !constraints
+                .iter()
+                .all(|c| node.labels().contains_key(&c.key))
+            {
                 continue;
             }
-            for (constraint, domains) in &mut out {
+            for (constraint, domains) in constraints.iter().zip(&mut domains) {
                 if constraint.includes(pod, affinity, node) {
                     let n = constraint.count_on(pod, node);
                     *domains
@@ -207,38 +249,41 @@ impl Spread {
                 }
             }
         }
-        Some(Self { constraints: out })
+        Some(Self {
+            constraints: constraints.into(),
+            domains: domains
+                .into_iter()
+                .map(|d| Domains::new(d).into())
+                .collect(),
+        })
     }
 
     /// Accounts for a pod that is put on a node (`delta` 1) or taken off (-1) in a simulation.
     pub fn update(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, delta: i64) {
-        for (constraint, domains) in &mut self.constraints {
+        for (constraint, domains) in self.constraints.iter().zip(&mut self.domains) {
             if constraint.counts(pod, other)
-                && let Some(n) = node
-                    .labels()
-                    .get(&constraint.key)
-                    .and_then(|v| domains.get_mut(v))
+                && let Some(value) = node.labels().get(&constraint.key)
             {
-                *n += delta;
+                Arc::make_mut(domains).change(value, delta);
             }
         }
     }
 
     /// Rejects nodes on which the pod would break a constraint.
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        for (constraint, domains) in &self.constraints {
+        for (constraint, domains) in self.constraints.iter().zip(&self.domains) {
             let Some(value) = node.labels().get(&constraint.key) else {
                 return Err(Rejection::unresolvable(
                     Plugin::PodTopologySpread,
                     MISSING_LABEL,
                 ));
             };
-            let min = if domains.len() < constraint.min_domains {
+            let min = if domains.pods.len() < constraint.min_domains {
                 0
             } else {
-                domains.values().copied().min().unwrap_or(0)
+                domains.fewest()
             };
-            let here = domains.get(value).copied().unwrap_or(0);
+            let here = domains.pods.get(value).copied().unwrap_or(0);
             if here + constraint.self_match - min > constraint.max_skew {
                 return Err(Rejection::unschedulable(
                     Plugin::PodTopologySpread,

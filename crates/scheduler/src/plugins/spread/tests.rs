@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -45,6 +43,21 @@ proptest! {
                 let expected = all.filter(|p| constraint.counts(&pod, p)).count() as i64;
                 prop_assert_eq!(constraint.count_on(&pod, node), expected);
             }
+        }
+    }
+
+    /// The emptiest domain is known without looking at all of them.
+    #[test]
+    fn the_emptiest_domain_is_known(
+        start in proptest::collection::vec(0i64..4, 0..5),
+        changes in proptest::collection::vec((0usize..6, -2i64..3), 0..30),
+    ) {
+        let start = start.into_iter().enumerate().map(|(i, n)| (i.to_string(), n));
+        let mut domains = Domains::new(start.collect());
+        for (at, delta) in changes {
+            domains.change(&at.to_string(), delta);
+            let expected = domains.pods.values().copied().min().unwrap_or(0);
+            prop_assert_eq!(domains.fewest(), expected);
         }
     }
 }
