@@ -1,15 +1,24 @@
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
-/// A pod of one of two controllers, or of none, in one of two namespaces.
-fn pod(uid: usize, controller: u8, namespace: u8, terminating: bool) -> Arc<PodInfo> {
+/// A pod of one of two controllers, or of none, in one of two namespaces, with one of a few kinds of affinity.
+fn pod(uid: usize, controller: u8, namespace: u8, affinity: u8, terminating: bool) -> Arc<PodInfo> {
     let owners = match controller {
         0 => json!([]),
         n => {
             json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": format!("r{n}"), "controller": true}])
         }
+    };
+    let term = json!({"topologyKey": "zone", "labelSelector": {}});
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+    let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]});
+    let affinity = match affinity {
+        0 => Value::Null,
+        1 => json!({"podAffinity": required}),
+        2 => json!({"podAntiAffinity": required}),
+        _ => json!({"podAntiAffinity": preferred}),
     };
     let pod = json!({
         "metadata": {
@@ -19,23 +28,29 @@ fn pod(uid: usize, controller: u8, namespace: u8, terminating: bool) -> Arc<PodI
             "ownerReferences": owners,
             "deletionTimestamp": terminating.then_some("2024-01-01T00:00:00Z"),
         },
-        "spec": {"containers": []},
+        "spec": {"containers": [], "affinity": affinity},
     });
     Arc::new(PodInfo::new(Arc::new(
         serde_json::from_value(pod).expect("fixture"),
     )))
 }
 
+fn uids<'a>(pods: impl IntoIterator<Item = &'a Arc<PodInfo>>) -> Vec<&'a str> {
+    let mut uids: Vec<&str> = pods.into_iter().map(|p| &*p.uid).collect();
+    uids.sort_unstable();
+    uids
+}
+
 proptest! {
     /// What is kept beside the pods is what looking at all of them gives.
     #[test]
     fn what_is_known_of_pods_is_right(
-        changes in proptest::collection::vec((0usize..8, 0u8..3, 0u8..2, any::<bool>()), 0..40),
+        changes in proptest::collection::vec((0usize..8, 0u8..3, 0u8..2, 0u8..4, any::<bool>()), 0..40),
     ) {
         let mut node = NodeInfo::new("n".into());
-        for (uid, controller, namespace, terminating) in changes {
+        for (uid, controller, namespace, affinity, terminating) in changes {
             if node.remove_pod(&format!("p{uid}")).is_none() {
-                node.add_pod(pod(uid, controller, namespace, terminating));
+                node.add_pod(pod(uid, controller, namespace, affinity, terminating));
             }
             let mut replicas = FxHashMap::default();
             for pod in node.pods.iter().filter(|p| !p.is_terminating()) {
@@ -45,6 +60,10 @@ proptest! {
                 }
             }
             prop_assert_eq!(&node.replicas, &replicas);
+            let with = node.pods.iter().filter(|p| p.has_affinity());
+            prop_assert_eq!(uids(&node.with_affinity), uids(with));
+            let against = node.pods.iter().filter(|p| !p.required_anti_affinity.is_empty());
+            prop_assert_eq!(uids(&node.with_required_anti_affinity), uids(against));
         }
     }
 }

@@ -55,17 +55,14 @@ impl InterPodAffinity {
         }
         let mut out = Self::default();
         for node in &snapshot.nodes {
-            if own {
-                node.pods
-                    .iter()
-                    .for_each(|other| out.update(pod, other, node, snapshot, 1));
-            } else if node.with_required_anti_affinity > 0 {
-                let against = node
-                    .pods
-                    .iter()
-                    .filter(|p| !p.required_anti_affinity.is_empty());
-                against.for_each(|other| out.update(pod, other, node, snapshot, 1));
-            }
+            // A pod without terms of its own is concerned only by pods that have some.
+            let others = match own {
+                true => &node.pods,
+                false => &node.with_required_anti_affinity,
+            };
+            others
+                .iter()
+                .for_each(|other| out.update(pod, other, node, snapshot, 1));
         }
         let idle = !own && out.existing_anti.values().all(FxHashMap::is_empty);
         (!idle).then_some(out)
@@ -167,8 +164,12 @@ pub fn scores(
     }
     let mut domains = Domains::default();
     let own_namespace = snapshot.namespaces.get(&*pod.key.namespace);
-    for node in snapshot.nodes.iter().filter(|n| own || n.with_affinity > 0) {
-        for other in &node.pods {
+    for node in &snapshot.nodes {
+        let others = match own {
+            true => &node.pods,
+            false => &node.with_affinity,
+        };
+        for other in others {
             let namespace = snapshot.namespaces.get(&*other.key.namespace);
             let mut add = |terms: &[(i32, AffinityTerm)], sign: i64, subject: &PodInfo, labels| {
                 for (weight, term) in terms.iter().filter(|(_, t)| t.matches(subject, labels)) {
@@ -220,3 +221,6 @@ pub fn scores(
             .collect(),
     )
 }
+
+#[cfg(test)]
+mod tests;
