@@ -1,5 +1,7 @@
 //! InterPodAffinity.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use super::{MAX_SCORE, Plugin};
@@ -11,8 +13,9 @@ use crate::status::Rejection;
 /// Number of matching pods (or weights) per topology key and value.
 type Domains = FxHashMap<String, FxHashMap<String, i64>>;
 
-fn bump(domains: &mut Domains, node: &NodeInfo, key: &str, delta: i64) {
+fn bump(domains: &mut Arc<Domains>, node: &NodeInfo, key: &str, delta: i64) {
     if let Some(value) = node.labels().get(key) {
+        let domains = Arc::make_mut(domains);
         let values = domains.entry(key.to_owned()).or_default();
         let n = values.entry(value.clone()).or_default();
         *n += delta;
@@ -30,15 +33,15 @@ fn lookup(domains: &Domains, node: &NodeInfo, key: &str) -> i64 {
         .unwrap_or(0)
 }
 
-/// Required affinity in both directions, counted per domain.
+/// Required affinity in both directions, counted per domain. Copies share what does not change.
 #[derive(Debug, Clone, Default)]
 pub struct InterPodAffinity {
     /// Domains in which a pod does not want this pod.
-    existing_anti: Domains,
+    existing_anti: Arc<Domains>,
     /// Domains that have pods matching all affinity terms.
-    affinity: Domains,
+    affinity: Arc<Domains>,
     /// Domains that have pods matching an anti-affinity term.
-    anti: Domains,
+    anti: Arc<Domains>,
 }
 
 fn matches_all(terms: &[AffinityTerm], pod: &PodInfo, snapshot: &Snapshot) -> bool {
@@ -162,7 +165,7 @@ pub fn scores(
     if !own && (ignore_existing || snapshot.pods_with_affinity == 0) {
         return None;
     }
-    let mut domains = Domains::default();
+    let mut domains = Arc::<Domains>::default();
     let own_namespace = snapshot.namespaces.get(&*pod.key.namespace);
     for node in &snapshot.nodes {
         let others = match own {
