@@ -309,46 +309,7 @@ pub fn scores(
     }
     let own = pod.spec().topology_spread_constraints.as_deref();
     let lenient = defaults.system && own.unwrap_or_default().is_empty();
-    let has_all =
-        |n: &NodeInfo| lenient || constraints.iter().all(|c| n.labels().contains_key(&c.key));
-    let mut sums = vec![0f64; nodes.len()];
-    for c in &constraints {
-        // Where nodes without the label take part, they are a domain.
-        let feasible: FxHashSet<Option<&str>> = nodes
-            .iter()
-            .map(|i| &snapshot.nodes[*i])
-            .filter(|n| has_all(n))
-            .map(|n| n.labels().get(&c.key).map(String::as_str))
-            .collect();
-        if feasible.is_empty() {
-            continue;
-        }
-        let weight = (feasible.len() as f64 + 2.0).ln();
-        let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
-        for node in &snapshot.nodes {
-            if let Some(value) = node.labels().get(&c.key)
-                && feasible.contains(&Some(value.as_str()))
-                && has_all(node)
-                && c.includes(pod, affinity, node)
-            {
-                *domains.entry(value).or_default() += c.count_on(pod, node);
-            }
-        }
-        for (sum, i) in sums.iter_mut().zip(nodes) {
-            let here = snapshot.nodes[*i]
-                .labels()
-                .get(&c.key)
-                .and_then(|v| domains.get(v.as_str()));
-            if let Some(here) = here {
-                *sum += *here as f64 * weight + (c.max_skew - 1) as f64;
-            }
-        }
-    }
-    let raw: Vec<Option<i64>> = nodes
-        .iter()
-        .zip(&sums)
-        .map(|(i, s)| has_all(&snapshot.nodes[*i]).then_some(s.round() as i64))
-        .collect();
+    let raw = raw_scores(pod, affinity, snapshot, nodes, &constraints, lenient);
     let (min, max) = raw
         .iter()
         .flatten()
@@ -362,6 +323,77 @@ pub fn scores(
             })
             .collect(),
     )
+}
+
+/// How many pods are in the domains of each node, weighted; `None` for nodes that are in too few domains, unless that
+/// does not matter (`lenient`).
+fn raw_scores(
+    pod: &PodInfo,
+    affinity: &NodeAffinity,
+    snapshot: &Snapshot,
+    nodes: &[usize],
+    constraints: &[Constraint],
+    lenient: bool,
+) -> Vec<Option<i64>> {
+    let has_all =
+        |n: &NodeInfo| lenient || constraints.iter().all(|c| n.labels().contains_key(&c.key));
+    let every = || snapshot.nodes.iter().map(|n| &**n);
+    // Constraints by default are all about the pods of one controller, which are on few of the nodes.
+    let occupied: Option<Vec<&NodeInfo>> = match constraints.first().map(|c| &c.selector) {
+        Some(Counted::OfController(replicated)) => {
+            let on = |n: &&NodeInfo| n.replicas.contains_key(replicated);
+            Some(every().filter(on).collect())
+        }
+        _ => None,
+    };
+    let mut sums = vec![0f64; nodes.len()];
+    for c in constraints {
+        // Where nodes without the label take part, they are a domain.
+        let feasible: FxHashSet<Option<&str>> = nodes
+            .iter()
+            .map(|i| &snapshot.nodes[*i])
+            .filter(|n| has_all(n))
+            .map(|n| n.labels().get(&c.key).map(String::as_str))
+            .collect();
+        if feasible.is_empty() {
+            continue;
+        }
+        let weight = (feasible.len() as f64 + 2.0).ln();
+        let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
+        let counts = |node: &NodeInfo, value: &str| {
+            feasible.contains(&Some(value)) && has_all(node) && c.includes(pod, affinity, node)
+        };
+        for node in nodes.iter().map(|i| &snapshot.nodes[*i]) {
+            if let Some(value) = node.labels().get(&c.key).filter(|v| counts(node, v)) {
+                domains.entry(value).or_default();
+            }
+        }
+        // A domain without pods is one, too: where each is known, nodes without pods add nothing.
+        let each_is_known = domains.len() == feasible.iter().flatten().count();
+        let counted: Vec<&NodeInfo> = match &occupied {
+            Some(occupied) if each_is_known => occupied.clone(),
+            _ => every().collect(),
+        };
+        for node in counted {
+            if let Some(value) = node.labels().get(&c.key).filter(|v| counts(node, v)) {
+                *domains.entry(value).or_default() += c.count_on(pod, node);
+            }
+        }
+        for (sum, i) in sums.iter_mut().zip(nodes) {
+            let here = snapshot.nodes[*i]
+                .labels()
+                .get(&c.key)
+                .and_then(|v| domains.get(v.as_str()));
+            if let Some(here) = here {
+                *sum += *here as f64 * weight + (c.max_skew - 1) as f64;
+            }
+        }
+    }
+    nodes
+        .iter()
+        .zip(&sums)
+        .map(|(i, s)| has_all(&snapshot.nodes[*i]).then_some(s.round() as i64))
+        .collect()
 }
 
 #[cfg(test)]
