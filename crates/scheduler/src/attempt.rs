@@ -24,6 +24,11 @@ use crate::status::{Code, Rejection};
 
 mod place;
 mod score;
+mod trial;
+
+pub(crate) use trial::Trial;
+
+use trial::Changed;
 
 /// Pods that preemption made room for, on the node where they are expected.
 pub type Nominated<'a> = &'a dyn Fn(&str) -> Vec<Arc<PodInfo>>;
@@ -240,7 +245,7 @@ impl<'a> Attempt<'a> {
     fn filter(&self, node: &NodeInfo, nominated: Nominated<'_>) -> Result<(), Rejection> {
         let expected = nominated(&node.name);
         if !expected.is_empty() {
-            self.without_and_with(node, &[], &expected)?;
+            Changed::with(self, node, &expected).filter()?;
         }
         self.filter_with(node, &self.others)
     }
@@ -258,53 +263,11 @@ impl<'a> Attempt<'a> {
         self.allocate(node)
     }
 
-    /// Filters a node as it would be without some pods and with some others.
-    fn without_and_with(
-        &self,
-        node: &NodeInfo,
-        removed: &[Arc<PodInfo>],
-        added: &[Arc<PodInfo>],
-    ) -> Result<(), Rejection> {
-        let mut node = node.clone();
-        let mut others = self.others.clone();
-        let mut update = |other: &PodInfo, node: &NodeInfo, delta| {
-            if let Some(e) = &mut others.exclusive {
-                e.update(other, delta);
-            }
-            if let Some(s) = &mut others.spread {
-                s.update(self.pod, other, node, delta);
-            }
-            if let Some(i) = &mut others.interpod {
-                i.update(self.pod, other, node, self.snapshot, delta);
-            }
-        };
-        for pod in removed {
-            if node.remove_pod(&pod.uid).is_some() {
-                update(pod, &node, -1);
-            }
-        }
-        for pod in added {
-            update(pod, &node, 1);
-            node.add_pod(pod.clone());
-        }
-        self.filter_with(&node, &others)
-    }
-
-    /// Whether the pod would fit on a node without some pods and with the pods nominated there; for preemption.
-    pub fn fits_without(
-        &self,
-        node: &NodeInfo,
-        removed: &[Arc<PodInfo>],
-        nominated: &[Arc<PodInfo>],
-    ) -> Result<(), Rejection> {
-        if !nominated.is_empty() {
-            self.without_and_with(node, removed, &[])?;
-        }
-        self.without_and_with(node, removed, nominated)?;
-        self.allocate(node).map(|_| ())
-    }
-
-    fn allocate(&self, node: &NodeInfo) -> Result<NodeDevices, Rejection> {
+    /// Allocates devices on a node, if the pod needs some.
+    ///
+    /// # Errors
+    /// When they are not to be had there.
+    pub(crate) fn allocate(&self, node: &NodeInfo) -> Result<NodeDevices, Rejection> {
         match &self.devices {
             Some(devices) => devices.filter(node, &self.dra),
             None => Ok(NodeDevices::default()),

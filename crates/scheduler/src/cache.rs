@@ -81,8 +81,9 @@ impl Cache {
                     .orphans
                     .remove(&name)
                     .unwrap_or_else(|| NodeInfo::new(name.clone()));
-                self.snapshot.pods_with_affinity += info.with_affinity;
-                self.snapshot.pods_with_required_anti_affinity += info.with_required_anti_affinity;
+                self.snapshot.pods_with_affinity += info.with_affinity.len();
+                self.snapshot.pods_with_required_anti_affinity +=
+                    info.with_required_anti_affinity.len();
                 self.snapshot.nodes.push(Arc::new(info));
                 self.index.insert(name, self.snapshot.nodes.len() - 1);
                 self.snapshot.nodes.len() - 1
@@ -105,8 +106,8 @@ impl Cache {
             *i -= 1;
         }
         self.count_images(&info.images.clone(), &FxHashMap::default());
-        self.snapshot.pods_with_affinity -= info.with_affinity;
-        self.snapshot.pods_with_required_anti_affinity -= info.with_required_anti_affinity;
+        self.snapshot.pods_with_affinity -= info.with_affinity.len();
+        self.snapshot.pods_with_required_anti_affinity -= info.with_required_anti_affinity.len();
         info.node = None;
         if !info.pods.is_empty() {
             self.orphans.insert(info.name.clone(), info);

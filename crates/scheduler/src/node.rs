@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use rustc_hash::FxHashMap;
 
-use crate::pod::{HostPort, PodInfo};
+use crate::pod::{HostPort, PodInfo, Replicated};
 use crate::resources::{ResourceList, Resources, whole};
 use crate::selectors::LabelMap;
 
@@ -26,10 +26,12 @@ pub struct NodeInfo {
     pub nonzero_requested: (i64, i64),
     /// Its pods.
     pub pods: Vec<Arc<PodInfo>>,
-    /// How many of its pods have some pod affinity.
-    pub with_affinity: usize,
-    /// How many of its pods have required anti-affinity.
-    pub with_required_anti_affinity: usize,
+    /// How many of its pods a controller has here, without those that are being deleted.
+    pub replicas: FxHashMap<Replicated, i64>,
+    /// Those of its pods that have some pod affinity.
+    pub with_affinity: Vec<Arc<PodInfo>>,
+    /// Those of its pods that have required anti-affinity.
+    pub with_required_anti_affinity: Vec<Arc<PodInfo>>,
     /// Host ports in use.
     pub ports: Vec<HostPort>,
     /// Images on the node: name to bytes.
@@ -51,8 +53,9 @@ impl NodeInfo {
             requested: Resources::default(),
             nonzero_requested: (0, 0),
             pods: Vec::new(),
-            with_affinity: 0,
-            with_required_anti_affinity: 0,
+            replicas: FxHashMap::default(),
+            with_affinity: Vec::new(),
+            with_required_anti_affinity: Vec::new(),
             ports: Vec::new(),
             images: Arc::default(),
             device_node: Arc::default(),
@@ -118,8 +121,15 @@ impl NodeInfo {
         self.nonzero_requested.0 += pod.nonzero.0;
         self.nonzero_requested.1 += pod.nonzero.1;
         self.ports.extend(pod.ports.iter().cloned());
-        self.with_affinity += usize::from(pod.has_affinity());
-        self.with_required_anti_affinity += usize::from(!pod.required_anti_affinity.is_empty());
+        if pod.has_affinity() {
+            self.with_affinity.push(pod.clone());
+        }
+        if !pod.required_anti_affinity.is_empty() {
+            self.with_required_anti_affinity.push(pod.clone());
+        }
+        if let Some(owner) = counted_for(&pod) {
+            *self.replicas.entry(owner).or_default() += 1;
+        }
         self.pods.push(pod);
     }
 
@@ -135,8 +145,30 @@ impl NodeInfo {
                 self.ports.swap_remove(at);
             }
         }
-        self.with_affinity -= usize::from(pod.has_affinity());
-        self.with_required_anti_affinity -= usize::from(!pod.required_anti_affinity.is_empty());
+        for list in [
+            &mut self.with_affinity,
+            &mut self.with_required_anti_affinity,
+        ] {
+            if let Some(at) = list.iter().position(|p| Arc::ptr_eq(p, &pod)) {
+                list.swap_remove(at);
+            }
+        }
+        if let Some(owner) = counted_for(&pod)
+            && let Some(count) = self.replicas.get_mut(&owner)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.replicas.remove(&owner);
+            }
+        }
         Some(pod)
     }
 }
+
+/// As one of whose pods a pod counts; those on their way out do not.
+fn counted_for(pod: &PodInfo) -> Option<Replicated> {
+    pod.replicated().filter(|_| !pod.is_terminating())
+}
+
+#[cfg(test)]
+mod tests;

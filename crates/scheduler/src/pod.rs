@@ -43,6 +43,9 @@ impl std::fmt::Display for Key {
 /// Identity of an object over its life; a deleted and re-created object has another one.
 pub type Uid = Arc<str>;
 
+/// The pods of one controller: its namespace and its identity.
+pub type Replicated = (Arc<str>, Uid);
+
 /// A port that a pod takes on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostPort {
@@ -281,6 +284,12 @@ impl PodInfo {
     /// Labels, if any.
     pub fn labels(&self) -> Option<&LabelMap> {
         self.pod.metadata.labels.as_ref()
+    }
+
+    /// The pods that it is one of, if a controller makes them.
+    pub fn replicated(&self) -> Option<Replicated> {
+        let controller = self.controller.clone()?;
+        Some((self.key.namespace.clone(), controller))
     }
 
     /// The priority that admission computed; zero without one.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use rayon::prelude::*;
 
-use crate::attempt::{Attempt, Nominated, Unplaced};
+use crate::attempt::{Attempt, Nominated, Trial, Unplaced};
 use crate::pod::PodInfo;
 use crate::selectors::Labels;
 use crate::status::Code;
@@ -20,6 +21,8 @@ pub const NEVER: &str = "preemption: not eligible due to preemptionPolicy=Never.
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Fewest nodes on which preemption is tried; upstream's value.
 const MIN_CANDIDATES: usize = 100;
+/// Nodes that are tried at the same time.
+const TOGETHER: usize = 64;
 
 /// A budget, compiled.
 #[derive(Debug, Clone)]
@@ -151,8 +154,17 @@ pub fn preempt(
     let wanted = (total / 10).max(MIN_CANDIDATES);
     let mut found: Vec<Victims> = Vec::new();
     let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
-    for at in &candidates {
-        match victims_on(attempt, *at, rules) {
+    // Devices are allocated on one node after the other, and on none too many.
+    let together = match attempt.devices() {
+        Some(_) => 1,
+        None => TOGETHER,
+    };
+    let judged = candidates.chunks(together).flat_map(|some| {
+        let some = some.iter().map(|at| Candidate::new(attempt, *at, rules));
+        victims_on(attempt, some.collect(), rules.budgets)
+    });
+    for outcome in judged {
+        match outcome {
             Ok(victims) => {
                 let clean = victims.violations == 0;
                 found.push(victims);
@@ -181,43 +193,77 @@ pub fn preempt(
     ))
 }
 
-/// The pods that have to go from a node, or why it would not help.
-fn victims_on(attempt: &Attempt<'_>, at: usize, rules: &Rules<'_>) -> Result<Victims, Vec<Reason>> {
-    let node = &attempt.snapshot.nodes[at];
-    let nominated = &(rules.nominated)(&node.name);
-    let priority = attempt.pod.priority();
-    let may_go = |p: &&Arc<PodInfo>| p.priority() < priority && !(rules.spares)(p);
-    let mut lower: Vec<Arc<PodInfo>> = node.pods.iter().filter(may_go).cloned().collect();
-    if lower.is_empty() {
-        return Err(vec![NO_VICTIMS.into()]);
-    }
-    attempt
-        .fits_without(node, &lower, nominated)
-        .map_err(|r| r.reasons)?;
-    lower.sort_by(|a, b| by_importance(a, b));
-    let (violating, harmless) = split_by_budget(&lower, rules.budgets);
-    let mut victims = Vec::new();
-    let mut violations = 0;
-    let mut removed = lower.clone();
-    // Give back one pod after the other, those whose eviction breaks a budget first, as long as the pod still fits.
-    for (pod, violates) in violating
-        .into_iter()
-        .map(|p| (p, true))
-        .chain(harmless.into_iter().map(|p| (p, false)))
-    {
-        removed.retain(|r| r.uid != pod.uid);
-        if attempt.fits_without(node, &removed, nominated).is_err() {
-            removed.push(pod.clone());
-            violations += usize::from(violates);
-            victims.push(pod);
+/// A node on which preemption is tried.
+struct Candidate {
+    /// Its position in the snapshot.
+    at: usize,
+    /// Pods that may have to go.
+    lower: Vec<Arc<PodInfo>>,
+    /// Pods that are expected there.
+    nominated: Vec<Arc<PodInfo>>,
+}
+
+impl Candidate {
+    fn new(attempt: &Attempt<'_>, at: usize, rules: &Rules<'_>) -> Self {
+        let node = &attempt.snapshot.nodes[at];
+        let priority = attempt.pod.priority();
+        let may_go = |p: &&Arc<PodInfo>| p.priority() < priority && !(rules.spares)(p);
+        Self {
+            at,
+            lower: node.pods.iter().filter(may_go).cloned().collect(),
+            nominated: (rules.nominated)(&node.name),
         }
     }
-    victims.sort_by(|a, b| by_importance(a, b));
-    Ok(Victims {
-        node: at,
-        pods: victims,
-        violations,
-    })
+
+    /// The pods that have to go, or why it would not help.
+    fn victims(self, attempt: &Attempt<'_>, budgets: &[&Budget]) -> Result<Victims, Vec<Reason>> {
+        let node = &attempt.snapshot.nodes[self.at];
+        let mut lower = self.lower;
+        if lower.is_empty() {
+            return Err(vec![NO_VICTIMS.into()]);
+        }
+        let mut trial = Trial::new(attempt, node, &self.nominated);
+        lower.iter().for_each(|pod| trial.remove(pod));
+        // Which devices there are does not depend on which pods are on the node.
+        let fits = trial.filter().and_then(|()| attempt.allocate(node));
+        fits.map_err(|r| r.reasons)?;
+        lower.sort_by(|a, b| by_importance(a, b));
+        let (violating, harmless) = split_by_budget(&lower, budgets);
+        let mut victims = Vec::new();
+        let mut violations = 0;
+        // Give back one pod after the other, those whose eviction breaks a budget first, as long as the pod still fits.
+        for (pod, violates) in violating
+            .into_iter()
+            .map(|p| (p, true))
+            .chain(harmless.into_iter().map(|p| (p, false)))
+        {
+            trial.add(&pod);
+            if trial.filter().is_err() {
+                trial.remove(&pod);
+                violations += usize::from(violates);
+                victims.push(pod);
+            }
+        }
+        victims.sort_by(|a, b| by_importance(a, b));
+        Ok(Victims {
+            node: self.at,
+            pods: victims,
+            violations,
+        })
+    }
+}
+
+/// The pods that have to go from each node, in the order of the nodes.
+fn victims_on(
+    attempt: &Attempt<'_>,
+    candidates: Vec<Candidate>,
+    budgets: &[&Budget],
+) -> Vec<Result<Victims, Vec<Reason>>> {
+    let judge = |candidate: Candidate| candidate.victims(attempt, budgets);
+    match candidates.len() {
+        1 => candidates.into_iter().map(judge).collect(),
+        _ => candidates.into_par_iter().map(judge).collect(),
+    }
 }
 
 fn split_by_budget(

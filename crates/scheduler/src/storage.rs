@@ -4,18 +4,21 @@
 //! binding is being written. Until that is over they count as if the API server had them, so that no volume is chosen
 //! twice.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::pod::{Key, PodInfo, Uid};
 
+mod attachments;
 mod objects;
+mod volumes;
 
+pub use attachments::Attachments;
 pub use objects::{
     Attachment, Capacity, ClaimRef, Class, Volume, VolumeClaim, limits, reports_capacity,
 };
+pub use volumes::Volumes;
 
 /// Annotation of a claim: the node for which a volume is to be provisioned.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -27,14 +30,14 @@ pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 pub struct Storage {
     /// Claims.
     pub claims: FxHashMap<Key, VolumeClaim>,
-    /// Volumes by name, in the order in which they are tried.
-    pub volumes: BTreeMap<String, Volume>,
+    /// Volumes.
+    pub volumes: Volumes,
     /// Storage classes by name.
     pub classes: FxHashMap<String, Class>,
     /// How many volumes of a driver a node takes, by node and driver.
     pub limits: FxHashMap<String, FxHashMap<String, i64>>,
-    /// Volumes on their way to a node, there, or on their way off, by the name of the VolumeAttachment.
-    pub attachments: FxHashMap<String, Attachment>,
+    /// Volumes on their way to a node, there, or on their way off.
+    pub attachments: Attachments,
     /// Drivers that say how much space there is.
     pub capacity_drivers: FxHashSet<String>,
     /// How much space there is.
@@ -48,6 +51,28 @@ impl Storage {
     pub fn holder<'a>(&'a self, name: &str, volume: &'a Volume) -> Option<&'a ClaimRef> {
         let promised = self.promised_volumes.get(name).and_then(|p| p.first());
         promised.map(|(_, claim)| claim).or(volume.claim.as_ref())
+    }
+
+    /// Volumes that are for a claim, by name.
+    pub fn own<'a>(&'a self, claim: &Key, uid: &Uid) -> Vec<(&'a str, &'a Volume)> {
+        // One that was chosen for the claim may be written to be for another one meanwhile.
+        let promised = self.promised_volumes.iter();
+        let promised = promised
+            .filter(|(_, p)| p.first().is_some_and(|(_, c)| c.key == *claim))
+            .map(|(name, _)| name.as_str());
+        let mut names: Vec<&str> = self.volumes.meant_for(claim).chain(promised).collect();
+        names.sort_unstable();
+        names.dedup();
+        let all = names.into_iter();
+        all.filter_map(|name| Some((name, self.volumes.get(name)?)))
+            .filter(|(name, volume)| self.holder(name, volume).is_some_and(|h| h.is(claim, uid)))
+            .collect()
+    }
+
+    /// Volumes of a class that are for no claim, by name.
+    pub fn free(&self, class: &str) -> impl Iterator<Item = (&str, &Volume)> {
+        let all = self.volumes.free(class);
+        all.filter(|(name, volume)| self.holder(name, volume).is_none())
     }
 
     /// The node for which a volume is provisioned, if one was chosen.
@@ -104,3 +129,6 @@ pub fn claims_of(pod: &PodInfo) -> impl Iterator<Item = (Key, bool)> {
         },
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! InterPodAffinity.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use super::{MAX_SCORE, Plugin};
@@ -11,8 +13,9 @@ use crate::status::Rejection;
 /// Number of matching pods (or weights) per topology key and value.
 type Domains = FxHashMap<String, FxHashMap<String, i64>>;
 
-fn bump(domains: &mut Domains, node: &NodeInfo, key: &str, delta: i64) {
+fn bump(domains: &mut Arc<Domains>, node: &NodeInfo, key: &str, delta: i64) {
     if let Some(value) = node.labels().get(key) {
+        let domains = Arc::make_mut(domains);
         let values = domains.entry(key.to_owned()).or_default();
         let n = values.entry(value.clone()).or_default();
         *n += delta;
@@ -30,15 +33,15 @@ fn lookup(domains: &Domains, node: &NodeInfo, key: &str) -> i64 {
         .unwrap_or(0)
 }
 
-/// Required affinity in both directions, counted per domain.
+/// Required affinity in both directions, counted per domain. Copies share what does not change.
 #[derive(Debug, Clone, Default)]
 pub struct InterPodAffinity {
     /// Domains in which a pod does not want this pod.
-    existing_anti: Domains,
+    existing_anti: Arc<Domains>,
     /// Domains that have pods matching all affinity terms.
-    affinity: Domains,
+    affinity: Arc<Domains>,
     /// Domains that have pods matching an anti-affinity term.
-    anti: Domains,
+    anti: Arc<Domains>,
 }
 
 fn matches_all(terms: &[AffinityTerm], pod: &PodInfo, snapshot: &Snapshot) -> bool {
@@ -55,17 +58,14 @@ impl InterPodAffinity {
         }
         let mut out = Self::default();
         for node in &snapshot.nodes {
-            if own {
-                node.pods
-                    .iter()
-                    .for_each(|other| out.update(pod, other, node, snapshot, 1));
-            } else if node.with_required_anti_affinity > 0 {
-                let against = node
-                    .pods
-                    .iter()
-                    .filter(|p| !p.required_anti_affinity.is_empty());
-                against.for_each(|other| out.update(pod, other, node, snapshot, 1));
-            }
+            // A pod without terms of its own is concerned only by pods that have some.
+            let others = match own {
+                true => &node.pods,
+                false => &node.with_required_anti_affinity,
+            };
+            others
+                .iter()
+                .for_each(|other| out.update(pod, other, node, snapshot, 1));
         }
         let idle = !own && out.existing_anti.values().all(FxHashMap::is_empty);
         (!idle).then_some(out)
@@ -165,10 +165,14 @@ pub fn scores(
     if !own && (ignore_existing || snapshot.pods_with_affinity == 0) {
         return None;
     }
-    let mut domains = Domains::default();
+    let mut domains = Arc::<Domains>::default();
     let own_namespace = snapshot.namespaces.get(&*pod.key.namespace);
-    for node in snapshot.nodes.iter().filter(|n| own || n.with_affinity > 0) {
-        for other in &node.pods {
+    for node in &snapshot.nodes {
+        let others = match own {
+            true => &node.pods,
+            false => &node.with_affinity,
+        };
+        for other in others {
             let namespace = snapshot.namespaces.get(&*other.key.namespace);
             let mut add = |terms: &[(i32, AffinityTerm)], sign: i64, subject: &PodInfo, labels| {
                 for (weight, term) in terms.iter().filter(|(_, t)| t.matches(subject, labels)) {
@@ -220,3 +224,6 @@ pub fn scores(
             .collect(),
     )
 }
+
+#[cfg(test)]
+mod tests;

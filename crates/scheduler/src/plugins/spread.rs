@@ -4,6 +4,9 @@
 //! those what the selectors of the controller and of the pod's services choose together; here it is the pods of the
 //! same controller, which is the same unless a service chooses only some of them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::TopologySpreadConstraint;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,7 +14,7 @@ use super::affinity::NodeAffinity;
 use super::{MAX_SCORE, Plugin, taints};
 use crate::cache::Snapshot;
 use crate::node::NodeInfo;
-use crate::pod::{PodInfo, Uid};
+use crate::pod::{PodInfo, Replicated};
 use crate::selectors::Labels;
 use crate::status::Rejection;
 
@@ -70,14 +73,14 @@ impl Defaults {
 #[derive(Debug, Clone)]
 enum Counted {
     Labels(Labels),
-    OfController(Uid),
+    OfController(Replicated),
 }
 
 impl Counted {
     fn matches(&self, pod: &PodInfo) -> bool {
         match self {
             Self::Labels(selector) => selector.matches(pod.labels()),
-            Self::OfController(uid) => pod.controller.as_ref() == Some(uid),
+            Self::OfController((_, uid)) => pod.controller.as_ref() == Some(uid),
         }
     }
 }
@@ -115,11 +118,11 @@ impl Constraint {
         }
     }
 
-    fn by_default(controller: &Uid, c: &DefaultConstraint) -> Self {
+    fn by_default(replicated: &Replicated, c: &DefaultConstraint) -> Self {
         Self {
             max_skew: i64::from(c.max_skew),
             key: c.key.clone(),
-            selector: Counted::OfController(controller.clone()),
+            selector: Counted::OfController(replicated.clone()),
             min_domains: c.min_domains,
             honor_affinity: c.honor_affinity,
             honor_taints: c.honor_taints,
@@ -139,7 +142,13 @@ impl Constraint {
     }
 
     fn count_on(&self, pod: &PodInfo, node: &NodeInfo) -> i64 {
-        node.pods.iter().filter(|p| self.counts(pod, p)).count() as i64
+        match &self.selector {
+            // Nearly every pod has a controller: its pods are not looked for among all others each time.
+            Counted::OfController(replicated) => {
+                node.replicas.get(replicated).copied().unwrap_or_default()
+            }
+            Counted::Labels(_) => node.pods.iter().filter(|p| self.counts(pod, p)).count() as i64,
+        }
     }
 }
 
@@ -150,12 +159,12 @@ fn constraints(pod: &PodInfo, required: bool, defaults: &Defaults) -> Vec<Constr
         "ScheduleAnyway"
     };
     let own = pod.spec().topology_spread_constraints.as_deref();
-    match (own.unwrap_or_default(), &pod.controller) {
+    match (own.unwrap_or_default(), pod.replicated()) {
         ([], None) => Vec::new(),
-        ([], Some(controller)) => {
+        ([], Some(replicated)) => {
             let all = defaults.constraints.iter();
             all.filter(|c| c.required == required)
-                .map(|c| Constraint::by_default(controller, c))
+                .map(|c| Constraint::by_default(&replicated, c))
                 .collect()
         }
         (own, _) => {
@@ -165,10 +174,49 @@ fn constraints(pod: &PodInfo, required: bool, defaults: &Defaults) -> Vec<Constr
     }
 }
 
-/// The constraints that must hold, with the number of matching pods per domain.
+/// The number of matching pods per domain.
+#[derive(Debug, Clone, Default)]
+struct Domains {
+    pods: FxHashMap<String, i64>,
+    /// How many domains have as many pods. Every node is compared with the emptiest of maybe as many domains.
+    sizes: BTreeMap<i64, usize>,
+}
+
+impl Domains {
+    fn new(pods: FxHashMap<String, i64>) -> Self {
+        let mut sizes = BTreeMap::new();
+        for count in pods.values() {
+            *sizes.entry(*count).or_default() += 1;
+        }
+        Self { pods, sizes }
+    }
+
+    /// Changes the number of pods of a domain, if it is one that counts.
+    fn change(&mut self, domain: &str, delta: i64) {
+        let Some(count) = self.pods.get_mut(domain) else {
+            return;
+        };
+        if let Some(same) = self.sizes.get_mut(count) {
+            *same -= 1;
+            if *same == 0 {
+                self.sizes.remove(count);
+            }
+        }
+        *count += delta;
+        *self.sizes.entry(*count).or_default() += 1;
+    }
+
+    /// The number of pods in the emptiest domain.
+    fn fewest(&self) -> i64 {
+        self.sizes.keys().next().copied().unwrap_or(0)
+    }
+}
+
+/// The constraints that must hold, with the number of matching pods per domain. Copies share what does not change.
 #[derive(Debug, Clone)]
 pub struct Spread {
-    constraints: Vec<(Constraint, FxHashMap<String, i64>)>,
+    constraints: Arc<[Constraint]>,
+    domains: Vec<Arc<Domains>>,
 }
 
 impl Spread {
@@ -183,16 +231,16 @@ impl Spread {
         if constraints.is_empty() {
             return None;
         }
-        let mut out: Vec<(Constraint, FxHashMap<String, i64>)> = constraints
-            .into_iter()
-            .map(|c| (c, FxHashMap::default()))
-            .collect();
+        let mut domains = vec![FxHashMap::<String, i64>::default(); constraints.len()];
         for node in &snapshot.nodes {
             // A node counts only if it is in a domain of every constraint.
-            if !out.iter().all(|(c, _)| node.labels().contains_key(&c.key)) {
+            if !constraints
+                .iter()
+                .all(|c| node.labels().contains_key(&c.key))
+            {
                 continue;
             }
-            for (constraint, domains) in &mut out {
+            for (constraint, domains) in constraints.iter().zip(&mut domains) {
                 if constraint.includes(pod, affinity, node) {
                     let n = constraint.count_on(pod, node);
                     *domains
@@ -201,38 +249,41 @@ impl Spread {
                 }
             }
         }
-        Some(Self { constraints: out })
+        Some(Self {
+            constraints: constraints.into(),
+            domains: domains
+                .into_iter()
+                .map(|d| Domains::new(d).into())
+                .collect(),
+        })
     }
 
     /// Accounts for a pod that is put on a node (`delta` 1) or taken off (-1) in a simulation.
     pub fn update(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, delta: i64) {
-        for (constraint, domains) in &mut self.constraints {
+        for (constraint, domains) in self.constraints.iter().zip(&mut self.domains) {
             if constraint.counts(pod, other)
-                && let Some(n) = node
-                    .labels()
-                    .get(&constraint.key)
-                    .and_then(|v| domains.get_mut(v))
+                && let Some(value) = node.labels().get(&constraint.key)
             {
-                *n += delta;
+                Arc::make_mut(domains).change(value, delta);
             }
         }
     }
 
     /// Rejects nodes on which the pod would break a constraint.
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
-        for (constraint, domains) in &self.constraints {
+        for (constraint, domains) in self.constraints.iter().zip(&self.domains) {
             let Some(value) = node.labels().get(&constraint.key) else {
                 return Err(Rejection::unresolvable(
                     Plugin::PodTopologySpread,
                     MISSING_LABEL,
                 ));
             };
-            let min = if domains.len() < constraint.min_domains {
+            let min = if domains.pods.len() < constraint.min_domains {
                 0
             } else {
-                domains.values().copied().min().unwrap_or(0)
+                domains.fewest()
             };
-            let here = domains.get(value).copied().unwrap_or(0);
+            let here = domains.pods.get(value).copied().unwrap_or(0);
             if here + constraint.self_match - min > constraint.max_skew {
                 return Err(Rejection::unschedulable(
                     Plugin::PodTopologySpread,
@@ -258,46 +309,7 @@ pub fn scores(
     }
     let own = pod.spec().topology_spread_constraints.as_deref();
     let lenient = defaults.system && own.unwrap_or_default().is_empty();
-    let has_all =
-        |n: &NodeInfo| lenient || constraints.iter().all(|c| n.labels().contains_key(&c.key));
-    let mut sums = vec![0f64; nodes.len()];
-    for c in &constraints {
-        // Where nodes without the label take part, they are a domain.
-        let feasible: FxHashSet<Option<&str>> = nodes
-            .iter()
-            .map(|i| &snapshot.nodes[*i])
-            .filter(|n| has_all(n))
-            .map(|n| n.labels().get(&c.key).map(String::as_str))
-            .collect();
-        if feasible.is_empty() {
-            continue;
-        }
-        let weight = (feasible.len() as f64 + 2.0).ln();
-        let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
-        for node in &snapshot.nodes {
-            if let Some(value) = node.labels().get(&c.key)
-                && feasible.contains(&Some(value.as_str()))
-                && has_all(node)
-                && c.includes(pod, affinity, node)
-            {
-                *domains.entry(value).or_default() += c.count_on(pod, node);
-            }
-        }
-        for (sum, i) in sums.iter_mut().zip(nodes) {
-            let here = snapshot.nodes[*i]
-                .labels()
-                .get(&c.key)
-                .and_then(|v| domains.get(v.as_str()));
-            if let Some(here) = here {
-                *sum += *here as f64 * weight + (c.max_skew - 1) as f64;
-            }
-        }
-    }
-    let raw: Vec<Option<i64>> = nodes
-        .iter()
-        .zip(&sums)
-        .map(|(i, s)| has_all(&snapshot.nodes[*i]).then_some(s.round() as i64))
-        .collect();
+    let raw = raw_scores(pod, affinity, snapshot, nodes, &constraints, lenient);
     let (min, max) = raw
         .iter()
         .flatten()
@@ -312,3 +324,77 @@ pub fn scores(
             .collect(),
     )
 }
+
+/// How many pods are in the domains of each node, weighted; `None` for nodes that are in too few domains, unless that
+/// does not matter (`lenient`).
+fn raw_scores(
+    pod: &PodInfo,
+    affinity: &NodeAffinity,
+    snapshot: &Snapshot,
+    nodes: &[usize],
+    constraints: &[Constraint],
+    lenient: bool,
+) -> Vec<Option<i64>> {
+    let has_all =
+        |n: &NodeInfo| lenient || constraints.iter().all(|c| n.labels().contains_key(&c.key));
+    let every = || snapshot.nodes.iter().map(|n| &**n);
+    // Constraints by default are all about the pods of one controller, which are on few of the nodes.
+    let occupied: Option<Vec<&NodeInfo>> = match constraints.first().map(|c| &c.selector) {
+        Some(Counted::OfController(replicated)) => {
+            let on = |n: &&NodeInfo| n.replicas.contains_key(replicated);
+            Some(every().filter(on).collect())
+        }
+        _ => None,
+    };
+    let mut sums = vec![0f64; nodes.len()];
+    for c in constraints {
+        // Where nodes without the label take part, they are a domain.
+        let feasible: FxHashSet<Option<&str>> = nodes
+            .iter()
+            .map(|i| &snapshot.nodes[*i])
+            .filter(|n| has_all(n))
+            .map(|n| n.labels().get(&c.key).map(String::as_str))
+            .collect();
+        if feasible.is_empty() {
+            continue;
+        }
+        let weight = (feasible.len() as f64 + 2.0).ln();
+        let mut domains: FxHashMap<&str, i64> = FxHashMap::default();
+        let counts = |node: &NodeInfo, value: &str| {
+            feasible.contains(&Some(value)) && has_all(node) && c.includes(pod, affinity, node)
+        };
+        for node in nodes.iter().map(|i| &snapshot.nodes[*i]) {
+            if let Some(value) = node.labels().get(&c.key).filter(|v| counts(node, v)) {
+                domains.entry(value).or_default();
+            }
+        }
+        // A domain without pods is one, too: where each is known, nodes without pods add nothing.
+        let each_is_known = domains.len() == feasible.iter().flatten().count();
+        let counted: Vec<&NodeInfo> = match &occupied {
+            Some(occupied) if each_is_known => occupied.clone(),
+            _ => every().collect(),
+        };
+        for node in counted {
+            if let Some(value) = node.labels().get(&c.key).filter(|v| counts(node, v)) {
+                *domains.entry(value).or_default() += c.count_on(pod, node);
+            }
+        }
+        for (sum, i) in sums.iter_mut().zip(nodes) {
+            let here = snapshot.nodes[*i]
+                .labels()
+                .get(&c.key)
+                .and_then(|v| domains.get(v.as_str()));
+            if let Some(here) = here {
+                *sum += *here as f64 * weight + (c.max_skew - 1) as f64;
+            }
+        }
+    }
+    nodes
+        .iter()
+        .zip(&sums)
+        .map(|(i, s)| has_all(&snapshot.nodes[*i]).then_some(s.round() as i64))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

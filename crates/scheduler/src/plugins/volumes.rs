@@ -210,32 +210,25 @@ fn usable<'a>(
 
 impl<'a> Delayed<'a> {
     fn new(key: Key, claim: &'a VolumeClaim, class: &'a Class, storage: &'a Storage) -> Self {
-        let (mut own, mut others) = (Vec::new(), Vec::new());
-        for (name, volume) in &storage.volumes {
-            let holder = storage.holder(name, volume);
-            let is_own = holder.is_some_and(|h| h.is(&key, &claim.uid));
-            let suits = volume.class == claim.class
+        let suits = |volume: &Volume| {
+            volume.class == claim.class
                 && volume.size >= claim.size
                 && volume.block == claim.block
-                && !volume.deleting;
-            if !suits || (holder.is_some() && !is_own) {
-                continue;
-            }
-            if is_own {
-                own.push((name.as_str(), volume));
-            } else if volume.available
-                && claim
-                    .selector
-                    .as_ref()
-                    .is_none_or(|s| s.matches(Some(&volume.labels)))
-                && claim
-                    .access_modes
-                    .iter()
-                    .all(|m| volume.access_modes.contains(m))
-            {
-                others.push((name.as_str(), volume));
-            }
-        }
+                && !volume.deleting
+        };
+        let may_be_used = |volume: &Volume| {
+            let selector = claim.selector.as_ref();
+            let mut modes = claim.access_modes.iter();
+            volume.available
+                && selector.is_none_or(|s| s.matches(Some(&volume.labels)))
+                && modes.all(|m| volume.access_modes.contains(m))
+        };
+        let mut own = storage.own(&key, &claim.uid);
+        own.retain(|(_, volume)| suits(volume));
+        let free = storage.free(&claim.class);
+        let mut others: Vec<_> = free
+            .filter(|(_, volume)| suits(volume) && may_be_used(volume))
+            .collect();
         others.sort_by(|(_, a), (_, b)| a.size.cmp(&b.size));
         Self {
             selected: storage.selected_node(&key, claim),

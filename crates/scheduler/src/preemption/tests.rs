@@ -1,6 +1,8 @@
 use super::*;
 use serde_json::{Value, json};
 
+mod trials;
+
 fn pod(name: &str, priority: i32, labels: Value) -> Arc<PodInfo> {
     let value = json!({
         "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels},

@@ -62,9 +62,8 @@ impl<'a> Attachments<'a> {
 
     /// Adds what is attached to a node, which no pod there has to name: it may be on its way off.
     fn add_attachments(&self, node: &str, to: &mut ByDriver) {
-        let here = self.storage.attachments.values().filter(|a| a.node == node);
-        for attachment in here {
-            let volume = self.storage.volumes.get(&attachment.volume);
+        for name in self.storage.attachments.on(node) {
+            let volume = self.storage.volumes.get(name);
             if let Some((driver, handle)) = volume.and_then(|v| v.csi.as_ref()) {
                 to.entry(driver.clone()).or_default().insert(handle.clone());
             }
