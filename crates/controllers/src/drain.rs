@@ -1,10 +1,12 @@
 //! Takes a driver out of service: taint its devices, wait until nobody uses them, remove its slices.
 //!
 //! The steps are those that Kubernetes recommends before a driver is uninstalled, done by hand
-//! there. Works with every scheduler, because the taint is set in the slices.
+//! there. Works with every scheduler, because the taint is set in the slices. Slices that the server does not accept with
+//! taints (they may have fewer devices then) are removed without, as soon as nobody uses their devices.
 
 mod plan;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -46,6 +48,14 @@ pub enum Progress {
         /// Devices in them.
         devices: usize,
     },
+    /// These slices can not have taints, the server says why: until they are removed, pods may get their devices, and
+    /// none is evicted.
+    Untainted {
+        /// Names of the slices.
+        slices: Vec<String>,
+        /// What the server said about the last one.
+        why: String,
+    },
     /// These claims (namespace/name) still hold devices.
     InUse(Vec<String>),
     /// So many slices were removed: done.
@@ -86,6 +96,8 @@ pub async fn drain(
         }
     };
     let mut first = true;
+    // Those that can not have taints, with the version that was tried.
+    let mut refused: BTreeMap<String, Option<String>> = BTreeMap::new();
     loop {
         let mine: Vec<_> = slices
             .list()
@@ -93,28 +105,47 @@ pub async fn drain(
             .filter(|s| plan::selects(&drain, s))
             .collect();
         // A driver that still runs may write its slices anew; each time they are tainted again.
+        let mut why = None;
         for slice in &mine {
+            let (name, version) = (meta::name(&**slice), &slice.metadata.resource_version);
+            if refused.get(name).is_some_and(|tried| tried == version) {
+                continue;
+            }
             let now = rfc3339(drain.clock.now());
             let Some(devices) = plan::tainted(&drain, slice.at("/spec/devices"), &now) else {
                 continue;
             };
             let body = json!({"metadata": api::unchanged(&**slice), "spec": {"devices": devices}});
-            match api::patch(&api, meta::name(&**slice), Part::Main, &body).await {
-                Ok(new) => slices.assume(new),
+            match api::patch(&api, name, Part::Main, &body).await {
+                Ok(new) => {
+                    refused.remove(name);
+                    slices.assume(new);
+                }
+                Err(error) if error.is_invalid() => {
+                    refused.insert(name.to_owned(), version.clone());
+                    why = Some(error.to_string());
+                }
                 Err(error) if error.is_not_found() || error.is_conflict() => changed.notify_one(),
                 Err(error) => return Err(error),
             }
         }
         if first {
-            let devices = mine
+            let tainted = mine
                 .iter()
+                .filter(|s| !refused.contains_key(meta::name(&***s)));
+            let devices = tainted
+                .clone()
                 .map(|s| s.spec.devices.as_ref().map_or(0, Vec::len))
                 .sum();
             news(Progress::Tainted {
-                slices: mine.len(),
+                slices: tainted.count(),
                 devices,
             });
             first = false;
+        }
+        if let Some(why) = why {
+            let slices = refused.keys().cloned().collect();
+            news(Progress::Untainted { slices, why });
         }
         let users = plan::users(&mine, &claims.list());
         if users.is_empty() {

@@ -51,6 +51,11 @@ impl Error {
         matches!(self.code(), Some(403 | 422))
     }
 
+    /// The API server does not accept the object (422): it will not, as long as the object is as it is.
+    pub fn is_invalid(&self) -> bool {
+        self.code() == Some(422)
+    }
+
     /// The namespace is being deleted.
     pub fn is_namespace_terminating(&self) -> bool {
         match self {

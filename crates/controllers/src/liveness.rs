@@ -9,7 +9,8 @@
 //!
 //! The taint is set in the slice itself, where every scheduler sees it; the pool's generation does
 //! not change, because the devices do not. Drivers that rewrite their slice remove it, which is
-//! right: they are back.
+//! right: they are back. A slice that the server does not accept with taints (it may have fewer devices then) is left as
+//! it is, which an event says once.
 
 mod plan;
 
@@ -50,10 +51,16 @@ struct Liveness {
     events: Recorder,
     slices: Informer<ResourceSlice>,
     nodes: Informer<Node>,
-    /// Since when a slice's driver is gone.
-    gone: Mutex<FxHashMap<Key, Timestamp>>,
+    /// Slices whose driver is gone.
+    gone: Mutex<FxHashMap<Key, Gone>>,
     delay: jiff::SignedDuration,
     queue: Queue<Key>,
+}
+
+struct Gone {
+    since: Timestamp,
+    /// Users know that the slice can not have taints.
+    told: bool,
 }
 
 fn node_of(slice: &ResourceSlice) -> Vec<String> {
@@ -126,7 +133,16 @@ impl Liveness {
                 return Ok(Next::Done);
             }
         } else {
-            let since = *self.gone.lock().entry(key.to_owned()).or_insert(now);
+            let new = || Gone {
+                since: now,
+                told: false,
+            };
+            let since = self
+                .gone
+                .lock()
+                .entry(key.to_owned())
+                .or_insert_with(new)
+                .since;
             let due = since + self.delay;
             // Devices that are back are released at once; others wait for the delay.
             if due > now && tainted.is_subset(&dead) {
@@ -154,6 +170,11 @@ impl Liveness {
         match api::patch(&slices, key, Part::Main, &body).await {
             Ok(new) => self.slices.assume(new),
             Err(error) if error.is_not_found() => return Ok(Next::Done),
+            Err(error) if error.is_invalid() => {
+                // Asking again is of no use before the slice changes.
+                self.tell_refused(key, &slice, &error);
+                return Ok(Next::Done);
+            }
             Err(error) => return Err(error),
         }
         let (reason, message) = if dead.is_empty() {
@@ -175,5 +196,20 @@ impl Liveness {
         self.events
             .event(reference(&*slice), level, reason, message);
         Ok(Next::Done)
+    }
+
+    /// Says once that the server does not take the taints of a slice.
+    fn tell_refused(&self, key: &str, slice: &ResourceSlice, error: &Error) {
+        let mut gone = self.gone.lock();
+        let Some(entry) = gone.get_mut(key).filter(|entry| !entry.told) else {
+            return;
+        };
+        entry.told = true;
+        drop(gone);
+        tracing::warn!(slice = key, %error, "driver or node is gone, but the devices can not be tainted");
+        let message =
+            format!("devices can not be tainted, although driver or node is gone: {error}");
+        self.events
+            .event(reference(slice), Level::Warning, "DriverGone", message);
     }
 }

@@ -7,5 +7,6 @@ mod e2e {
     mod harness;
     mod policies;
     mod rules;
+    mod untainted;
     mod workloads;
 }

@@ -60,6 +60,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 let (devices, slices) = (count(devices, "device"), count(slices, "slice"));
                 tell(format!("tainted: {devices} in {slices}"));
             }
+            Progress::Untainted { slices, why } => {
+                let number = count(slices.len(), "slice");
+                tell(format!(
+                    "not tainted: {number}: {}: {why}",
+                    slices.join(", ")
+                ));
+            }
             Progress::InUse(claims) => {
                 let number = count(claims.len(), "claim");
                 tell(format!("in use by {number}: {}", claims.join(", ")));
@@ -69,9 +76,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         match args.timeout {
             Some(seconds) => {
                 let limit = std::time::Duration::from_secs(seconds);
-                tokio::time::timeout(limit, work).await.map_err(|_| {
+                let done = tokio::time::timeout(limit, work).await;
+                done.map_err(|_| {
+                    let stay = if tainted { "; they stay tainted" } else { "" };
                     anyhow::anyhow!(
-                        "devices of {} are still in use after {seconds} s; they stay tainted",
+                        "devices of {} are still in use after {seconds} s{stay}",
                         args.driver
                     )
                 })??;

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::harness::{Cluster, PATIENCE, name};
 
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
-const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+pub(super) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn slice(devices: Value) -> Value {
+pub(super) fn slice(devices: Value) -> Value {
     json!({
         "metadata": {"name": "s"},
         "spec": {
@@ -27,7 +27,7 @@ fn slice(devices: Value) -> Value {
 }
 
 /// A pod that runs on node n with device gpu-0 through claim c.
-async fn user(cluster: &Cluster, tolerations: Value) {
+pub(super) async fn user(cluster: &Cluster, tolerations: Value) {
     let spec =
         json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}});
     cluster
