@@ -9,6 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use rayon::prelude::*;
 
 use crate::attempt::{Attempt, Nominated, Trial, Unplaced};
+use crate::config::Profile;
 use crate::pod::PodInfo;
 use crate::selectors::Labels;
 use crate::status::Code;
@@ -19,8 +20,6 @@ type Reason = Cow<'static, str>;
 /// What is said for a pod that may not drive others away.
 pub const NEVER: &str = "preemption: not eligible due to preemptionPolicy=Never.";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
-/// Fewest nodes on which preemption is tried; upstream's value.
-const MIN_CANDIDATES: usize = 100;
 /// Nodes that are tried at the same time.
 const TOGETHER: usize = 64;
 
@@ -151,7 +150,7 @@ pub fn preempt(
                 .is_some_and(|r| r.code == Code::Unschedulable)
         })
         .collect();
-    let wanted = (total / 10).max(MIN_CANDIDATES);
+    let wanted = wanted(attempt.profile, candidates.len());
     let mut found: Vec<Victims> = Vec::new();
     let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
     // Devices are allocated on one node after the other, and on none too many.
@@ -191,6 +190,14 @@ pub fn preempt(
         "preemption: 0/{total} nodes are available: {}.",
         reasons.join(", ")
     ))
+}
+
+/// How many nodes are enough to choose from, of those where preemption can help.
+fn wanted(profile: &Profile, nodes: usize) -> usize {
+    let percentage = profile.min_candidate_nodes_percentage as usize;
+    let share = nodes * percentage / 100;
+    let least = profile.min_candidate_nodes_absolute as usize;
+    share.max(least).min(nodes)
 }
 
 /// A node on which preemption is tried.

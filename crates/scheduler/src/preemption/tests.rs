@@ -63,3 +63,19 @@ fn budgets_are_used_up_one_by_one() {
     assert_eq!(names(&violating), ["b"]);
     assert_eq!(names(&harmless), ["a", "c"]);
 }
+
+#[test]
+fn enough_nodes_to_choose_from() {
+    let check = |percentage, absolute, nodes, expected| {
+        let profile = Profile {
+            min_candidate_nodes_percentage: percentage,
+            min_candidate_nodes_absolute: absolute,
+            ..Profile::default()
+        };
+        assert_eq!(wanted(&profile, nodes), expected);
+    };
+    check(10, 100, 50, 50);
+    check(10, 100, 500, 100);
+    check(10, 100, 5000, 500);
+    check(0, 3, 5000, 3);
+}
