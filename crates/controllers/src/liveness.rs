@@ -9,10 +9,11 @@
 //!
 //! The taint is set in the slice itself, where every scheduler sees it; the pool's generation does
 //! not change, because the devices do not. Drivers that rewrite their slice remove it, which is
-//! right: they are back. A slice that the server does not accept with taints (it may have fewer devices then) is left as
-//! it is, which an event says once.
+//! right: they are back. For a slice that the server does not accept with taints (it may have fewer devices then) there
+//! is a DeviceTaintRule on the pool; where that can not be, it is left as it is, which an event says once.
 
 mod plan;
+mod rules;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,6 +37,9 @@ use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::registry::Task;
+use crate::served::Served;
+
+use rules::Rules;
 
 /// Key of the taint on devices that nobody serves.
 pub const TAINT: &str = "allot.dev/driver-gone";
@@ -53,6 +57,7 @@ struct Liveness {
     nodes: Informer<Node>,
     /// Slices whose driver is gone.
     gone: Mutex<FxHashMap<Key, Gone>>,
+    rules: Option<Rules>,
     delay: jiff::SignedDuration,
     queue: Queue<Key>,
 }
@@ -68,7 +73,7 @@ fn node_of(slice: &ResourceSlice) -> Vec<String> {
 }
 
 /// Sets the controller up.
-pub(crate) fn build(context: &Context) -> Task {
+pub(crate) fn build(context: &Context, served: &Served) -> Task {
     let this = Arc::new(Liveness {
         client: context.client.clone(),
         clock: context.clock.clone(),
@@ -76,6 +81,7 @@ pub(crate) fn build(context: &Context) -> Task {
         slices: context.informer::<ResourceSlice>(),
         nodes: context.informer::<Node>(),
         gone: Mutex::default(),
+        rules: Rules::new(context, served),
         delay: jiff::SignedDuration::try_from(context.config.slice_liveness_delay)
             .unwrap_or_default(),
         queue: context.queue("slice_liveness"),
@@ -129,6 +135,11 @@ impl Liveness {
         let dead = plan::dead_devices(&slice, |node| self.nodes.get(node));
         if dead.is_empty() {
             self.gone.lock().remove(key);
+            if let Some(rules) = &self.rules
+                && rules.remove(&slice).await?
+            {
+                self.tell(&slice, 0);
+            }
             if tainted.is_empty() {
                 return Ok(Next::Done);
             }
@@ -172,40 +183,55 @@ impl Liveness {
             Err(error) if error.is_not_found() => return Ok(Next::Done),
             Err(error) if error.is_invalid() => {
                 // Asking again is of no use before the slice changes.
-                self.tell_refused(key, &slice, &error);
+                match &self.rules {
+                    Some(rules) if rules.make(&slice, &rfc3339(now)).await? => {
+                        if self.is_news(key) {
+                            self.tell(&slice, dead.len());
+                        }
+                    }
+                    _ => self.tell_refused(key, &slice, &error),
+                }
                 return Ok(Next::Done);
             }
             Err(error) => return Err(error),
         }
-        let (reason, message) = if dead.is_empty() {
-            ("DriverBack", "devices can be allocated again".to_owned())
-        } else {
-            (
-                "DriverGone",
-                format!(
-                    "{} devices are not allocated: driver or node is gone",
-                    dead.len()
-                ),
-            )
-        };
-        let level = if dead.is_empty() {
-            Level::Normal
-        } else {
-            Level::Warning
-        };
-        self.events
-            .event(reference(&*slice), level, reason, message);
+        if let Some(rules) = &self.rules {
+            // It had one while it had more devices.
+            rules.remove(&slice).await?;
+        }
+        self.tell(&slice, dead.len());
         Ok(Next::Done)
+    }
+
+    /// Says how many devices are not given out.
+    fn tell(&self, slice: &ResourceSlice, dead: usize) {
+        let (level, reason, message) = match dead {
+            0 => (
+                Level::Normal,
+                "DriverBack",
+                "devices can be allocated again".to_owned(),
+            ),
+            _ => (
+                Level::Warning,
+                "DriverGone",
+                format!("{dead} devices are not allocated: driver or node is gone"),
+            ),
+        };
+        self.events.event(reference(slice), level, reason, message);
+    }
+
+    /// Whether it was not told yet that the taints of a slice are refused.
+    fn is_news(&self, key: &str) -> bool {
+        let mut gone = self.gone.lock();
+        let entry = gone.get_mut(key).filter(|entry| !entry.told);
+        entry.map(|entry| entry.told = true).is_some()
     }
 
     /// Says once that the server does not take the taints of a slice.
     fn tell_refused(&self, key: &str, slice: &ResourceSlice, error: &Error) {
-        let mut gone = self.gone.lock();
-        let Some(entry) = gone.get_mut(key).filter(|entry| !entry.told) else {
+        if !self.is_news(key) {
             return;
-        };
-        entry.told = true;
-        drop(gone);
+        }
         tracing::warn!(slice = key, %error, "driver or node is gone, but the devices can not be tainted");
         let message =
             format!("devices can not be tainted, although driver or node is gone: {error}");

@@ -75,7 +75,7 @@ fn task(
         C::ReplicaSet => crate::replicaset::build(context),
         C::DaemonSet => crate::daemonset::build(context),
         C::StatefulSet => crate::statefulset::build(context),
-        C::SliceLiveness => crate::liveness::build(context),
+        C::SliceLiveness => crate::liveness::build(context, served),
         C::Disruption => crate::disruption::build(context),
         C::ResourceQuota => crate::quota::build(context, served, inventory?),
         C::Job => crate::job::build(context),

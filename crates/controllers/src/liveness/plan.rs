@@ -104,3 +104,29 @@ pub(super) fn with_taints(devices: &Value, dead: &BTreeSet<usize>, now: &str) ->
     }
     devices
 }
+
+/// The name of the rule that stands for the taints of a slice.
+pub(super) fn rule_name(slice: &str) -> String {
+    format!("allot-driver-gone-{slice}")
+}
+
+/// The rule that taints the pool of a slice of one node; it ends with the slice. A pool of several nodes may have devices
+/// that are served, for which there is none.
+pub(super) fn rule(slice: &ResourceSlice, api_version: &str, now: &str) -> Option<Value> {
+    slice.spec.node_name.as_deref().filter(|n| !n.is_empty())?;
+    Some(json!({
+        "apiVersion": api_version,
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": rule_name(meta::name(slice)),
+            "ownerReferences": [{
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+                "name": meta::name(slice), "uid": meta::uid(slice),
+            }],
+        },
+        "spec": {
+            "deviceSelector": {"driver": slice.spec.driver, "pool": slice.spec.pool.name},
+            "taint": {"key": TAINT, "effect": "NoSchedule", "timeAdded": now},
+        },
+    }))
+}

@@ -6,6 +6,7 @@ use allot_controllers::Config;
 use allot_controllers::drain::{Drain, Progress, drain};
 use allot_controllers::kit::clock::Clock;
 use allot_controllers::liveness::{DRIVERS, TAINT};
+use allot_model::features::Features;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,49 @@ fn many() -> Value {
         .collect()
 }
 
+/// A slice whose devices have a node each, so that a rule for the pool would be about too many.
+fn per_device() -> Value {
+    let device = |n: i32| json!({"name": format!("gpu-{n}"), "nodeName": "n"});
+    let mut slice = slice((0..65).map(device).collect());
+    let spec = slice["spec"].as_object_mut().unwrap();
+    spec.remove("nodeName");
+    spec.insert("perDeviceNodeSelection".to_owned(), json!(true));
+    slice
+}
+
+#[tokio::test]
+async fn a_slice_that_can_not_have_taints_gets_a_rule() {
+    let mut cluster = Cluster::bare_with("resource.k8s.io/v1beta2=true", Features::default()).await;
+    let mut config = Config::embedded();
+    config.slice_liveness_delay = Duration::from_millis(100);
+    cluster.start_controllers(config);
+    cluster.node("n").await;
+    let drivers = |list: &str| json!({"metadata": {"annotations": {DRIVERS: list}}});
+    cluster.patch("/api/v1/nodes/n", drivers("")).await;
+    cluster.create(SLICES, slice(many())).await;
+    let rule = "/apis/resource.k8s.io/v1beta2/devicetaintrules/allot-driver-gone-s";
+    cluster
+        .until(rule, "made", |r| r["spec"]["taint"]["key"] == TAINT)
+        .await;
+    let back = drivers("d.example.com");
+    cluster.patch("/api/v1/nodes/n", back).await;
+    cluster.until_gone(rule).await;
+    // One that becomes small enough gets taints instead.
+    cluster.patch("/api/v1/nodes/n", drivers("")).await;
+    cluster
+        .until(rule, "made", |r| r["spec"]["taint"]["key"] == TAINT)
+        .await;
+    let small = json!({"spec": {"devices": [{"name": "gpu-0"}]}});
+    let path = format!("{SLICES}/s");
+    cluster.patch(&path, small).await;
+    cluster
+        .until(&path, "tainted", |s| {
+            s["spec"]["devices"][0]["taints"][0]["key"] == TAINT
+        })
+        .await;
+    cluster.until_gone(rule).await;
+}
+
 #[tokio::test]
 async fn a_slice_that_can_not_have_taints_is_left_as_it_is() {
     let mut cluster = Cluster::bare().await;
@@ -28,7 +72,7 @@ async fn a_slice_that_can_not_have_taints_is_left_as_it_is() {
     cluster.node("n").await;
     let drivers = |list: &str| json!({"metadata": {"annotations": {DRIVERS: list}}});
     cluster.patch("/api/v1/nodes/n", drivers("")).await;
-    let large = cluster.create(SLICES, slice(many())).await;
+    let large = cluster.create(SLICES, per_device()).await;
     let told = |list: &Value| {
         let events = list["items"].as_array().into_iter().flatten();
         let mine = events.filter(|e| e["reason"] == "DriverGone");
@@ -46,7 +90,7 @@ async fn a_slice_that_can_not_have_taints_is_left_as_it_is() {
     let now = cluster.get(&slice).await.unwrap();
     assert_eq!(version(&now), version(&large));
     // Once it is small enough it is tainted.
-    let small = json!({"spec": {"devices": [{"name": "gpu-0"}]}});
+    let small = json!({"spec": {"devices": [{"name": "gpu-0", "nodeName": "n"}]}});
     cluster.patch(&slice, small).await;
     cluster
         .until(&slice, "tainted", |s| {

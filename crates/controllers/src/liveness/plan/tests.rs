@@ -66,3 +66,23 @@ fn only_our_taint_is_set_and_removed() {
     assert_eq!(with_taints(&tainted, &both, "later"), tainted);
     assert_eq!(with_taints(&tainted, &BTreeSet::new(), "later"), devices);
 }
+
+#[test]
+fn a_rule_stands_for_the_taints_of_a_node_only() {
+    let own = rule(
+        &slice(json!({"nodeName": "n"})),
+        "resource.k8s.io/v1beta2",
+        "now",
+    )
+    .unwrap();
+    assert_eq!(own["metadata"]["name"], "allot-driver-gone-s");
+    assert_eq!(
+        own["spec"],
+        json!({
+            "deviceSelector": {"driver": "d.example.com", "pool": "p"},
+            "taint": {"key": TAINT, "effect": "NoSchedule", "timeAdded": "now"},
+        })
+    );
+    let shared = slice(json!({"perDeviceNodeSelection": true}));
+    assert_eq!(rule(&shared, "resource.k8s.io/v1beta2", "now"), None);
+}
