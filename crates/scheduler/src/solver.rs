@@ -1,5 +1,6 @@
 //! The allocator as the plugin uses it: prepared problems, limits, share IDs.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -125,10 +126,11 @@ impl Solver {
         node: &NodeInfo,
         tell: impl FnOnce(&allot_allocator::Allocation) -> Outcome,
     ) -> Outcome {
-        let deadline = (*self.timeout.lock()).map(|t| Instant::now() + t);
-        let late = || deadline.is_some_and(|d| Instant::now() >= d);
+        // Most searches end before they ask for the time; the clock runs from the first question on.
+        let (timeout, asked) = (*self.timeout.lock(), OnceLock::new());
+        let late = || timeout.is_some_and(|t| asked.get_or_init(Instant::now).elapsed() >= t);
         let limits = Limits {
-            interrupt: deadline.is_some().then_some(&late),
+            interrupt: timeout.is_some().then_some(&late),
             ..Limits::default()
         };
         let mut allocator = self.allocator.lock();
