@@ -11,6 +11,8 @@ mod deploy;
 mod examples;
 #[path = "e2e/explain.rs"]
 mod explain;
+#[path = "e2e/gang.rs"]
+mod gang;
 #[path = "e2e/harness.rs"]
 mod harness;
 #[path = "e2e/input.rs"]

@@ -114,6 +114,7 @@ impl Args {
                 Feature::DRAWorkloadResourceClaims,
                 "scheduling.k8s.io/v1alpha2=true",
             ),
+            (Feature::GangScheduling, "scheduling.k8s.io/v1alpha2=true"),
         ];
         for (_, version) in kinds.into_iter().filter(|(f, _)| features.enabled(*f)) {
             // The last word is the user's.

@@ -135,6 +135,7 @@ impl Core {
     fn give_up(&mut self, pod: &Arc<PodInfo>, time: Time) {
         self.queue.remove(&pod.uid);
         self.preempting.remove(&pod.uid);
+        self.left_for_others(&pod.uid, time);
         self.forget_nomination(&pod.uid, time);
         if self.waiting.contains(&pod.uid) {
             let error = BindError::new("the pod is being deleted".to_owned());

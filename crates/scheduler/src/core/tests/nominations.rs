@@ -265,3 +265,17 @@ fn nothing_is_kept_for_a_pod_that_is_being_deleted_on_its_way() {
     });
     assert_eq!(world.run().node(), Some("n0"));
 }
+
+#[test]
+fn a_victim_that_is_not_seen_on_its_node_yet_is_seen_leaving() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    world.plain("p", 4, 0, None);
+    assert_eq!(world.run().node(), Some("n0"));
+    world.plain("q", 4, 10, None);
+    assert_eq!(world.run().preempted().len(), 1);
+    world.show("p", |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    });
+    assert_eq!(world.run().node(), Some("n0"));
+}
