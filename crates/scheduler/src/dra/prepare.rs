@@ -20,19 +20,20 @@ use crate::node::NodeInfo;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
-use crate::solver::{Outcome, Problem, Solver};
-use crate::status::{NOT_AVAILABLE, Rejection};
+use crate::solver::{Problem, Solver};
+use crate::status::Rejection;
 
 mod classes;
 mod counts;
 mod modest;
+mod node;
 mod special;
 mod undo;
 
 use classes::check_classes;
 pub use counts::Counts;
 pub use modest::next_spare;
-use special::{Special, SpecialProblem};
+use special::Special;
 pub use undo::Deallocation;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
@@ -197,168 +198,6 @@ impl PodDevices {
             .is_some_and(|s| s.resources.iter().any(|(r, _)| r == resource))
     }
 
-    /// Finds devices for the pod on a node.
-    pub fn filter(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
-        let mut devices = self.allocate(node, cx)?;
-        if let Some(mappings) = cx.native.filter(|m| !m.is_empty()) {
-            self.demand(&mut devices, mappings, cx)?;
-            devices.demand.fits(&self.pod, node)?;
-        }
-        Ok(devices)
-    }
-
-    /// Whether there are devices for the pod on a node, without choosing any.
-    ///
-    /// # Errors
-    /// As [`PodDevices::filter`].
-    pub fn check(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
-        if cx.native.is_some_and(|m| !m.is_empty()) {
-            return self.filter(node, cx).map(drop);
-        }
-        let special = self.usable(node, cx)?;
-        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
-            return Ok(());
-        };
-        let outcome = cx.solver.probe(cx.claims.cluster(), &problem, node);
-        allocated(outcome, node).map(drop)
-    }
-
-    /// What the devices stand for. Only one pod can have it.
-    fn demand(
-        &self,
-        devices: &mut NodeDevices,
-        mappings: &Mappings,
-        cx: &DraContext<'_>,
-    ) -> Result<(), Rejection> {
-        for claim in &self.claims {
-            let uid = uid_of(&claim.claim);
-            let fresh = devices.allocations.iter().find(|(_, u, _)| **u == *uid);
-            let fresh = fresh.map(|(.., a)| a);
-            let Some(allocation) = fresh.or(claim.allocation.as_ref()) else {
-                continue;
-            };
-            let resources = mappings.of(allocation);
-            if resources.is_empty() {
-                continue;
-            }
-            let name = &*claim.key.name;
-            let users = claim.claim.status.iter();
-            let mut users = users.flat_map(|s| s.reserved_for.iter().flatten());
-            if users.any(|u| u.uid != *self.pod.uid) || cx.claims.in_flight(uid).is_some() {
-                let text = format!(
-                    "node allocatable resource claim {name} is already used by another pod"
-                );
-                return Err(Rejection::unresolvable(PLUGIN, text));
-            }
-            let entries = self.pod.spec().resource_claims.iter().flatten();
-            let entries: Vec<&str> = entries
-                .filter(|e| {
-                    let key = resolve::name(&self.pod, e).ok().flatten();
-                    key.is_some_and(|k| k == claim.key)
-                })
-                .map(|e| e.name.as_str())
-                .collect();
-            devices
-                .demand
-                .add(&self.pod.pod, name, &entries, resources)?;
-        }
-        let special = devices.special.as_ref();
-        if let Some((special, resources)) = special
-            .map(|s| (s, mappings.of(&s.allocation)))
-            .filter(|(_, resources)| !resources.is_empty())
-        {
-            devices.demand.add_special(&special.mappings, resources);
-        }
-        Ok(())
-    }
-
-    fn allocate(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
-        let special = self.usable(node, cx)?;
-        self.search(special, node, cx)
-    }
-
-    /// What devices have to provide there as extended resources, if what is allocated already can be used on the node.
-    fn usable(
-        &self,
-        node: &NodeInfo,
-        cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
-        let special = match &self.special {
-            Some(special) => special.on_node(node, cx)?,
-            None => None,
-        };
-        match self.claims.iter().any(|c| c.is_unavailable(node)) {
-            true => Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE)),
-            false => Ok(special),
-        }
-    }
-
-    /// Whether there is nothing but unavailable claims in the way of the pod on a node, where there are some: only
-    /// then taking them back can help. Upstream searches everywhere for that; it matters only when no node fits.
-    ///
-    /// # Errors
-    /// When the other claims can not be allocated there either.
-    pub fn fits_otherwise(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
-        let special = match &self.special {
-            Some(special) => special.on_node(node, cx)?,
-            None => None,
-        };
-        self.search(special, node, cx).map(|_| ())
-    }
-
-    /// What has to be found on a node; `None` when that is nothing.
-    fn problem_with(
-        &self,
-        special: Option<&Arc<SpecialProblem>>,
-        cx: &DraContext<'_>,
-    ) -> Option<Held<'_>> {
-        match (special, &self.problem) {
-            (None, None) => None,
-            (None, Some(problem)) => Some(Held::Borrowed(problem)),
-            (Some(special), None) => Some(Held::Special(special.clone())),
-            // Both have to come out of one search, since they compete for the same devices.
-            (Some(special), Some(_)) => {
-                let all = self.open().map(|c| modest::sparing(&c.claim, cx.spare));
-                Some(Held::Both(special.with(all, cx)))
-            }
-        }
-    }
-
-    /// Devices for the claims that have none.
-    fn search(
-        &self,
-        special: Option<Arc<SpecialProblem>>,
-        node: &NodeInfo,
-        cx: &DraContext<'_>,
-    ) -> Result<NodeDevices, Rejection> {
-        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
-            return Ok(NodeDevices::default());
-        };
-        let outcome = cx.solver.solve(cx.claims.cluster(), &problem, node);
-        let results = allocated(outcome, node)?;
-        let mut results = results.into_iter().map(Arc::new);
-        let mut devices = NodeDevices::default();
-        for claim in self.open() {
-            let Some(allocation) = results.next() else {
-                return Err(Rejection::unresolvable(
-                    PLUGIN,
-                    "cannot allocate all claims",
-                ));
-            };
-            devices
-                .allocations
-                .push((claim.key.clone(), uid_of(&claim.claim).into(), allocation));
-        }
-        if let (Some(special), Some(allocation)) = (special, results.next()) {
-            devices.special = Some(SpecialOnNode {
-                claim: special.claim.clone(),
-                mappings: special.mappings.clone(),
-                allocation,
-            });
-        }
-        Ok(devices)
-    }
-
     fn open(&self) -> impl Iterator<Item = &PodClaim> {
         self.claims.iter().filter(|c| c.allocation.is_none())
     }
@@ -413,42 +252,6 @@ impl PodDevices {
     /// The claims of the pod, in order.
     pub fn claims(&self) -> &[PodClaim] {
         &self.claims
-    }
-}
-
-/// A problem that was prepared before.
-enum Held<'a> {
-    Borrowed(&'a Problem),
-    Special(Arc<SpecialProblem>),
-    Both(Arc<Problem>),
-}
-
-impl std::ops::Deref for Held<'_> {
-    type Target = Problem;
-
-    fn deref(&self) -> &Problem {
-        match self {
-            Held::Borrowed(problem) => problem,
-            Held::Special(special) => &special.problem,
-            Held::Both(problem) => problem,
-        }
-    }
-}
-
-/// What was found, or why not, as upstream says it.
-fn allocated(outcome: Outcome, node: &NodeInfo) -> Result<Vec<AllocationResult>, Rejection> {
-    match outcome {
-        Outcome::Allocated(results) => Ok(results),
-        Outcome::NoFit => Err(Rejection::unresolvable(
-            PLUGIN,
-            "cannot allocate all claims",
-        )),
-        Outcome::NodeError(text) => Err(Rejection::unresolvable(PLUGIN, text)),
-        Outcome::Error(text) => Err(Rejection::error(PLUGIN, text)),
-        Outcome::GaveUp => Err(Rejection::gave_up(
-            PLUGIN,
-            format!("node {}: timed out trying to allocate devices", node.name),
-        )),
     }
 }
 
