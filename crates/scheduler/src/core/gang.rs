@@ -199,10 +199,15 @@ impl Core {
         gang: &PodGroup,
         time: Time,
     ) {
+        // While none of them is in the queue: what moves must not wake those that are put aside here.
+        for (member, (_, place)) in members.iter().zip(&round.places) {
+            if let Some(job) = place.job() {
+                self.nominate(&member.queued.info, &job.node.clone(), time);
+            }
+        }
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             match place {
                 Place::Found(job) => {
-                    self.nominate(&member.queued.info, &job.node, time);
                     let nominate = Nominate::Set(job.node);
                     self.wait_for_gang(member.queued, PREEMPTING, nominate, time);
                 }

@@ -96,7 +96,9 @@ impl Core {
                 victim,
             });
         }
-        let leaving = there.iter().filter(|v| !v.is_terminating());
+        // Where all of them are leaving already, nothing is gained by another try before something happens to them.
+        let is_news = there.iter().any(|v| !v.is_terminating());
+        let leaving = there.iter().filter(|v| !is_news || !v.is_terminating());
         let leaving: Leaving = leaving.map(|v| v.uid.clone()).collect();
         if !leaving.is_empty() {
             self.preempting.insert(preemptor.uid.clone(), leaving);

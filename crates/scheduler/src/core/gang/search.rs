@@ -44,7 +44,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    fn job(&self) -> Option<&BindJob> {
+    pub(super) fn job(&self) -> Option<&BindJob> {
         match self {
             Self::Found(job) | Self::Made(job, _) => Some(job),
             Self::Nowhere(_) | Self::Failed(_) | Self::NotTried => None,

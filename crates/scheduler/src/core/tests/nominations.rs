@@ -279,3 +279,28 @@ fn a_victim_that_is_not_seen_on_its_node_yet_is_seen_leaving() {
     });
     assert_eq!(world.run().node(), Some("n0"));
 }
+
+/// Found by simulation: two pods that choose the same one, which is leaving anyway, must not wake each other for ever.
+#[test]
+fn a_pod_that_is_leaving_already_is_waited_for() {
+    let mut world = World::new("");
+    for node in ["n0", "n1"] {
+        world.plain(&format!("on-{node}"), 4, 0, Some(node));
+        world.show(&format!("on-{node}"), |pod| {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        });
+    }
+    for pod in ["p", "q"] {
+        world.plain(pod, 4, 10, None);
+    }
+    let time = world.time();
+    let tries = (0..50)
+        .take_while(|_| world.core.schedule_one(time))
+        .count();
+    assert!(tries < 10, "{tries} attempts while nothing happens");
+    for node in ["n0", "n1"] {
+        world.gone(&format!("on-{node}"));
+    }
+    let placed = world.run().0.into_iter();
+    assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 2);
+}
