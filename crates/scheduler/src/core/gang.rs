@@ -11,7 +11,7 @@ use allot_reflector::Observed;
 
 use super::refuse::Refusal;
 use super::{Core, Time, groups_have_claims};
-use crate::actions::{Action, Nominate, Rejected};
+use crate::actions::{Action, Nominate};
 use crate::config::Profile;
 use crate::dra::groups::PodGroup;
 use crate::gangs::{Condition, Gangs, group_key};
@@ -184,7 +184,9 @@ impl Core {
                 Place::Found(job) | Place::Made(job, _) => self.actions.push(Action::Bind(job)),
                 Place::Nowhere(refusal) => self.refuse(member.queued, profile, *refusal, time),
                 Place::Failed(message) => self.fail(member.queued, message, Nominate::Keep, time),
-                Place::NotTried => self.wait_for_gang(member.queued, "", Nominate::Keep, time),
+                Place::NotTried => {
+                    self.wait_for_gang(member.queued, "", Nominate::Keep, profile, time)
+                }
             }
         }
         self.tell_group(gang, "True", "Scheduled", String::new());
@@ -209,7 +211,7 @@ impl Core {
             match place {
                 Place::Found(job) => {
                     let nominate = Nominate::Set(job.node);
-                    self.wait_for_gang(member.queued, PREEMPTING, nominate, time);
+                    self.wait_for_gang(member.queued, PREEMPTING, nominate, profile, time);
                 }
                 Place::Made(job, mut refusal) => {
                     refusal.nominate = Nominate::Set(job.node);
@@ -220,7 +222,7 @@ impl Core {
                     self.refuse(member.queued, profile, refusal, time);
                 }
                 Place::Failed(_) | Place::NotTried => {
-                    self.wait_for_gang(member.queued, PREEMPTING, Nominate::Keep, time);
+                    self.wait_for_gang(member.queued, PREEMPTING, Nominate::Keep, profile, time);
                 }
             }
         }
@@ -264,7 +266,7 @@ impl Core {
                         true => Nominate::Keep,
                         false => self.nowhere(&pod),
                     };
-                    self.wait_for_gang(member.queued, &message, nominate, time);
+                    self.wait_for_gang(member.queued, &message, nominate, profile, time);
                     // Gangs that hold what the others need would wait for ever.
                     self.give_back(&pod);
                 }
@@ -275,22 +277,16 @@ impl Core {
     }
 
     /// Puts a pod that has a place aside, because others of its gang have none.
-    fn wait_for_gang(&mut self, queued: QueuedPod, message: &str, nominate: Nominate, time: Time) {
-        let pod = queued.info.clone();
-        if nominate == Nominate::Clear {
-            self.forget_nomination(&pod.uid, time);
-        }
-        let profile = scheduler_name(&pod.pod);
-        let none = std::time::Duration::ZERO;
-        self.metrics.attempt(profile, Outcome::Unschedulable, none);
-        self.actions.push(Action::Reject(Box::new(Rejected {
-            pod,
-            reason: "Unschedulable",
-            message: message.to_owned(),
-            nominate,
-        })));
-        let by = [Plugin::GangScheduling].into_iter().collect();
-        self.queue.put_back_rejected(queued, by, time.now);
+    fn wait_for_gang(
+        &mut self,
+        queued: QueuedPod,
+        message: &str,
+        nominate: Nominate,
+        profile: &Profile,
+        time: Time,
+    ) {
+        let refusal = Refusal::new(Plugin::GangScheduling, message.to_owned(), nominate);
+        self.refuse(queued, profile, refusal, time);
     }
 
     /// Puts a gang back for another try, after something went wrong that has nothing to do with fitting.

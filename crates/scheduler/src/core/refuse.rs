@@ -32,6 +32,21 @@ pub(super) struct Refusal {
     pub(super) room_is_made: bool,
 }
 
+impl Refusal {
+    /// Nothing follows but what the pod is told.
+    pub(super) fn new(by: Plugin, message: String, nominate: Nominate) -> Self {
+        Self {
+            by: [by].into_iter().collect(),
+            message,
+            nominate,
+            undo: None,
+            publish: None,
+            victims: None,
+            room_is_made: false,
+        }
+    }
+}
+
 impl Core {
     /// What follows from a pod that fits nowhere: whom to ask, what to undo, what to say.
     pub(super) fn refusal(

@@ -98,16 +98,9 @@ impl Core {
         let total = self.cache.snapshot().nodes.len();
         if total == 0 {
             // Any node may help.
-            let by = [Plugin::NodeAffinity].into_iter().collect();
-            return Decision::Reject(Box::new(Refusal {
-                by,
-                message: message::NO_NODES.to_owned(),
-                nominate: self.nowhere(pod),
-                undo: None,
-                publish: None,
-                victims: None,
-                room_is_made: false,
-            }));
+            let message = message::NO_NODES.to_owned();
+            let refusal = Refusal::new(Plugin::NodeAffinity, message, self.nowhere(pod));
+            return Decision::Reject(Box::new(refusal));
         }
         self.solver
             .set_timeout(profile.dynamic_resources.filter_timeout);
