@@ -17,7 +17,7 @@ use crate::dra::groups::PodGroup;
 use crate::gangs::{Condition, Gangs, group_key};
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
-use crate::pod::{PodInfo, scheduler_name};
+use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::queue::QueuedPod;
 
 mod search;
@@ -83,6 +83,16 @@ impl Core {
     /// The gang that a pod has to be placed with.
     pub(super) fn gang_of(&self, pod: &PodInfo, profile: &Profile) -> Option<PodGroup> {
         self.gangs_in(profile)?.gang_of(pod).cloned()
+    }
+
+    /// The pods that are placed together with this one.
+    pub(super) fn whole_gang(&self, pod: &PodInfo) -> Vec<Key> {
+        let Some(profile) = self.profile(scheduler_name(&pod.pod)) else {
+            return Vec::new();
+        };
+        let gangs = self.gangs_in(profile);
+        let members = gangs.and_then(|g| Some(g.members(&g.gang_of(pod)?.key)));
+        members.unwrap_or_default()
     }
 
     /// Gangs, where pods of a profile are placed with theirs.

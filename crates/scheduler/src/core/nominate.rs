@@ -43,9 +43,17 @@ impl Core {
         }
     }
 
-    /// A pod is expected on a node. Pods of lower priority that were expected there have to look for another place.
+    /// A pod is expected on a node. Pods of lower priority that were expected there have to look for another place, if
+    /// they have not got it together with this one, as its gang.
     pub(super) fn nominate(&mut self, pod: &Arc<PodInfo>, node: &Arc<str>, time: Time) {
-        let lower = |p: &&Arc<PodInfo>| p.uid != pod.uid && p.priority() < pod.priority();
+        let known = self.nominations.get(&pod.uid);
+        if known.is_some_and(|(_, at)| at == node) {
+            return;
+        }
+        let gang = self.whole_gang(pod);
+        let lower = |p: &&Arc<PodInfo>| {
+            p.uid != pod.uid && p.priority() < pod.priority() && !gang.contains(&p.key)
+        };
         let displaced: Vec<_> = self.nominations.on(node).filter(lower).cloned().collect();
         let before = self.nominations.insert(pod.clone(), node.clone());
         self.room_is_free(before, time);

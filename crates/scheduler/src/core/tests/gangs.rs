@@ -261,6 +261,41 @@ fn others_go_when_that_makes_room_for_the_whole_gang() {
     world.check_decided("p0 to n1 with 0\np1 to n0 with 0\ng True Scheduled");
 }
 
+/// Found by simulation (seed 447): a gang whose pods differ in priority must not drive itself from the node that it waits for, and
+/// be tried for ever.
+#[test]
+fn the_pods_of_a_gang_do_not_displace_each_other() {
+    let mut world = World::new(GATES);
+    world.node("n1", json!({"unschedulable": true}));
+    world.slice(
+        "n0",
+        json!([{"name": "d0", "attributes": {"big": {"bool": true}}}, {"name": "d1"}]),
+    );
+    let four = json!([{"name": "c", "resources": {"requests": {"cpu": "4"}}}]);
+    let leaves = json!({"nodeName": "n0", "containers": four, "priority": -1});
+    world.any_pod("leaves", &[], leaves);
+    world.gang("g", 2);
+    let one = json!([{"name": "c", "resources": {"requests": {"cpu": "1"}}}]);
+    world.claim("of-p0", json!({}));
+    let more = json!({"containers": one, "priority": 10});
+    world.member_with("p0", &["of-p0"], more);
+    world.any_claim("of-p1", big(), json!({}));
+    let more = json!({"containers": one, "priority": 5});
+    world.member_with("p1", &["of-p1"], more);
+    let time = world.time();
+    let tries = (0..50)
+        .take_while(|_| world.core.schedule_one(time))
+        .count();
+    assert!(tries < 10, "{tries} attempts while nothing happens");
+    let expected = |w: &World, pod: &str| {
+        let pod = w.core.pods[&Key::new("ns", pod)].clone();
+        w.core.expected_on(&pod).map(str::to_owned)
+    };
+    for pod in ["p0", "p1"] {
+        assert_eq!(expected(&world, pod).as_deref(), Some("n0"), "{pod}");
+    }
+}
+
 #[test]
 fn nobody_goes_when_that_is_not_enough_for_the_gang() {
     let mut world = full(3);
