@@ -21,6 +21,11 @@ mod sim {
     pub mod world;
 }
 
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
 use sim::world::World;
 
 /// How many seeds a plain test run takes; `ALLOT_SIMULATION_SEEDS` asks for more.
@@ -37,27 +42,61 @@ fn nothing_is_lost_and_nothing_is_given_twice() {
         return;
     }
     let seeds = number("ALLOT_SIMULATION_SEEDS").unwrap_or(SEEDS);
-    // Seeds do not know of each other: each thread takes its share.
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    let failed: Vec<u64> = std::thread::scope(|scope| {
-        let worker = |first: u64| {
-            let share = (first..seeds).step_by(threads as usize);
-            share
-                .filter(|seed| std::panic::catch_unwind(|| World::run(*seed)).is_err())
-                .collect::<Vec<u64>>()
-        };
-        let workers: Vec<_> = (0..threads)
-            .map(|first| scope.spawn(move || worker(first)))
-            .collect();
-        workers
-            .into_iter()
-            .flat_map(|w| w.join().expect("workers catch panics"))
-            .collect()
-    });
+    let failed = run_all(seeds);
     assert!(
         failed.is_empty(),
         "seeds {failed:?} failed; see the traces above"
     );
+}
+
+/// Runs the seeds below `seeds` and says which failed. Seeds do not know of each other: threads take them in turn.
+fn run_all(seeds: u64) -> Vec<u64> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let worker = || {
+            let taken = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+            taken
+                .take_while(|seed| *seed < seeds)
+                .filter(|seed| {
+                    let _watched = Watchdog::over(*seed);
+                    std::panic::catch_unwind(|| World::run(*seed)).is_err()
+                })
+                .collect::<Vec<u64>>()
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        let failed = workers
+            .into_iter()
+            .flat_map(|w| w.join().expect("workers catch panics"));
+        failed.collect()
+    })
+}
+
+/// Ends the process when a seed does not end: a loop without a pause stops the paused clock, too, so that no limit inside
+/// the simulation can end it.
+struct Watchdog {
+    /// Dropped when the seed has ended.
+    _ended: mpsc::Sender<()>,
+}
+
+impl Watchdog {
+    /// A seed takes less than a second.
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    fn over(seed: u64) -> Self {
+        let (ended, end) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if end.recv_timeout(Self::PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // Around the capture of tests, which would show nothing of a process that is ended.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "seed {seed} does not end: ALLOT_SIMULATION_SEED={seed} replays it"
+                );
+                std::process::exit(1);
+            }
+        });
+        Self { _ended: ended }
+    }
 }
 
 #[test]
