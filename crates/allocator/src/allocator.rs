@@ -4,7 +4,7 @@ use crate::allocation::{Allocation, Picked};
 use crate::attempt::{Attempt, PoolPart, Scratch, pools_of};
 use crate::claims::Claims;
 use crate::cluster::Cluster;
-use crate::memo::{Answer, Memo, PlaceOf};
+use crate::memo::{Answer, Fit, Fits, Memo, PlaceOf};
 use crate::node::Node;
 use crate::observer::Observer;
 use crate::pool::ViewState;
@@ -13,13 +13,14 @@ use crate::search::{Found, Search};
 /// Finds devices. Keeps memory between attempts; use one per thread.
 ///
 /// It also keeps the answers for the claims that it was last asked for: on a node that is equal to an earlier one, as far as these claims can tell, the answer is known
-/// already. So ask one allocator for all nodes with the same [`Claims`], not a new one for each.
+/// already. So ask one allocator for all nodes with the same [`Claims`], not a new one for each, and let [`Forms`](crate::Forms) tell it which claims ask for the same.
 #[derive(Debug, Default)]
 pub struct Allocator {
     policy: Policy,
     scratch: Scratch,
     steps: u64,
     memo: Memo,
+    fits: Fits,
     forgetful: bool,
     remembered: u64,
 }
@@ -37,9 +38,9 @@ pub enum Policy {
 
 /// How an attempt ended.
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub enum Outcome<A = Allocation> {
     /// Every claim gets its devices.
-    Allocated(Allocation),
+    Allocated(A),
     /// The claims cannot all be allocated on this node.
     DoesNotFit,
     /// Something is wrong.
@@ -200,7 +201,43 @@ impl Allocator {
         outcome
     }
 
-    /// How many answers were known from an equal node.
+    /// Whether there are devices for all claims on a node: [`Allocator::allocate`] for who does not want to know which.
+    /// The answer is remembered until something changes that it depends on.
+    pub fn probe(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        limits: &Limits<'_>,
+    ) -> Outcome<()> {
+        let changed = cluster.changed(node);
+        let known = self.fits.get(claims, node, changed);
+        if let Some(known) = known.filter(|fit| !self.forgetful && fit.steps <= limits.steps) {
+            self.steps = known.steps;
+            self.remembered += 1;
+            return known.outcome();
+        }
+        let fits = match self.allocate(cluster, node, claims, limits) {
+            Outcome::Allocated(found) => match found.check(claims) {
+                Ok(()) => true,
+                Err(text) => return Outcome::Failed(Error::fatal(text)),
+            },
+            Outcome::DoesNotFit => false,
+            // Texts of errors have names in them, and the rest is no answer.
+            Outcome::Failed(error) => return Outcome::Failed(error),
+            Outcome::GaveUp { steps } => return Outcome::GaveUp { steps },
+            Outcome::Interrupted => return Outcome::Interrupted,
+        };
+        let fit = Fit {
+            changed,
+            fits,
+            steps: self.steps,
+        };
+        self.fits.insert(claims, node, fit);
+        fit.outcome()
+    }
+
+    /// How many answers were known, from an equal node or from before.
     pub fn remembered(&self) -> u64 {
         self.remembered
     }

@@ -13,8 +13,10 @@ use crate::print::{self, Wide};
 use crate::selector::{Selector, SelectorCache};
 
 mod build;
+mod forms;
 
 use build::Builder;
+pub use forms::Forms;
 
 /// Most devices that one claim can get.
 pub const MAX_RESULTS: i64 = 32;
@@ -55,8 +57,8 @@ impl Classes for Vec<api::DeviceClass> {
 /// Preparing never fails: what is wrong with a claim comes out when it is allocated, in the same order in which Kubernetes finds it.
 #[derive(Debug, Clone)]
 pub struct Claims {
-    /// Tells sets of claims apart for the whole life of the process.
-    pub(crate) id: u64,
+    /// The same only for claims that ask for the same, during the life of the process; see [`Forms`].
+    pub(crate) form: u64,
     /// The attributes that selectors and constraints read, sorted; `None` = any.
     pub(crate) attributes: Option<Box<[Wide]>>,
     pub(crate) claims: Vec<Claim>,
@@ -152,7 +154,7 @@ impl Claims {
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut prepared = Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            form: NEXT.fetch_add(1, Ordering::Relaxed),
             attributes: None,
             claims: Vec::new(),
             alternatives: Vec::new(),

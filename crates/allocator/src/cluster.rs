@@ -18,12 +18,14 @@ mod count;
 mod entry;
 mod inventory;
 mod paged;
+mod stamp;
 
 pub use conflict::Conflict;
 pub use count::{ClassSelectors, DeviceCount};
 use entry::Entry;
 pub use inventory::{Inventoried, Trouble};
 use paged::{Few, Paged, Sharded};
+pub(crate) use stamp::Stamp;
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.
 ///
@@ -38,7 +40,7 @@ pub struct Cluster {
     /// By driver and pool name.
     ids: Sharded<(SmolStr, SmolStr), u32>,
     /// Pools with slices that are local to a node, sorted by driver and name.
-    local: Sharded<SmolStr, Few>,
+    local: Sharded<SmolStr, Local>,
     /// Pools that every node has to look at, sorted by driver and name.
     global: Arc<Vec<u32>>,
     /// Each slice and its pool.
@@ -46,6 +48,25 @@ pub struct Cluster {
     claims: Sharded<SmolStr, Arc<Holding>>,
     rules: Arc<[TaintRule]>,
     arrivals: u64,
+    /// The last change of what all nodes look at.
+    shared: Stamp,
+}
+
+/// The pools with slices that are local to a node.
+#[derive(Debug, Clone)]
+struct Local {
+    pools: Few,
+    /// When one came or went.
+    changed: Stamp,
+}
+
+impl Local {
+    fn new(pools: Vec<(u32, u32)>) -> Self {
+        Self {
+            pools: Few::new(pools),
+            changed: Stamp::next(),
+        }
+    }
 }
 
 /// The claim that something is allocated for.
@@ -132,6 +153,7 @@ impl Cluster {
             claims: Sharded::default(),
             rules: Arc::new([]),
             arrivals: 0,
+            shared: Stamp::next(),
         }
     }
 
@@ -182,6 +204,7 @@ impl Cluster {
                 self.pools.get_mut(id).forget_description(&self.rules);
             }
         }
+        self.shared = Stamp::next();
     }
 
     /// Records the allocation of a claim, in place of what the same claim (by UID) had before.
@@ -276,9 +299,12 @@ impl Cluster {
 
     fn change_use(&mut self, held: &Held, change: impl FnOnce(&mut crate::pool::DeviceUse)) {
         let id = self.pool_id(&held.driver, &held.pool);
-        self.pools
-            .get_mut(id as usize)
-            .change_use(&held.device, change);
+        let entry = self.pools.get_mut(id as usize);
+        entry.changed = Stamp::next();
+        entry.change_use(&held.device, change);
+        if entry.is_global() {
+            self.shared = entry.changed;
+        }
     }
 
     fn pool_id(&mut self, driver: &SmolStr, name: &SmolStr) -> u32 {
@@ -305,8 +331,12 @@ impl Cluster {
         }
         let entry = self.pools.get_mut(id as usize);
         let was_global = entry.is_global();
+        entry.changed = Stamp::next();
         entry.change(gone, new, &self.rules);
         let is_global = entry.is_global();
+        if was_global || is_global {
+            self.shared = entry.changed;
+        }
         if was_global != is_global {
             let mut list = self.global.to_vec();
             if is_global {
@@ -322,7 +352,7 @@ impl Cluster {
     /// One more slice of the pool is local to the node.
     fn enter(&mut self, id: u32, node: &SmolStr) {
         let known = self.local.get(node);
-        let mut list = known.map_or_else(Vec::new, |l| l.as_slice().to_vec());
+        let mut list = known.map_or_else(Vec::new, |l| l.pools.as_slice().to_vec());
         match list.iter_mut().find(|(pool, _)| *pool == id) {
             Some((_, slices)) => *slices += 1,
             None => {
@@ -330,13 +360,13 @@ impl Cluster {
                 list.insert(at, (id, 1));
             }
         }
-        self.local.insert(node.clone(), Few::new(list));
+        self.local.insert(node.clone(), Local::new(list));
     }
 
     /// One slice less of the pool is local to the node.
     fn leave(&mut self, id: u32, node: &SmolStr) {
         let known = self.local.get(node);
-        let mut list = known.map_or_else(Vec::new, |l| l.as_slice().to_vec());
+        let mut list = known.map_or_else(Vec::new, |l| l.pools.as_slice().to_vec());
         for (_, slices) in list.iter_mut().filter(|(pool, _)| *pool == id) {
             *slices -= 1;
         }
@@ -344,7 +374,7 @@ impl Cluster {
         if list.is_empty() {
             self.local.remove(node);
         } else {
-            self.local.insert(node.clone(), Few::new(list));
+            self.local.insert(node.clone(), Local::new(list));
         }
     }
 
@@ -359,7 +389,8 @@ impl Cluster {
         node: &Node,
         mut visit: impl FnMut(&'a Pool) -> Result<(), E>,
     ) -> Result<(), E> {
-        let local = self.local.get(node.name()).map_or(&[][..], Few::as_slice);
+        let local = self.local.get(node.name());
+        let local = local.map_or(&[][..], |l| l.pools.as_slice());
         let mut a = local.iter().map(|(pool, _)| pool).peekable();
         let mut b = self.global.iter().peekable();
         loop {

@@ -55,7 +55,7 @@ mod taint;
 
 pub use allocation::{AllocatedDevice, Allocation};
 pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
-pub use claims::{Claims, Classes, MAX_RESULTS};
+pub use claims::{Claims, Classes, Forms, MAX_RESULTS};
 pub use cluster::{
     ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried, Trouble,
 };

@@ -1,7 +1,7 @@
 //! Answers for nodes that are equal.
 //!
-//! The nodes of a cluster are mostly alike. An allocator remembers the answers for the claims that it was asked for
-//! last, under everything that the search can see of a node: the prints of its pools (of attributes only those that the
+//! The nodes of a cluster are mostly alike. An allocator remembers the answers for claims of the form that it was
+//! asked for last, under everything that the search can see of a node: the prints of its pools (of attributes only those that the
 //! claims read), the devices in use and what is left of counters. For the next node with the same key the search is left
 //! out, and the same places in that node's pools are the answer.
 
@@ -13,6 +13,10 @@ use crate::attempt::PoolPart;
 use crate::claims::Claims;
 use crate::features::Features;
 use crate::pool::{PoolInfo, ViewRef, ViewState};
+
+mod fits;
+
+pub(crate) use fits::{Fit, Fits};
 
 /// So many answers are kept.
 const LIMIT: usize = 4096;
@@ -36,15 +40,15 @@ pub(crate) struct Answer {
     pub(crate) steps: u64,
 }
 
-/// The answers for one set of claims.
+/// The answers for claims of one form.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    /// Which claims and features they are for.
+    /// Which form of claims and features they are for.
     of: Option<(u64, Features)>,
     key: Vec<u64>,
     answers: FxHashMap<Box<[u64]>, Answer>,
     /// Pools that are in keys by their address, which must not get another meaning.
-    held: Vec<Arc<PoolInfo>>,
+    held: FxHashMap<u64, Arc<PoolInfo>>,
 }
 
 impl Memo {
@@ -55,8 +59,8 @@ impl Memo {
         claims: &Claims,
         parts: &[PoolPart<'_>],
     ) -> bool {
-        let of = Some((claims.id, *features));
-        if self.of != of || self.answers.len() >= LIMIT {
+        let of = Some((claims.form, *features));
+        if self.of != of || self.answers.len().max(self.held.len()) >= LIMIT {
             self.of = of;
             self.answers.clear();
             self.held.clear();
@@ -89,9 +93,8 @@ impl Memo {
             }
             None => {
                 let address = std::ptr::from_ref(info) as usize as u64;
-                if !self.held.iter().any(|held| std::ptr::eq(&**held, info)) {
-                    self.held.push(Arc::clone(&part.pool.info));
-                }
+                let held = self.held.entry(address);
+                held.or_insert_with(|| Arc::clone(&part.pool.info));
                 self.key.extend([2, address]);
             }
         }

@@ -1,17 +1,28 @@
 //! The node that an allocation is for, and node selectors.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::core::v1 as core;
 use smol_str::SmolStr;
 
 /// What the allocator needs to know of a node: its name and its labels.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Node {
+    /// The same only for copies of one node, during the life of the process.
+    id: u64,
     name: SmolStr,
     /// Sorted by key.
     labels: Vec<(SmolStr, SmolStr)>,
 }
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.labels) == (&other.name, &other.labels)
+    }
+}
+
+impl Eq for Node {}
 
 impl Node {
     /// A node with a name and labels.
@@ -25,10 +36,17 @@ impl Node {
             .collect();
         labels.sort();
         labels.dedup_by(|a, b| a.0 == b.0);
+        // Zero is the node that has nothing.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             name: SmolStr::new(name),
             labels,
         }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// `metadata.name`.

@@ -79,7 +79,11 @@ impl NodeInfo {
                 })
                 .collect(),
         );
-        self.device_node = Arc::new(allot_allocator::Node::from(&*node));
+        let device_node = allot_allocator::Node::from(&*node);
+        // What is remembered of the old one still holds if nothing has changed that counts.
+        if *self.device_node != device_node {
+            self.device_node = Arc::new(device_node);
+        }
         self.node = Some(node);
     }
 

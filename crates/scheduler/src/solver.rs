@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use allot_allocator::explain::Explanation;
 use allot_allocator::{
-    Allocator, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits, SelectorCache,
+    Allocator, Claims, ClassSelectors, Cluster, ErrorKind, Features, Forms, Limits, SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
@@ -49,6 +49,7 @@ pub struct Work {
 pub struct Solver {
     features: Features,
     selectors: SelectorCache,
+    forms: Mutex<Forms>,
     allocator: Mutex<Allocator>,
     timeout: Mutex<Option<Duration>>,
     /// As in [`Work`].
@@ -63,6 +64,7 @@ impl Solver {
         Self {
             features,
             selectors: SelectorCache::new(),
+            forms: Mutex::default(),
             allocator: Mutex::new(Allocator::new()),
             timeout: Mutex::new(None),
             nodes: AtomicU64::new(0),
@@ -88,12 +90,10 @@ impl Solver {
 
     /// Prepares claims for solving on many nodes.
     pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> Problem {
-        Problem(Claims::prepare(
-            &self.features,
-            &self.selectors,
-            classes,
-            claims.iter().copied(),
-        ))
+        let claims = claims.iter().copied();
+        let mut claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
+        self.forms.lock().recognize(&mut claims);
+        Problem(claims)
     }
 
     /// Prepares a class for counting its devices on many nodes.
@@ -103,7 +103,10 @@ impl Solver {
 
     /// Finds devices on a node.
     pub fn solve(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
-        self.search(cluster, problem, node, |found| {
+        let found = self.limited(|allocator, limits| {
+            allocator.allocate(cluster, &node.device_node, &problem.0, limits)
+        });
+        self.told(found, |found| {
             let mut share_id = || uuid::Uuid::new_v4().to_string();
             found
                 .results(&problem.0, &mut share_id)
@@ -113,19 +116,17 @@ impl Solver {
 
     /// As [`Solver::solve`], for who only wants to know whether there are devices: of those nothing is told.
     pub fn probe(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
-        self.search(cluster, problem, node, |found| {
-            let none = |()| Outcome::Allocated(Vec::new());
-            found.check(&problem.0).map_or_else(Outcome::Error, none)
-        })
+        let found = self.limited(|allocator, limits| {
+            allocator.probe(cluster, &node.device_node, &problem.0, limits)
+        });
+        self.told(found, |()| Outcome::Allocated(Vec::new()))
     }
 
-    fn search(
+    /// Asks the allocator, within the limits, and counts its work.
+    fn limited<A>(
         &self,
-        cluster: &Cluster,
-        problem: &Problem,
-        node: &NodeInfo,
-        tell: impl FnOnce(&allot_allocator::Allocation) -> Outcome,
-    ) -> Outcome {
+        ask: impl FnOnce(&mut Allocator, &Limits<'_>) -> allot_allocator::Outcome<A>,
+    ) -> allot_allocator::Outcome<A> {
         // Most searches end before they ask for the time; the clock runs from the first question on.
         let (timeout, asked) = (*self.timeout.lock(), OnceLock::new());
         let late = || timeout.is_some_and(|t| asked.get_or_init(Instant::now).elapsed() >= t);
@@ -134,12 +135,19 @@ impl Solver {
             ..Limits::default()
         };
         let mut allocator = self.allocator.lock();
-        let outcome = allocator.allocate(cluster, &node.device_node, &problem.0, &limits);
+        let outcome = ask(&mut allocator, &limits);
         self.nodes.fetch_add(1, Ordering::Relaxed);
         self.steps.fetch_add(allocator.steps(), Ordering::Relaxed);
-        drop(allocator);
+        outcome
+    }
+
+    fn told<A>(
+        &self,
+        outcome: allot_allocator::Outcome<A>,
+        allocated: impl FnOnce(A) -> Outcome,
+    ) -> Outcome {
         match outcome {
-            allot_allocator::Outcome::Allocated(found) => tell(&found),
+            allot_allocator::Outcome::Allocated(found) => allocated(found),
             allot_allocator::Outcome::DoesNotFit => Outcome::NoFit,
             allot_allocator::Outcome::Failed(error) => match error.kind {
                 ErrorKind::Node => Outcome::NodeError(error.text),

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use smol_str::SmolStr;
 
+use super::Stamp;
 use crate::pool::{DeviceUse, Member, Pool, PoolInfo, Usage};
 use crate::taint::TaintRule;
 
@@ -17,6 +18,8 @@ const EAGER: usize = 8;
 pub(super) struct Entry {
     pub(super) driver: SmolStr,
     pub(super) name: SmolStr,
+    /// When it changed last.
+    pub(super) changed: Stamp,
     members: Members,
     /// Slices with devices that are not local to one node.
     elsewhere: u32,
@@ -32,6 +35,7 @@ impl Entry {
         Self {
             driver: driver.clone(),
             name: name.clone(),
+            changed: Stamp::next(),
             members: Members::default(),
             elsewhere: 0,
             counted: 0,

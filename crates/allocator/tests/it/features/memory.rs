@@ -1,7 +1,7 @@
 //! Answers that are known from equal nodes.
 
 use allot_allocator::problem::Problem;
-use allot_allocator::{Allocator, Limits, Outcome, SelectorCache};
+use allot_allocator::{Allocator, Cluster, Forms, Holder, Limits, Outcome, SelectorCache};
 use serde_json::{Value, json};
 
 use crate::make::{claim, device, problem, read, request, slice};
@@ -101,4 +101,55 @@ fn the_budget_holds_for_answers_that_are_known() {
     };
     let outcome = allocator.allocate(&cluster, &nodes[1], &claims, &few);
     assert!(matches!(outcome, Outcome::GaveUp { .. }), "{outcome:?}");
+}
+
+#[test]
+fn whether_there_are_devices_is_known_until_something_changes_on_the_node() {
+    let problem = three_nodes(selector(MODEL), json!([]));
+    let (mut cluster, selectors) = (problem.cluster(), SelectorCache::new());
+    let (mut allocator, mut forms, nodes) = (Allocator::new(), Forms::default(), problem.nodes());
+    // Another claim of the same form each time. How many nodes have devices, and how many answers were not known.
+    let mut ask = |cluster: &Cluster| {
+        let mut claims = problem.claims(&selectors);
+        forms.recognize(&mut claims);
+        let before = allocator.remembered();
+        let fits = nodes.iter().filter(|node| {
+            let outcome = allocator.probe(cluster, node, &claims, &Limits::default());
+            matches!(outcome, Outcome::Allocated(()))
+        });
+        let fits = fits.count();
+        (fits, nodes.len() as u64 - (allocator.remembered() - before))
+    };
+    assert_eq!(ask(&cluster), (3, 1), "the others are equal");
+    assert_eq!(ask(&cluster), (3, 0));
+    let snapshot = cluster.clone();
+    let uid = |uid: &str| Holder {
+        uid: uid.into(),
+        ..Holder::default()
+    };
+    let result =
+        json!({"request": "r", "driver": "gpu.example.com", "pool": "pool-2", "device": "gpu-2-0"});
+    let taken = read(json!({"devices": {"results": [result]}}));
+    cluster.claim_allocated(&uid("other"), &taken);
+    assert_eq!(ask(&cluster), (2, 1));
+    assert_eq!(ask(&cluster), (2, 0));
+    assert_eq!(ask(&snapshot), (3, 0), "as it was before");
+    cluster.claim_released("other");
+    assert_eq!(ask(&cluster), (3, 0), "as it was, so equal to another one");
+    cluster.remove("nothing");
+    assert_eq!(ask(&cluster), (3, 0));
+    // A pool that changed before another one, and goes.
+    let more = slice(
+        "more",
+        vec![device(
+            "gpu",
+            json!({"attributes": {"model": {"string": "a100"}}}),
+        )],
+        json!({"nodeName": "n2"}),
+    );
+    cluster.apply_as("more", &read(more));
+    cluster.claim_allocated(&uid("other"), &taken);
+    assert_eq!(ask(&cluster).0, 3);
+    cluster.remove("more");
+    assert_eq!(ask(&cluster).0, 2);
 }

@@ -1,0 +1,249 @@
+//! Claims that ask for the same.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Alternative, Claim, Claims, Class, Constraint, Request};
+use crate::selector::Selector;
+
+/// So many forms are known.
+const LIMIT: usize = 16;
+
+/// Knows the forms of claims that were prepared last: nearly all claims of a cluster come from a few templates.
+///
+/// An [`Allocator`](crate::Allocator) remembers answers by form: what is true of a node for one claim is true for all
+/// that differ from it in nothing but their names.
+#[derive(Debug, Default)]
+pub struct Forms {
+    /// One of each form, that of the last claims first.
+    recent: VecDeque<Claims>,
+}
+
+impl Forms {
+    /// Gives claims the form of earlier ones that ask for the same of the same classes. All have to be prepared for the
+    /// same features.
+    pub fn recognize(&mut self, claims: &mut Claims) {
+        let known = self.recent.iter().position(|known| known.asks_like(claims));
+        match known.and_then(|at| self.recent.remove(at)) {
+            Some(known) => {
+                claims.form = known.form;
+                self.recent.push_front(known);
+            }
+            None => {
+                self.recent.truncate(LIMIT - 1);
+                self.recent.push_front(claims.clone());
+            }
+        }
+    }
+}
+
+impl Claims {
+    /// Whether the search can not tell them apart. All fields are named, so that a new one can not be forgotten.
+    fn asks_like(&self, other: &Self) -> bool {
+        let Self {
+            form: _,
+            attributes: _,
+            claims,
+            alternatives,
+            any_all: _,
+            any_class_config: _,
+            error,
+        } = self;
+        let pairs = claims.iter().zip(&other.claims);
+        let alternative_pairs = alternatives.iter().zip(&other.alternatives);
+        // Errors have names in them.
+        error.is_none()
+            && other.error.is_none()
+            && claims.len() == other.claims.len()
+            && alternatives.len() == other.alternatives.len()
+            && pairs.into_iter().all(|(a, b)| a.asks_like(b))
+            && alternative_pairs.into_iter().all(|(a, b)| a.asks_like(b))
+    }
+}
+
+impl Claim {
+    fn asks_like(&self, other: &Self) -> bool {
+        let Self {
+            shown: _,
+            name: _,
+            requests,
+            constraints,
+            constraint_error,
+            config: _,
+        } = self;
+        let is_like = |(a, b): (&Request, &Request)| {
+            let Request {
+                name: _,
+                is_list,
+                alternatives,
+                error,
+            } = a;
+            (*is_list, *alternatives) == (b.is_list, b.alternatives)
+                && error.is_none()
+                && b.error.is_none()
+        };
+        let same = |(a, b): (&Constraint, &Constraint)| {
+            let Constraint { kind, attribute } = a;
+            (*kind, attribute) == (b.kind, &b.attribute)
+        };
+        constraint_error.is_none()
+            && other.constraint_error.is_none()
+            && requests.len() == other.requests.len()
+            && constraints.len() == other.constraints.len()
+            && requests.iter().zip(&other.requests).all(is_like)
+            && constraints.iter().zip(&other.constraints).all(same)
+    }
+}
+
+impl Alternative {
+    fn asks_like(&self, other: &Self) -> bool {
+        let Self {
+            claim,
+            request,
+            name: _,
+            result_name: _,
+            mode,
+            admin,
+            class,
+            selectors,
+            tolerations,
+            capacity,
+            constraints,
+            error,
+        } = self;
+        error.is_none()
+            && other.error.is_none()
+            && (*claim, *request, *mode, *admin)
+                == (other.claim, other.request, other.mode, other.admin)
+            && class.selects_like(&other.class)
+            && same_selectors(selectors, &other.selectors)
+            && *tolerations == other.tolerations
+            && *capacity == other.capacity
+            && *constraints == other.constraints
+    }
+}
+
+impl Class {
+    fn selects_like(&self, other: &Self) -> bool {
+        let Self {
+            name: _,
+            selectors,
+            config: _,
+        } = self;
+        same_selectors(selectors, &other.selectors)
+    }
+}
+
+fn same_selectors(a: &[Arc<Selector>], b: &[Arc<Selector>]) -> bool {
+    let same = |(a, b): (&Arc<Selector>, &Arc<Selector>)| {
+        Arc::ptr_eq(a, b) || a.expression == b.expression
+    };
+    a.len() == b.len() && a.iter().zip(b).all(same)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::resource::v1 as api;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{Features, SelectorCache};
+
+    const MODEL: &str = "device.attributes['d'].model == 'a'";
+
+    /// Claims for devices of a class `c` whose selector may be given.
+    fn prepare(claims: &[Value], class: &str, selectors: &SelectorCache) -> Claims {
+        let class: api::DeviceClass = serde_json::from_value(json!({
+            "metadata": {"name": "c"},
+            "spec": {"selectors": [{"cel": {"expression": class}}]},
+        }))
+        .expect("a class");
+        let read = |v: &Value| serde_json::from_value(v.clone()).expect("a claim");
+        let claims: Vec<api::ResourceClaim> = claims.iter().map(read).collect();
+        Claims::prepare(&Features::default(), selectors, &vec![class], &claims)
+    }
+
+    fn claim(name: &str, exactly: Value, constraints: Value) -> Value {
+        let mut all = json!({"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1});
+        for (key, value) in exactly.as_object().expect("fields") {
+            all[key] = value.clone();
+        }
+        let request = json!({"name": "r", "exactly": all});
+        json!({
+            "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"devices": {"requests": [request], "constraints": constraints}},
+        })
+    }
+
+    /// Whether claims are taken for such as were seen before.
+    #[track_caller]
+    fn check(first: &[Value], class: &str, second: &[Value], other_class: &str, alike: bool) {
+        let (mut forms, selectors) = (Forms::default(), SelectorCache::new());
+        let mut first = prepare(first, class, &selectors);
+        forms.recognize(&mut first);
+        let mut second = prepare(second, other_class, &selectors);
+        forms.recognize(&mut second);
+        assert_eq!(first.form == second.form, alike);
+    }
+
+    #[test]
+    fn names_make_no_difference_and_everything_else_does() {
+        let plain = || claim("a", json!({}), json!([]));
+        let same = || claim("b", json!({}), json!([]));
+        check(&[plain()], MODEL, &[same()], MODEL, true);
+        check(&[plain()], MODEL, &[same()], "true", false);
+        check(&[plain()], MODEL, &[plain(), same()], MODEL, false);
+        let constraint = json!([{"matchAttribute": "d/model"}]);
+        let others = [
+            claim("b", json!({"count": 2}), json!([])),
+            claim("b", json!({"allocationMode": "All"}), json!([])),
+            claim("b", json!({"adminAccess": true}), json!([])),
+            claim(
+                "b",
+                json!({"tolerations": [{"operator": "Exists"}]}),
+                json!([]),
+            ),
+            claim(
+                "b",
+                json!({"capacity": {"requests": {"m": "1"}}}),
+                json!([]),
+            ),
+            claim(
+                "b",
+                json!({"selectors": [{"cel": {"expression": MODEL}}]}),
+                json!([]),
+            ),
+            claim("b", json!({}), constraint),
+        ];
+        for other in others {
+            check(&[plain()], MODEL, &[other], MODEL, false);
+        }
+    }
+
+    #[test]
+    fn errors_tell_of_their_own_claim() {
+        let of = |name| claim(name, json!({"deviceClassName": "missing"}), json!([]));
+        check(&[of("a")], MODEL, &[of("b")], MODEL, false);
+    }
+
+    #[test]
+    fn as_many_forms_are_known_as_said() {
+        let (mut forms, selectors) = (Forms::default(), SelectorCache::new());
+        let mut ask = |count: usize| {
+            let mut claims = prepare(
+                &[claim("a", json!({"count": count}), json!([]))],
+                MODEL,
+                &selectors,
+            );
+            forms.recognize(&mut claims);
+            claims.form
+        };
+        let (first, second) = (ask(1), ask(2));
+        assert_eq!(ask(1), first);
+        for count in 3..LIMIT + 2 {
+            ask(count);
+        }
+        assert_eq!(ask(1), first, "asked for again, so that another one went");
+        assert_ne!(ask(2), second);
+    }
+}

@@ -1,0 +1,71 @@
+//! Whether claims fit on nodes, as long as nothing changes there.
+//!
+//! Between two pods with the same claims hardly anything changes: the devices of one node, where the first of them was
+//! placed. For all other nodes the answer is the same, and to know that nothing changed is cheaper than to look at what
+//! there is.
+
+use rustc_hash::FxHashMap;
+
+use crate::Outcome;
+use crate::claims::Claims;
+use crate::cluster::Stamp;
+use crate::node::Node;
+
+/// For so many forms of claims answers are kept.
+const FORMS: usize = 16;
+/// So many answers are kept for one of them, with those for nodes that are gone.
+const LIMIT: usize = 1 << 15;
+
+/// An answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fit {
+    /// The last change that it takes into account.
+    pub(crate) changed: Stamp,
+    pub(crate) fits: bool,
+    /// How many decisions the search took.
+    pub(crate) steps: u64,
+}
+
+impl Fit {
+    pub(crate) fn outcome(&self) -> Outcome<()> {
+        match self.fits {
+            true => Outcome::Allocated(()),
+            false => Outcome::DoesNotFit,
+        }
+    }
+}
+
+/// The answers for claims of one form, by node.
+#[derive(Debug)]
+struct Form {
+    id: u64,
+    nodes: FxHashMap<u64, Fit>,
+}
+
+/// The answers for the forms that were asked for last, the last one first.
+#[derive(Debug, Default)]
+pub(crate) struct Fits(Vec<Form>);
+
+impl Fits {
+    /// The answer for a node, if nothing has changed since.
+    pub(crate) fn get(&mut self, claims: &Claims, node: &Node, changed: Stamp) -> Option<Fit> {
+        let at = self.0.iter().position(|form| form.id == claims.form)?;
+        self.0[..=at].rotate_right(1);
+        let known = self.0[0].nodes.get(&node.id())?;
+        (known.changed == changed).then_some(*known)
+    }
+
+    pub(crate) fn insert(&mut self, claims: &Claims, node: &Node, fit: Fit) {
+        let first = self.0.first();
+        if first.is_none_or(|form| form.id != claims.form) {
+            self.0.truncate(FORMS - 1);
+            let (id, nodes) = (claims.form, FxHashMap::default());
+            self.0.insert(0, Form { id, nodes });
+        }
+        let nodes = &mut self.0[0].nodes;
+        if nodes.len() >= LIMIT {
+            nodes.clear();
+        }
+        nodes.insert(node.id(), fit);
+    }
+}
