@@ -6,6 +6,7 @@
 //! are done. Where the server has the kinds of before 1.31, [`classic`] does the same for those.
 
 mod classic;
+mod create;
 pub(crate) mod groups;
 mod metrics;
 mod plan;

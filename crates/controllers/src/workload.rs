@@ -48,25 +48,24 @@ pub(crate) fn orphan_namespace<K: Resource>(obj: &K) -> Vec<String> {
 /// Labels of the template that decide about its hash and equality.
 pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// FNV-1a over canonical JSON, in the alphabet that Kubernetes uses for generated names (no vowels,
-/// so no words).
+/// The alphabet that Kubernetes uses for generated names: no vowels, so no words.
+pub(crate) const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// FNV-1a.
+pub(crate) fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let bytes = parts.into_iter().flatten();
+    bytes.fold(0x811c_9dc5, |state, byte| {
+        (state ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+/// A hash of canonical JSON, as it stands in names.
 pub(crate) fn hash(parts: &[&Value], collisions: Option<i32>) -> String {
-    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut state: u32 = 0x811c_9dc5;
-    let mut feed = |bytes: &[u8]| {
-        for byte in bytes {
-            state ^= u32::from(*byte);
-            state = state.wrapping_mul(0x0100_0193);
-        }
-    };
-    for part in parts {
-        // serde_json sorts the keys of objects.
-        feed(part.to_string().as_bytes());
-    }
-    if let Some(n) = collisions {
-        feed(&n.to_le_bytes());
-    }
-    state
+    // serde_json sorts the keys of objects.
+    let texts: Vec<String> = parts.iter().map(|part| part.to_string()).collect();
+    let collisions = collisions.map(i32::to_le_bytes);
+    let texts = texts.iter().map(String::as_bytes);
+    fnv(texts.chain(collisions.as_ref().map(|c| c.as_slice())))
         .to_string()
         .bytes()
         .map(|b| char::from(ALPHABET[usize::from(b) % ALPHABET.len()]))

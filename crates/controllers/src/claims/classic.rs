@@ -14,6 +14,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::create::Purpose;
 use super::plan::{self, ClaimStep};
 use super::{BY_OWNER, POD_CLAIM_NAME};
 use crate::Error;
@@ -159,10 +160,21 @@ impl Classic {
             }
         }
         let body = self.new_claim(pod, &pod_claim.name, template.at("/spec"));
-        let claim = api::create(&self.client, &self.api(namespace), &body).await?;
+        let claims = self.api(namespace);
+        if self.is_early() {
+            self.claims
+                .assume(api::create(&self.client, &claims, &body).await?);
+            return Ok(None);
+        }
+        let purpose = Purpose {
+            owner: plan::Owner::pod(pod),
+            entry: &pod_claim.name,
+            before: plan::claim_name(pod, pod_claim),
+        };
+        let claim = purpose.create(&self.client, &claims, body).await?;
         let name = meta::name(&claim).to_owned();
         self.claims.assume(claim);
-        Ok((!self.is_early()).then_some(name))
+        Ok(Some(name))
     }
 
     /// The claim to create for an entry of the pod, from the `spec` of the template.

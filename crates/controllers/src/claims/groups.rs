@@ -13,6 +13,7 @@ use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::create::Purpose;
 use super::plan::Owner;
 use crate::Error;
 use crate::kit::api::{self, Part};
@@ -210,13 +211,19 @@ impl super::Claims {
             let Some(template) = &entry.resource_claim_template_name else {
                 continue;
             };
-            if let Some(known) = claim_name(&group, entry)
+            let known = claim_name(&group, entry);
+            if let Some(known) = known
                 && let Some(claim) = self.recorded(namespace, known).await?
                 && meta::is_controlled_by(&claim.metadata, owner.uid)
             {
                 continue;
             }
-            match self.generate(&owner, &entry.name, template).await {
+            let purpose = Purpose {
+                owner,
+                entry: &entry.name,
+                before: known,
+            };
+            match self.generate(purpose, template).await {
                 Ok(claim) => names.push((entry.name.clone(), claim)),
                 Err(error) if error.is_namespace_terminating() => return Ok(()),
                 Err(error) => {

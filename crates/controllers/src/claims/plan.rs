@@ -113,11 +113,15 @@ pub(super) fn generated_claim<'a>(
     namespace: &str,
     pod_claim: &str,
 ) -> Option<&'a Arc<ResourceClaim>> {
-    owned.iter().find(|claim| {
-        meta::namespace(&***claim) == namespace
-            && meta::annotation(&***claim, POD_CLAIM_NAME) == Some(pod_claim)
-            && !meta::deleting(&***claim)
-    })
+    let here = |claim: &&Arc<ResourceClaim>| meta::namespace(&***claim) == namespace;
+    owned
+        .iter()
+        .find(|claim| here(claim) && is_generated(&***claim, pod_claim))
+}
+
+/// Whether a claim of an owner was made for that entry, and stays.
+pub(super) fn is_generated<K: kube::Resource>(claim: &K, entry: &str) -> bool {
+    meta::annotation(claim, POD_CLAIM_NAME) == Some(entry) && !meta::deleting(claim)
 }
 
 /// The prefix of the generated name of a claim.
@@ -132,6 +136,7 @@ pub(super) fn generate_name(owner: &str, pod_claim: &str) -> String {
 }
 
 /// Who a claim is made for.
+#[derive(Clone, Copy)]
 pub(super) struct Owner<'a> {
     pub(super) api_version: &'a str,
     pub(super) kind: &'a str,

@@ -8,6 +8,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use serde_json::json;
 
+use super::create::Purpose;
 use super::groups::{self, PodGroup};
 use super::plan::{self, Owner};
 use super::{BY_OWNER, Claims, FINALIZER, classic};
@@ -130,18 +131,21 @@ impl Claims {
                 "claim does not belong to the pod; another one is made"
             );
         }
-        self.generate(&Owner::pod(pod), &pod_claim.name, template)
-            .await
-            .map(Some)
+        let purpose = Purpose {
+            owner: Owner::pod(pod),
+            entry: &pod_claim.name,
+            before: known,
+        };
+        self.generate(purpose, template).await.map(Some)
     }
 
     /// Finds or makes the claim for an entry of its owner.
     pub(super) async fn generate(
         &self,
-        owner: &Owner<'_>,
-        entry: &str,
+        purpose: Purpose<'_>,
         template: &str,
     ) -> Result<String, Error> {
+        let Purpose { owner, entry, .. } = purpose;
         let namespace = owner.namespace;
         let owned = self.claims.by_index(BY_OWNER, owner.uid);
         if let Some(claim) = plan::generated_claim(&owned, namespace, entry) {
@@ -153,14 +157,14 @@ impl Claims {
                 "resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found"
             )));
         };
-        let mut body = plan::new_claim(owner, entry, found.at("/spec"));
+        let mut body = plan::new_claim(&owner, entry, found.at("/spec"));
         if self.queue.is_behind() {
             // The scheduler would add it before the allocation. Where many pods wait, one write of six is saved.
             body["metadata"]["finalizers"] = json!([FINALIZER]);
         }
         let admin = plan::asks_for_admin_access(&body);
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
-        let created = api::create(&self.client, &claims, &body).await;
+        let created = purpose.create(&self.client, &claims, body).await;
         self.metrics.created(created.is_ok(), admin);
         let claim = created.map_err(|error| match error {
             Error::Api(_) if !error.is_namespace_terminating() => {

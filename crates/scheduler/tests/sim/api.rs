@@ -136,6 +136,8 @@ pub enum Refusal {
     NotFound,
     /// It is not what the request says it is.
     Conflict,
+    /// There is one of that name already.
+    Exists,
     /// The new state is not allowed.
     Invalid,
 }
@@ -270,7 +272,7 @@ impl Api {
         meta["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
         let id = at(collection, &object);
         if self.get(&id).is_some() {
-            return Err(Refusal::Conflict);
+            return Err(Refusal::Exists);
         }
         self.put(id, object)
     }

@@ -202,7 +202,25 @@ fn broken_special(s: &State, claim: &Value) -> Option<String> {
     Some(format!("{name} is for one pod, and reserved for {other}"))
 }
 
+/// What a claim was generated for: a pod or a group, and the entry of it.
+fn generated_for(claim: &Value) -> Option<(&str, &str)> {
+    let entry = &claim["metadata"]["annotations"]["resource.kubernetes.io/pod-claim-name"];
+    Some((owner_of(claim)?, entry.as_str()?)).filter(|_| !is_deleting(claim))
+}
+
+/// Two claims for one entry, of which one would be for nobody.
+fn generated_twice(s: &State) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let claims = s.objects.iter().filter(|((c, _), _)| c == "resourceclaims");
+    let mut made = claims.filter_map(|(_, claim)| generated_for(claim));
+    let (owner, entry) = made.find(|made| !seen.insert(*made))?;
+    Some(format!("{owner} has two claims for its entry {entry}"))
+}
+
 fn broken_object(s: &State) -> Option<String> {
+    if let Some(twice) = generated_twice(s) {
+        return Some(twice);
+    }
     for ((collection, name), object) in &s.objects {
         if collection == "pods"
             && let Some(broken) = broken_pod(s, object)

@@ -233,6 +233,7 @@ impl Peer {
             Ok(object) => answer(&object),
             Err(Refusal::NotFound) => failure(StatusCode::NOT_FOUND, "not found"),
             Err(Refusal::Conflict) => failure(StatusCode::CONFLICT, "the object has been modified"),
+            Err(Refusal::Exists) => exists(),
             Err(Refusal::Invalid) => failure(StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
         }
     }
@@ -330,6 +331,14 @@ fn status(code: StatusCode, text: &str) -> Value {
 fn failure(code: StatusCode, text: &str) -> Response<Answer> {
     let mut response = Response::new(whole(&status(code, text)));
     *response.status_mut() = code;
+    response
+}
+
+fn exists() -> Response<Answer> {
+    let mut status = status(StatusCode::CONFLICT, "it exists already");
+    status["reason"] = "AlreadyExists".into();
+    let mut response = Response::new(whole(&status));
+    *response.status_mut() = StatusCode::CONFLICT;
     response
 }
 
