@@ -88,6 +88,26 @@ pub struct ClaimTask {
     pub allocation: Option<(String, Arc<Allocation>)>,
 }
 
+impl ClaimTask {
+    /// What happened to the claim, if it is not what the pod was placed with any more.
+    pub fn is_lost(&self, now: &ResourceClaim) -> Option<&'static str> {
+        if now.metadata.deletion_timestamp.is_some()
+            || now.metadata.uid.as_deref() != Some(&*self.uid)
+        {
+            return Some("deleted");
+        }
+        let ours = self.allocation.as_ref().map(|(_, ours)| &**ours);
+        // Without an allocation of ours the pod was placed where that of a driver can be used.
+        let decided = ours.or(self.claim.status.allocation.as_ref());
+        match (&now.status.allocation, decided) {
+            (Some(there), Some(decided)) if there == decided => None,
+            (Some(_), _) => Some("allocated"),
+            (None, _) if ours.is_some() => None,
+            (None, _) => Some("deallocated"),
+        }
+    }
+}
+
 /// Something to write.
 #[derive(Debug, Clone)]
 pub enum Action {

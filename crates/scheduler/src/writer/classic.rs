@@ -300,16 +300,12 @@ impl ClassicWriter {
         pod: &PodInfo,
         claim: &Claim,
     ) -> Result<Option<Result<Claim, kube::Error>>, BindError> {
-        if claim.metadata.deletion_timestamp.is_some() || claim.uid() != &*task.uid {
-            return Err(elsewhere(&task.key, "deleted"));
+        if let Some(what) = task.is_lost(claim) {
+            return Err(elsewhere(&task.key, what));
         }
         let mut status = serde_json::Map::new();
         match (&claim.status.allocation, &task.allocation) {
-            (Some(there), Some((_, ours))) if there != &**ours => {
-                return Err(elsewhere(&task.key, "allocated"));
-            }
-            (Some(_), _) => {}
-            (None, None) => return Err(elsewhere(&task.key, "deallocated")),
+            (Some(_), _) | (None, None) => {}
             (None, Some((driver, ours))) => {
                 let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
                 if !finalizers.iter().any(|f| f == DELETE_PROTECTION) {

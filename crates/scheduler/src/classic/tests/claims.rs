@@ -216,3 +216,37 @@ fn nothing_counts_on_a_reservation_that_is_being_taken_back() {
     });
     assert!(world.run().bound().is_some());
 }
+
+/// Found by simulation (seed 247): a claim that was taken back and allocated on another node while the reservation for a pod
+/// was on its way got the reservation all the same.
+#[test]
+fn a_claim_that_moved_to_another_node_is_not_reserved() {
+    let claim = |status: Value| -> ResourceClaim {
+        let metadata = json!({"name": "c", "namespace": "ns", "uid": "uid-c"});
+        let spec = json!({"resourceClassName": "k"});
+        let claim = json!({"metadata": metadata, "spec": spec, "status": status});
+        serde_json::from_value(claim).expect("a claim")
+    };
+    let on = |node: &str| {
+        let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+        let terms = json!([{"matchFields": [field]}]);
+        json!({"allocation": {"availableOnNodes": {"nodeSelectorTerms": terms}}})
+    };
+    let task = |decided: Value, ours: Option<Value>| {
+        let ours = ours.map(|ours| claim(ours).status.allocation.expect("an allocation"));
+        ClaimTask {
+            key: Key::new("ns", "c"),
+            uid: "uid-c".into(),
+            claim: Arc::new(claim(decided)),
+            allocation: ours.map(|ours| ("d".to_owned(), Arc::new(ours))),
+        }
+    };
+    let by_driver = task(on("n0"), None);
+    assert_eq!(by_driver.is_lost(&claim(on("n0"))), None);
+    assert_eq!(by_driver.is_lost(&claim(on("n1"))), Some("allocated"));
+    assert_eq!(by_driver.is_lost(&claim(json!({}))), Some("deallocated"));
+    let by_us = task(json!({}), Some(on("n0")));
+    assert_eq!(by_us.is_lost(&claim(json!({}))), None);
+    assert_eq!(by_us.is_lost(&claim(on("n0"))), None);
+    assert_eq!(by_us.is_lost(&claim(on("n1"))), Some("allocated"));
+}
