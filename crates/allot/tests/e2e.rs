@@ -11,6 +11,8 @@ mod deploy;
 mod examples;
 #[path = "e2e/explain.rs"]
 mod explain;
+#[path = "e2e/explain_gang.rs"]
+mod explain_gang;
 #[path = "e2e/gang.rs"]
 mod gang;
 #[path = "e2e/harness.rs"]

@@ -20,14 +20,16 @@ use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::queue::QueuedPod;
 
+mod explain;
 mod search;
 
+pub use explain::{GangOutcome, GangVerdict, LeftOut, MemberVerdict};
 use search::{Member, Place, Round, Search};
 
 const PREEMPTING: &str = "pod group is waiting for preemption to complete";
 
 /// Whether gangs are placed as such.
-fn has_gangs(features: &Features) -> bool {
+pub fn has_gangs(features: &Features) -> bool {
     features.enabled(Feature::GenericWorkload) && features.enabled(Feature::GangScheduling)
 }
 
@@ -249,18 +251,7 @@ impl Core {
         gang: &PodGroup,
         time: Time,
     ) {
-        let needed = gang.min_count.unwrap_or_default();
-        let fit = before + round.placed();
-        let left_out = members.iter().zip(&round.places);
-        let left_out = left_out.filter_map(|(m, (_, place))| match place {
-            Place::Nowhere(refusal) => Some((&m.queued.info.key.name, &refusal.message)),
-            _ => None,
-        });
-        let (name, why) = left_out
-            .map(|(name, why)| (name.to_string(), why.clone()))
-            .next()
-            .unwrap_or_default();
-        let count = format!("minCount {needed}, {fit} fit, {name} does not");
+        let (count, why) = shortfall(gang, before, &members, &round);
         let message = format!("waiting for minCount pods from a gang to be scheduled ({count})");
         let making_room = |p: &Place| matches!(p, Place::Nowhere(r) if r.room_is_made);
         // Who waits until others have left their nodes keeps its place beside the others of the gang.
@@ -350,6 +341,25 @@ fn differing_schedulers(members: &[Member]) -> Option<String> {
     Some(format!(
         "all pods in a single pod group should have the same .spec.schedulerName set, got: {first:?} and {other:?}"
     ))
+}
+
+/// How far a gang got of which `before` pods were placed already, and what the first pod without a place lacks.
+fn shortfall(
+    gang: &PodGroup,
+    before: usize,
+    members: &[Member],
+    round: &Round,
+) -> (String, String) {
+    let needed = gang.min_count.unwrap_or_default();
+    let fit = before + round.placed();
+    let mut left_out = members.iter().zip(&round.places);
+    let left_out = left_out.find_map(|(m, (_, place))| match place {
+        Place::Nowhere(refusal) => Some((&*m.queued.info.key.name, &*refusal.message)),
+        _ => None,
+    });
+    let (name, why) = left_out.unwrap_or_default();
+    let count = format!("minCount {needed}, {fit} fit, {name} does not");
+    (count, why.to_owned())
 }
 
 /// Nobody has to go for a pod that would not be placed all the same.

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod explain;
+
 const GATES: &str = "GenericWorkload=true,GangScheduling=true";
 
 impl World {
