@@ -7,6 +7,8 @@ mod apart;
 mod crash;
 #[path = "e2e/deploy.rs"]
 mod deploy;
+#[path = "e2e/drain.rs"]
+mod drain;
 #[path = "e2e/examples.rs"]
 mod examples;
 #[path = "e2e/explain.rs"]

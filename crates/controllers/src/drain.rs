@@ -164,3 +164,61 @@ pub async fn drain(
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// How much an undoing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Undone {
+    /// Slices of the driver that are there.
+    pub found: usize,
+    /// Those of them that had taints of a drain.
+    pub slices: usize,
+    /// Devices in them that had.
+    pub devices: usize,
+}
+
+/// Takes the taints of a drain away again from what is there of a driver, on all nodes or one of them.
+///
+/// # Errors
+/// When the API server refuses a write.
+pub async fn undo(
+    client: Client,
+    drain: &Drain,
+    shutdown: CancellationToken,
+) -> Result<Undone, Error> {
+    let slices = Informer::<Whole<ResourceSlice>>::new();
+    let stop = shutdown.child_token();
+    let _stop = stop.clone().drop_guard();
+    tokio::spawn(slices.clone().run(Api::all(client.clone()), stop));
+    let mut undone = Undone::default();
+    tokio::select! {
+        () = shutdown.cancelled() => return Ok(undone),
+        () = slices.wait_synced() => {}
+    }
+    let api: Api<Whole<ResourceSlice>> = Api::all(client);
+    let mine = |s: &std::sync::Arc<Whole<ResourceSlice>>| plan::selects(drain, s);
+    undone.found = slices.list().iter().filter(|s| mine(s)).count();
+    loop {
+        let mut again = false;
+        for slice in slices.list().into_iter().filter(mine) {
+            let Some((devices, number)) = plan::untainted(slice.at("/spec/devices")) else {
+                continue;
+            };
+            let body = json!({"metadata": api::unchanged(&**slice), "spec": {"devices": devices}});
+            match api::patch(&api, meta::name(&**slice), Part::Main, &body).await {
+                Ok(new) => {
+                    slices.assume(new);
+                    undone.slices += 1;
+                    undone.devices += number;
+                }
+                // Its driver wrote it in the meantime, with the taints or without.
+                Err(error) if error.is_conflict() => again = true,
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !again {
+            return Ok(undone);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
