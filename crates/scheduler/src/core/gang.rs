@@ -4,23 +4,22 @@
 //! nothing is written before enough of them have one.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 use allot_model::features::{Feature, Features};
-use allot_reflector::Observed;
 
 use super::refuse::Refusal;
 use super::{Core, Time, groups_have_claims};
 use crate::actions::{Action, Nominate};
 use crate::config::Profile;
 use crate::dra::groups::PodGroup;
-use crate::gangs::{Condition, Gangs, group_key};
+use crate::gangs::{Condition, Gangs};
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::queue::QueuedPod;
 
 mod explain;
+mod observe;
 mod search;
 
 pub use explain::{GangOutcome, GangVerdict, LeftOut, MemberVerdict};
@@ -39,49 +38,6 @@ pub(crate) fn groups_matter(features: &Features) -> bool {
 }
 
 impl Core {
-    pub(super) fn observe_groups(&mut self, observed: Observed<PodGroup>, time: Time) {
-        let Some(gangs) = &mut self.gangs else {
-            return;
-        };
-        let changed = gangs.observe(&observed);
-        let members = changed.iter().flat_map(|group| gangs.members(group));
-        let pods = members.filter_map(|key| self.pods.get(&key).cloned());
-        let pods: Vec<Arc<PodInfo>> = pods.collect();
-        if let Some(groups) = self.claims.groups_mut() {
-            match observed {
-                Observed::Applied(group) => {
-                    groups.insert(group.key.clone(), *group);
-                }
-                Observed::Deleted(group) => {
-                    groups.remove(&group.key);
-                }
-                Observed::Listed { items, .. } => {
-                    *groups = items.into_iter().map(|g| (g.key.clone(), g)).collect();
-                }
-            }
-        }
-        for pod in pods {
-            self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
-        }
-    }
-
-    /// A pod is there; if it is the last one that its gang has waited for, the others can be tried.
-    pub(super) fn join_gang(&mut self, pod: &PodInfo, time: Time) {
-        let ours = pod.node_name().is_some() || self.profile(scheduler_name(&pod.pod)).is_some();
-        let Some(gangs) = self.gangs.as_mut().filter(|_| ours) else {
-            return;
-        };
-        if !gangs.join(pod) {
-            return;
-        }
-        let others = group_key(pod).map(|group| gangs.members(&group));
-        let others = others.into_iter().flatten();
-        let others = others.filter_map(|key| self.pods.get(&key).cloned());
-        for other in others.collect::<Vec<_>>() {
-            self.activate(&other, "UnschedulablePodAdd", time);
-        }
-    }
-
     /// The gang that a pod has to be placed with.
     pub(super) fn gang_of(&self, pod: &PodInfo, profile: &Profile) -> Option<PodGroup> {
         self.gangs_in(profile)?.gang_of(pod).cloned()
