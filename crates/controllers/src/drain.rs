@@ -7,12 +7,14 @@
 mod plan;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
@@ -70,19 +72,44 @@ pub async fn drain(
     client: Client,
     drain: Drain,
     shutdown: CancellationToken,
-    mut tell: impl FnMut(Progress),
+    tell: impl FnMut(Progress),
 ) -> Result<(), Error> {
     let slices = Informer::<Whole<ResourceSlice>>::new();
     let claims = Informer::<ResourceClaim>::new();
-    let changed = std::sync::Arc::new(Notify::new());
+    let changed = Arc::new(Notify::new());
     let wake = changed.clone();
     slices.on(move |_| wake.notify_one());
     let wake = changed.clone();
     claims.on(move |_| wake.notify_one());
     let stop = shutdown.child_token();
-    let _stop = stop.clone().drop_guard();
-    tokio::spawn(slices.clone().run(Api::all(client.clone()), stop.clone()));
-    tokio::spawn(claims.clone().run(Api::all(client.clone()), stop));
+    let guard = stop.clone().drop_guard();
+    let watches = [
+        tokio::spawn(slices.clone().run(Api::all(client.clone()), stop.clone())),
+        tokio::spawn(claims.clone().run(Api::all(client.clone()), stop)),
+    ];
+    let work = work(client, drain, (&slices, &claims), &changed, shutdown, tell);
+    let result = work.await;
+    drop(guard);
+    ended(watches).await;
+    result
+}
+
+/// Waits for watches that were stopped: one that loses its connection first would complain.
+async fn ended(watches: impl IntoIterator<Item = JoinHandle<()>>) {
+    for watch in watches {
+        // What ended it makes no difference any more.
+        drop(watch.await);
+    }
+}
+
+async fn work(
+    client: Client,
+    drain: Drain,
+    (slices, claims): (&Informer<Whole<ResourceSlice>>, &Informer<ResourceClaim>),
+    changed: &Notify,
+    shutdown: CancellationToken,
+    mut tell: impl FnMut(Progress),
+) -> Result<(), Error> {
     tokio::select! {
         () = shutdown.cancelled() => return Ok(()),
         () = async { slices.wait_synced().await; claims.wait_synced().await } => {}
@@ -150,7 +177,7 @@ pub async fn drain(
         let users = plan::users(&mine, &claims.list());
         if users.is_empty() {
             for slice in &mine {
-                api::delete_cached(&slices, &api, &**slice, Delete::default()).await?;
+                api::delete_cached(slices, &api, &**slice, Delete::default()).await?;
             }
             news(Progress::Removed(mine.len()));
             return Ok(());
@@ -187,15 +214,26 @@ pub async fn undo(
 ) -> Result<Undone, Error> {
     let slices = Informer::<Whole<ResourceSlice>>::new();
     let stop = shutdown.child_token();
-    let _stop = stop.clone().drop_guard();
-    tokio::spawn(slices.clone().run(Api::all(client.clone()), stop));
+    let guard = stop.clone().drop_guard();
+    let watch = tokio::spawn(slices.clone().run(Api::all(client.clone()), stop));
+    let result = tokio::select! {
+        () = shutdown.cancelled() => Ok(Undone::default()),
+        result = take_taints_away(client, drain, &slices) => result,
+    };
+    drop(guard);
+    ended([watch]).await;
+    result
+}
+
+async fn take_taints_away(
+    client: Client,
+    drain: &Drain,
+    slices: &Informer<Whole<ResourceSlice>>,
+) -> Result<Undone, Error> {
     let mut undone = Undone::default();
-    tokio::select! {
-        () = shutdown.cancelled() => return Ok(undone),
-        () = slices.wait_synced() => {}
-    }
+    slices.wait_synced().await;
     let api: Api<Whole<ResourceSlice>> = Api::all(client);
-    let mine = |s: &std::sync::Arc<Whole<ResourceSlice>>| plan::selects(drain, s);
+    let mine = |s: &Arc<Whole<ResourceSlice>>| plan::selects(drain, s);
     undone.found = slices.list().iter().filter(|s| mine(s)).count();
     loop {
         let mut again = false;

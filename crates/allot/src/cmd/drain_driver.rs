@@ -12,7 +12,7 @@ use kube::Client;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{component, count};
+use super::{component, count, some};
 
 /// How long the API server may take to list slices and claims, whatever the time-out.
 const LISTS: Duration = Duration::from_secs(30);
@@ -93,7 +93,8 @@ async fn take_out(
 ) -> anyhow::Result<()> {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let (waits, noted) = (Notify::new(), seen.clone());
-    let work = drain(client, what, shutdown.child_token(), |progress| {
+    let stop = shutdown.child_token();
+    let work = drain(client, what, stop.clone(), |progress| {
         let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
         match progress {
             // The error at the end says it.
@@ -119,23 +120,28 @@ async fn take_out(
             Progress::Removed(slices) => seen.removed = Some(slices),
         }
     });
+    let mut work = std::pin::pin!(work);
     let driver = &args.driver;
     let limit = args.timeout.map(Duration::from_secs);
     tokio::select! {
         // Who is done in time is done, also where there is no time.
         biased;
-        done = work => done?,
+        done = &mut work => done?,
         late = give_up(&waits, limit) => {
             anyhow::ensure!(late, "the API server does not show slices and claims");
+            stop.cancel();
+            work.await?;
             let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             let stay = match seen.tainted {
                 true => format!("; they stay tainted, until {}", undoing(args)),
                 false => String::new(),
             };
+            let seconds = args.timeout.unwrap_or_default();
+            let users: Vec<&str> = seen.users.iter().map(String::as_str).collect();
             anyhow::bail!(
-                "devices of {driver} are still in use after {} s by {}{stay}",
-                args.timeout.unwrap_or_default(),
-                seen.users.join(", ")
+                "devices of {driver} are still in use after {seconds} s by {}: {}{stay}",
+                count(users.len(), "claim"),
+                some(&users)
             );
         }
     }

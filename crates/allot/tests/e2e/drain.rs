@@ -34,8 +34,10 @@ async fn regression_who_uses_a_driver_is_named_without_waiting() {
         told.starts_with("tainted: 8 devices in 1 slice\nin use by 8 claims: default/pod-0-"),
         "{told}"
     );
-    let named = "error: devices of gpu.example.com are still in use after 0 s by default/pod-0-";
-    let undo = "; they stay tainted, until `allot drain-driver gpu.example.com --undo`\n";
+    let named =
+        "error: devices of gpu.example.com are still in use after 0 s by 8 claims: default/pod-0-";
+    let undo =
+        " and 3 more; they stay tainted, until `allot drain-driver gpu.example.com --undo`\n";
     assert!(error.contains(named) && error.ends_with(undo), "{error}");
 
     for expected in [

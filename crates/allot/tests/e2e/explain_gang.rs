@@ -102,6 +102,23 @@ pod default/p3 fits, and so does its gang
 ";
     assert_eq!(told, expected);
 
+    // What nodes say is told once, also to a pod that fits nowhere by itself.
+    std::fs::write(&file, gang(2, 3, "all")).expect("written");
+    let all = "{devices: {requests: [{name: r, exactly: {deviceClassName: c, count: 3}}]}}";
+    let all = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "all"}, "spec": {"spec": serde_saphyr::from_str::<Value>(all).expect("YAML")}});
+    let template = files.path().join("all.json");
+    std::fs::write(&template, all.to_string()).expect("written");
+    let told = asked("p2", &[&gates[..], &["-f", text(&template)]].concat());
+    let expected = "\
+pod default/p2 fits on no node beside its gang
+  gang default/g: minCount 2, 3 pods are there, 0 placed
+  default/p2 has no place beside the others:
+  2 nodes: cannot allocate all claims (n0, n1)
+";
+    assert!(told.starts_with(expected), "{told}");
+    assert_eq!(told.matches("2 nodes: ").count(), 1, "{told}");
+
     // What it waits for, and what there is to do.
     std::fs::write(&file, gang(4, 3, "one")).expect("written");
     let expected = "\

@@ -209,8 +209,9 @@ impl Report {
             writeln!(out, "  it already has")?;
             print_claims(out, &self.claims)?;
         }
-        // Of a gang others are in the way, whom it speaks of itself.
-        if self.gang.is_none() || self.nodes.iter().all(|n| !n.fits) {
+        // Where a pod of a gang fits alone the others are in its way, of which the gang has told.
+        let alone = |gang: &Gang| self.nodes.iter().all(|n| !n.fits) && !gang.tells_of(pod);
+        if self.gang.as_ref().is_none_or(alone) {
             for group in groups(&self.nodes) {
                 group.print(out)?;
             }

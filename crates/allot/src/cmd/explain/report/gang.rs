@@ -6,10 +6,10 @@ use allot_scheduler::core::{GangOutcome, GangVerdict, LeftOut, MemberVerdict};
 use serde::Serialize;
 
 use super::advice;
-use super::groups::{groups, some};
+use super::groups::groups;
 use super::{Answer, answers};
-use crate::cmd::count;
 use crate::cmd::explain::world::Loaded;
+use crate::cmd::{count, some};
 
 /// The gang of a pod.
 #[derive(Debug, Serialize)]
@@ -188,6 +188,11 @@ impl Gang {
             group.print(out)?;
         }
         Ok(())
+    }
+
+    /// Whether it was told what the nodes say to the pod.
+    pub(super) fn tells_of(&self, pod: &str) -> bool {
+        self.left_out.as_ref().is_some_and(|l| l.pod == pod)
     }
 
     /// How many more of its pods have to be made before it is tried.

@@ -5,10 +5,7 @@ use std::io::{self, Write};
 use allot_allocator::explain::{Explanation, RequestExplanation};
 
 use super::{Answer, Rejected};
-use crate::cmd::count;
-
-/// How many names of a long list are told.
-const SHOWN: usize = 5;
+use crate::cmd::{count, some};
 
 /// Nodes that say the same together, most first.
 pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
@@ -98,14 +95,5 @@ impl Group<'_> {
             writeln!(out, "    {}", explanation.line)?;
         }
         Ok(())
-    }
-}
-
-/// The first of many names, and how many more there are.
-pub(super) fn some(names: &[&str]) -> String {
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>();
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
