@@ -26,3 +26,15 @@ fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
+
+/// How many names of a long list are told.
+const SHOWN: usize = 5;
+
+/// The first of many names, and how many more there are.
+fn some(names: &[&str]) -> String {
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}

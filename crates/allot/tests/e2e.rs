@@ -7,10 +7,14 @@ mod apart;
 mod crash;
 #[path = "e2e/deploy.rs"]
 mod deploy;
+#[path = "e2e/drain.rs"]
+mod drain;
 #[path = "e2e/examples.rs"]
 mod examples;
 #[path = "e2e/explain.rs"]
 mod explain;
+#[path = "e2e/explain_gang.rs"]
+mod explain_gang;
 #[path = "e2e/gang.rs"]
 mod gang;
 #[path = "e2e/harness.rs"]

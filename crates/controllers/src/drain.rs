@@ -7,12 +7,14 @@
 mod plan;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
@@ -70,19 +72,44 @@ pub async fn drain(
     client: Client,
     drain: Drain,
     shutdown: CancellationToken,
-    mut tell: impl FnMut(Progress),
+    tell: impl FnMut(Progress),
 ) -> Result<(), Error> {
     let slices = Informer::<Whole<ResourceSlice>>::new();
     let claims = Informer::<ResourceClaim>::new();
-    let changed = std::sync::Arc::new(Notify::new());
+    let changed = Arc::new(Notify::new());
     let wake = changed.clone();
     slices.on(move |_| wake.notify_one());
     let wake = changed.clone();
     claims.on(move |_| wake.notify_one());
     let stop = shutdown.child_token();
-    let _stop = stop.clone().drop_guard();
-    tokio::spawn(slices.clone().run(Api::all(client.clone()), stop.clone()));
-    tokio::spawn(claims.clone().run(Api::all(client.clone()), stop));
+    let guard = stop.clone().drop_guard();
+    let watches = [
+        tokio::spawn(slices.clone().run(Api::all(client.clone()), stop.clone())),
+        tokio::spawn(claims.clone().run(Api::all(client.clone()), stop)),
+    ];
+    let work = work(client, drain, (&slices, &claims), &changed, shutdown, tell);
+    let result = work.await;
+    drop(guard);
+    ended(watches).await;
+    result
+}
+
+/// Waits for watches that were stopped: one that loses its connection first would complain.
+async fn ended(watches: impl IntoIterator<Item = JoinHandle<()>>) {
+    for watch in watches {
+        // What ended it makes no difference any more.
+        drop(watch.await);
+    }
+}
+
+async fn work(
+    client: Client,
+    drain: Drain,
+    (slices, claims): (&Informer<Whole<ResourceSlice>>, &Informer<ResourceClaim>),
+    changed: &Notify,
+    shutdown: CancellationToken,
+    mut tell: impl FnMut(Progress),
+) -> Result<(), Error> {
     tokio::select! {
         () = shutdown.cancelled() => return Ok(()),
         () = async { slices.wait_synced().await; claims.wait_synced().await } => {}
@@ -150,7 +177,7 @@ pub async fn drain(
         let users = plan::users(&mine, &claims.list());
         if users.is_empty() {
             for slice in &mine {
-                api::delete_cached(&slices, &api, &**slice, Delete::default()).await?;
+                api::delete_cached(slices, &api, &**slice, Delete::default()).await?;
             }
             news(Progress::Removed(mine.len()));
             return Ok(());
@@ -161,6 +188,75 @@ pub async fn drain(
             () = changed.notified() => {}
         }
         // Several changes often come together.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How much an undoing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Undone {
+    /// Slices of the driver that are there.
+    pub found: usize,
+    /// Those of them that had taints of a drain.
+    pub slices: usize,
+    /// Devices in them that had.
+    pub devices: usize,
+}
+
+/// Takes the taints of a drain away again from what is there of a driver, on all nodes or one of them.
+///
+/// # Errors
+/// When the API server refuses a write.
+pub async fn undo(
+    client: Client,
+    drain: &Drain,
+    shutdown: CancellationToken,
+) -> Result<Undone, Error> {
+    let slices = Informer::<Whole<ResourceSlice>>::new();
+    let stop = shutdown.child_token();
+    let guard = stop.clone().drop_guard();
+    let watch = tokio::spawn(slices.clone().run(Api::all(client.clone()), stop));
+    let result = tokio::select! {
+        () = shutdown.cancelled() => Ok(Undone::default()),
+        result = take_taints_away(client, drain, &slices) => result,
+    };
+    drop(guard);
+    ended([watch]).await;
+    result
+}
+
+async fn take_taints_away(
+    client: Client,
+    drain: &Drain,
+    slices: &Informer<Whole<ResourceSlice>>,
+) -> Result<Undone, Error> {
+    let mut undone = Undone::default();
+    slices.wait_synced().await;
+    let api: Api<Whole<ResourceSlice>> = Api::all(client);
+    let mine = |s: &Arc<Whole<ResourceSlice>>| plan::selects(drain, s);
+    undone.found = slices.list().iter().filter(|s| mine(s)).count();
+    loop {
+        let mut again = false;
+        for slice in slices.list().into_iter().filter(mine) {
+            let Some((devices, number)) = plan::untainted(slice.at("/spec/devices")) else {
+                continue;
+            };
+            let body = json!({"metadata": api::unchanged(&**slice), "spec": {"devices": devices}});
+            match api::patch(&api, meta::name(&**slice), Part::Main, &body).await {
+                Ok(new) => {
+                    slices.assume(new);
+                    undone.slices += 1;
+                    undone.devices += number;
+                }
+                // Its driver wrote it in the meantime, with the taints or without.
+                Err(error) if error.is_conflict() => again = true,
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !again {
+            return Ok(undone);
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

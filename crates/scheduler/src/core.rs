@@ -57,6 +57,7 @@ pub use devices::allocator_features;
 pub(crate) use devices::groups_have_claims;
 pub use explain::{Chosen, NodeVerdict, Verdict};
 pub(crate) use gang::groups_matter;
+pub use gang::{GangOutcome, GangVerdict, LeftOut, MemberVerdict, has_gangs};
 
 /// Something that the scheduler has to know.
 #[derive(Debug)]

@@ -26,6 +26,9 @@ a changed claim.
   allot explain train-0 -n team --from monday.json.gz -f two-more-nodes.yaml
   allot explain -f pod.yaml -o json
 
+A pod of a gang (PodGroup, with the gates GenericWorkload and GangScheduling) is judged
+with its gang: whether that is placed, and which of its pods lacks what.
+
 It takes the right to list what decides where pods go. Where pods or claims of other
 namespaces are not shown, \"does not fit\" is still true, and \"fits\" is a maybe.")]
 pub struct Args {
@@ -95,10 +98,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             !pods.is_empty(),
             "no pod is named, and none is in the files"
         );
-        let loaded = world.load(config)?;
+        let mut loaded = world.load(config)?;
         let mut result = Ok(());
         for (namespace, name) in &pods {
-            match Report::new(&loaded, namespace, name) {
+            match Report::new(&mut loaded, namespace, name) {
                 Ok(report) => {
                     report.print(&mut std::io::stdout().lock(), args.output == Format::Json)?;
                 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::harness::{ALLOT, Up, directory};
 
 /// What a command prints on standard output.
-fn allot(arguments: &[&str]) -> String {
+pub fn allot(arguments: &[&str]) -> String {
     let output = Command::new(ALLOT).args(arguments).output().expect("runs");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "allot {arguments:?}: {error}");
@@ -27,7 +27,7 @@ fn refused(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).expect("UTF-8")
 }
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 

@@ -47,6 +47,27 @@ pub(super) fn tainted(drain: &Drain, devices: &Value, now: &str) -> Option<Value
     changed.then_some(devices)
 }
 
+/// The devices without the taint, and how many had it; `None` if none has.
+pub(super) fn untainted(devices: &Value) -> Option<(Value, usize)> {
+    let mut devices = devices.clone();
+    let mut changed = 0;
+    for device in devices.as_array_mut().into_iter().flatten() {
+        let Some(taints) = device["taints"].as_array_mut() else {
+            continue;
+        };
+        let before = taints.len();
+        taints.retain(|t| t["key"] != TAINT);
+        if taints.len() == before {
+            continue;
+        }
+        changed += 1;
+        if taints.is_empty() {
+            device.as_object_mut().map(|d| d.remove("taints"));
+        }
+    }
+    (changed > 0).then_some((devices, changed))
+}
+
 /// The claims that hold a device of these slices.
 pub(super) fn users(
     slices: &[Arc<Whole<ResourceSlice>>],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use allot_controllers::Config;
-use allot_controllers::drain::{Drain, Progress, drain};
+use allot_controllers::drain::{Drain, Progress, Undone, drain, undo};
 use allot_controllers::kit::clock::Clock;
 use allot_controllers::liveness::{DRIVERS, TAINT};
 use serde_json::{Value, json};
@@ -329,6 +329,36 @@ async fn draining_waits_for_the_last_user() {
     assert_eq!(progress.recv().await, Some(Progress::Removed(1)));
     work.await.unwrap().unwrap();
     cluster.until_gone(&format!("{SLICES}/s")).await;
+}
+
+#[tokio::test]
+async fn a_drain_is_undone() {
+    let cluster = Cluster::start().await;
+    let one = slice(json!([{"name": "gpu-0", "taints": [
+        {"key": "allot.dev/draining", "effect": "NoSchedule"}, {"key": "k", "effect": "NoSchedule"},
+    ]}, {"name": "gpu-1", "taints": [{"key": "allot.dev/draining", "effect": "NoExecute"}]}]));
+    cluster.create(SLICES, one).await;
+    let what = Drain {
+        driver: "d.example.com".to_owned(),
+        node: None,
+        evict: false,
+        clock: Clock::System,
+    };
+    for changed in [(1, 2), (0, 0)] {
+        let done = undo(cluster.client.clone(), &what, CancellationToken::new()).await;
+        let (slices, devices) = changed;
+        let expected = Undone {
+            found: 1,
+            slices,
+            devices,
+        };
+        assert_eq!(done.unwrap(), expected);
+    }
+    let slice = cluster.get(&format!("{SLICES}/s")).await.unwrap();
+    let devices = &slice["spec"]["devices"];
+    assert_eq!(devices[0]["taints"][0]["key"], "k");
+    assert_eq!(devices[0]["taints"][1], Value::Null);
+    assert_eq!(devices[1]["taints"], Value::Null);
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ impl Attempt<'_> {
                 .map(|i| f(&snapshot.nodes[*i]))
                 .collect::<Vec<_>>()
         };
-        for (plugin, weight) in profile.weights.iter().filter(|(_, w)| *w > 0) {
+        for (plugin, weight) in &profile.weights {
             let scores = match plugin {
                 Plugin::TaintToleration => {
                     let mut s = each(&|n| taints::score(pod.tolerations(), n));

@@ -9,15 +9,28 @@ use super::Config;
 
 mod args;
 mod profile;
+mod typed;
 
 use profile::{FileProfile, read_profile};
+use typed::{DurationText, typed};
+
+/// Group and version of everything in the file.
+const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";
 
 /// What is wrong with a configuration, with the path of the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not YAML, an unknown field, or a value of the wrong type.
+    /// Not YAML, or a text that is not what its field is for.
     #[error("{0}")]
     Syntax(String),
+    /// An unknown field, or a value of the wrong type.
+    #[error("{path}: {text}")]
+    Type {
+        /// The field.
+        path: String,
+        /// What is there, and what is expected.
+        text: String,
+    },
     /// Another kind of file.
     #[error(
         "apiVersion {0:?}, kind {1:?}: want kubescheduler.config.k8s.io/v1, KubeSchedulerConfiguration"
@@ -120,8 +133,10 @@ fn unsupported(path: &str, value: &str, known: &[&str]) -> ConfigError {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
-    api_version: String,
-    kind: String,
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
     #[serde(default)]
     parallelism: Option<i64>,
     #[serde(default)]
@@ -153,9 +168,9 @@ struct File {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct LeaderElection {
     leader_elect: Option<bool>,
-    lease_duration: Option<String>,
-    renew_deadline: Option<String>,
-    retry_period: Option<String>,
+    lease_duration: Option<DurationText>,
+    renew_deadline: Option<DurationText>,
+    retry_period: Option<DurationText>,
     resource_lock: Option<String>,
     resource_name: Option<String>,
     resource_namespace: Option<String>,
@@ -178,13 +193,15 @@ struct ClientConnection {
 /// # Errors
 /// See [`ConfigError`]; the first problem is reported.
 pub fn parse(text: &str, features: allot_model::features::Features) -> Result<Config, ConfigError> {
-    let file: File =
+    let file: Value =
         serde_saphyr::from_str(text).map_err(|e| ConfigError::Syntax(e.to_string()))?;
-    if file.api_version != "kubescheduler.config.k8s.io/v1"
-        || file.kind != "KubeSchedulerConfiguration"
+    // First, because other kinds have other fields.
+    if let (Some(version), Some(kind)) = (file["apiVersion"].as_str(), file["kind"].as_str())
+        && (version != API_VERSION || kind != "KubeSchedulerConfiguration")
     {
-        return Err(ConfigError::Kind(file.api_version, file.kind));
+        return Err(ConfigError::Kind(version.to_owned(), kind.to_owned()));
     }
+    let file: File = typed("", file)?;
     let mut config = Config {
         features,
         ..Config::default()
@@ -290,7 +307,7 @@ fn leader_election(file: LeaderElection) -> Result<super::LeaderElection, Config
         (&mut out.retry_period, "retryPeriod", file.retry_period),
     ];
     for (target, field, text) in times {
-        let Some(text) = text else {
+        let Some(DurationText(text)) = text else {
             continue;
         };
         let path = format!("leaderElection.{field}");

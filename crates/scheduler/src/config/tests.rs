@@ -190,7 +190,20 @@ fn plugins_have_one_list_of_arguments() {
 
 #[test]
 fn errors_name_the_field() {
-    check_error("profils: []", "profils");
+    check_error("profils: []", "profils: unknown field `profils`");
+    check_error("parallelism: 1\nparallelism: 2", "duplicate");
+    check_error(
+        "parallelism: many",
+        "parallelism: invalid type: string \"many\", expected a whole number",
+    );
+    check_error(
+        "leaderElection: {leaseDuration: 15}",
+        "leaderElection.leaseDuration: invalid type: integer `15`, expected a duration",
+    );
+    check_error(
+        "profiles: [{}, {plugins: {score: {enabled: [{name: NodeAffinity, wait: 1}]}}}]",
+        "profiles[1].plugins.score.enabled[0].wait: unknown field `wait`, expected `name` or `weight`",
+    );
     check_error(
         "profiles: [{schedulerName: a}, {schedulerName: a}]",
         "profiles[1].schedulerName: Duplicate value: \"a\"",
@@ -249,7 +262,7 @@ fn arguments_of_features_that_are_off_are_refused() {
 
 #[test]
 fn other_kinds_are_refused() {
-    let error =
-        parse("apiVersion: v1\nkind: Pod\n", Features::default()).expect_err("must be refused");
+    let pod = "apiVersion: v1\nkind: Pod\nspec: {}\n";
+    let error = parse(pod, Features::default()).expect_err("must be refused");
     assert!(matches!(error, ConfigError::Kind(..)), "{error}");
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use allot_allocator::explain::Explanation;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-use super::{Core, Time};
+use super::{Core, GangVerdict, Time};
 use crate::attempt::Attempt;
+use crate::config::Profile;
 use crate::dra::claims::key_of;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, scheduler_name};
@@ -21,6 +22,17 @@ pub struct Verdict {
     pub nodes: Vec<NodeVerdict>,
     /// Where the pod would go.
     pub chosen: Option<Chosen>,
+    /// What would become of its gang, if it is in one; `nodes` are asked about the pod alone then.
+    pub gang: Option<GangVerdict>,
+}
+
+impl Verdict {
+    fn before(rejection: Rejection) -> Self {
+        Self {
+            before: Some(rejection),
+            ..Self::default()
+        }
+    }
 }
 
 /// What a node says to a pod.
@@ -44,32 +56,49 @@ pub struct Chosen {
 }
 
 impl Core {
-    /// Asks every node about a pod, and says where it would go. Nothing changes by asking. `None` when the
-    /// configuration has no profile for the pod's `schedulerName`.
+    /// Asks every node about a pod, and says where it would go; of a pod in a gang also what would become of the gang.
+    /// What is tried for that is taken back. `None` when the configuration has no profile for the pod's `schedulerName`.
     ///
-    /// Unlike an attempt it looks at all nodes, and does not say what preemption would do.
-    pub fn explain(&self, pod: &Arc<PodInfo>, time: Time) -> Option<Verdict> {
-        let profile = self.profile(scheduler_name(&pod.pod))?;
-        let rejected = |rejection| {
-            Some(Verdict {
-                before: Some(rejection),
-                ..Verdict::default()
-            })
+    /// Unlike an attempt it looks at all nodes, and does not say what preemption would do for a pod alone.
+    pub fn explain(&mut self, pod: &Arc<PodInfo>, time: Time) -> Option<Verdict> {
+        let profile = self.profile(scheduler_name(&pod.pod))?.clone();
+        let gang = self.explain_gang(pod, time);
+        let mut verdict = match self.held_back(pod) {
+            Some(rejection) => Verdict::before(rejection),
+            None => match self.ask_nodes(pod, &profile, time) {
+                Ok((nodes, chosen)) => Verdict {
+                    nodes,
+                    chosen,
+                    ..Verdict::default()
+                },
+                Err(rejection) => Verdict::before(rejection),
+            },
         };
-        if let Some(rejection) = self.held_back(pod) {
-            return rejected(rejection);
+        if let Some((gang, chosen)) = gang {
+            verdict.chosen = chosen;
+            verdict.gang = Some(gang);
         }
+        Some(verdict)
+    }
+
+    /// What each node says to a pod, and where it would go.
+    ///
+    /// # Errors
+    /// Why no node is looked at.
+    pub(super) fn ask_nodes(
+        &self,
+        pod: &Arc<PodInfo>,
+        profile: &Profile,
+        time: Time,
+    ) -> Result<(Vec<NodeVerdict>, Option<Chosen>), Rejection> {
         let dra = self.dra(profile, time);
-        let attempt = match Attempt::prepare(
+        let attempt = Attempt::prepare(
             pod,
             self.cache.snapshot(),
             profile,
             dra,
             self.expected_on(pod),
-        ) {
-            Ok(attempt) => attempt,
-            Err(rejection) => return rejected(rejection),
-        };
+        )?;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let mut nodes = Vec::new();
         for node in &attempt.snapshot.nodes {
@@ -96,15 +125,11 @@ impl Core {
                 allocations: own.map(|(key, _, a)| (key, a)).chain(special).collect(),
             }
         });
-        Some(Verdict {
-            before: None,
-            nodes,
-            chosen,
-        })
+        Ok((nodes, chosen))
     }
 
     /// What holds a pod back from being tried, in words.
-    fn held_back(&self, pod: &PodInfo) -> Option<Rejection> {
+    pub(super) fn held_back(&self, pod: &PodInfo) -> Option<Rejection> {
         match self.gate(pod)? {
             Plugin::DynamicResources => {
                 crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).err()

@@ -4,30 +4,31 @@
 //! nothing is written before enough of them have one.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 use allot_model::features::{Feature, Features};
-use allot_reflector::Observed;
 
 use super::refuse::Refusal;
 use super::{Core, Time, groups_have_claims};
 use crate::actions::{Action, Nominate};
 use crate::config::Profile;
 use crate::dra::groups::PodGroup;
-use crate::gangs::{Condition, Gangs, group_key};
+use crate::gangs::{Condition, Gangs};
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::queue::QueuedPod;
 
+mod explain;
+mod observe;
 mod search;
 
+pub use explain::{GangOutcome, GangVerdict, LeftOut, MemberVerdict};
 use search::{Member, Place, Round, Search};
 
 const PREEMPTING: &str = "pod group is waiting for preemption to complete";
 
 /// Whether gangs are placed as such.
-fn has_gangs(features: &Features) -> bool {
+pub fn has_gangs(features: &Features) -> bool {
     features.enabled(Feature::GenericWorkload) && features.enabled(Feature::GangScheduling)
 }
 
@@ -37,49 +38,6 @@ pub(crate) fn groups_matter(features: &Features) -> bool {
 }
 
 impl Core {
-    pub(super) fn observe_groups(&mut self, observed: Observed<PodGroup>, time: Time) {
-        let Some(gangs) = &mut self.gangs else {
-            return;
-        };
-        let changed = gangs.observe(&observed);
-        let members = changed.iter().flat_map(|group| gangs.members(group));
-        let pods = members.filter_map(|key| self.pods.get(&key).cloned());
-        let pods: Vec<Arc<PodInfo>> = pods.collect();
-        if let Some(groups) = self.claims.groups_mut() {
-            match observed {
-                Observed::Applied(group) => {
-                    groups.insert(group.key.clone(), *group);
-                }
-                Observed::Deleted(group) => {
-                    groups.remove(&group.key);
-                }
-                Observed::Listed { items, .. } => {
-                    *groups = items.into_iter().map(|g| (g.key.clone(), g)).collect();
-                }
-            }
-        }
-        for pod in pods {
-            self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
-        }
-    }
-
-    /// A pod is there; if it is the last one that its gang has waited for, the others can be tried.
-    pub(super) fn join_gang(&mut self, pod: &PodInfo, time: Time) {
-        let ours = pod.node_name().is_some() || self.profile(scheduler_name(&pod.pod)).is_some();
-        let Some(gangs) = self.gangs.as_mut().filter(|_| ours) else {
-            return;
-        };
-        if !gangs.join(pod) {
-            return;
-        }
-        let others = group_key(pod).map(|group| gangs.members(&group));
-        let others = others.into_iter().flatten();
-        let others = others.filter_map(|key| self.pods.get(&key).cloned());
-        for other in others.collect::<Vec<_>>() {
-            self.activate(&other, "UnschedulablePodAdd", time);
-        }
-    }
-
     /// The gang that a pod has to be placed with.
     pub(super) fn gang_of(&self, pod: &PodInfo, profile: &Profile) -> Option<PodGroup> {
         self.gangs_in(profile)?.gang_of(pod).cloned()
@@ -249,18 +207,7 @@ impl Core {
         gang: &PodGroup,
         time: Time,
     ) {
-        let needed = gang.min_count.unwrap_or_default();
-        let fit = before + round.placed();
-        let left_out = members.iter().zip(&round.places);
-        let left_out = left_out.filter_map(|(m, (_, place))| match place {
-            Place::Nowhere(refusal) => Some((&m.queued.info.key.name, &refusal.message)),
-            _ => None,
-        });
-        let (name, why) = left_out
-            .map(|(name, why)| (name.to_string(), why.clone()))
-            .next()
-            .unwrap_or_default();
-        let count = format!("minCount {needed}, {fit} fit, {name} does not");
+        let (count, why) = shortfall(gang, before, &members, &round);
         let message = format!("waiting for minCount pods from a gang to be scheduled ({count})");
         let making_room = |p: &Place| matches!(p, Place::Nowhere(r) if r.room_is_made);
         // Who waits until others have left their nodes keeps its place beside the others of the gang.
@@ -350,6 +297,25 @@ fn differing_schedulers(members: &[Member]) -> Option<String> {
     Some(format!(
         "all pods in a single pod group should have the same .spec.schedulerName set, got: {first:?} and {other:?}"
     ))
+}
+
+/// How far a gang got of which `before` pods were placed already, and what the first pod without a place lacks.
+fn shortfall(
+    gang: &PodGroup,
+    before: usize,
+    members: &[Member],
+    round: &Round,
+) -> (String, String) {
+    let needed = gang.min_count.unwrap_or_default();
+    let fit = before + round.placed();
+    let mut left_out = members.iter().zip(&round.places);
+    let left_out = left_out.find_map(|(m, (_, place))| match place {
+        Place::Nowhere(refusal) => Some((&*m.queued.info.key.name, &*refusal.message)),
+        _ => None,
+    });
+    let (name, why) = left_out.unwrap_or_default();
+    let count = format!("minCount {needed}, {fit} fit, {name} does not");
+    (count, why.to_owned())
 }
 
 /// Nobody has to go for a pod that would not be placed all the same.

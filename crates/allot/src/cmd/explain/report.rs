@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use allot_allocator::explain::{Explanation, RequestExplanation};
+use allot_allocator::explain::Explanation;
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
 use allot_scheduler::dra::resolve;
 use allot_scheduler::plugins::Plugin;
@@ -16,8 +16,13 @@ use super::world::Loaded;
 use crate::cmd::count;
 use crate::cmd::snapshot::names;
 
-/// How many names of a long list are told.
-const SHOWN: usize = 5;
+mod advice;
+mod gang;
+mod groups;
+
+use advice::advice;
+use gang::Gang;
+use groups::groups;
 
 /// What becomes of a pod.
 #[derive(Debug, Serialize)]
@@ -34,7 +39,7 @@ pub struct Report {
     /// What its claims have. On a node, a claim without devices keeps it from starting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     claims: Vec<ClaimDevices>,
-    /// Some node can take it.
+    /// Some node can take it; of a pod in a gang, when the gang is placed.
     fits: bool,
     /// Resources that are not shown in the whole cluster: what fits may not fit because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -42,7 +47,13 @@ pub struct Report {
     /// Why no node is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<Rejected>,
-    /// What each node says.
+    /// What can be done about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+    /// Its gang.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gang: Option<Gang>,
+    /// What each node says, to the pod alone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     nodes: Vec<Answer>,
     /// Where it would go now.
@@ -93,12 +104,16 @@ impl Report {
     ///
     /// # Errors
     /// There is no such pod, or it is for another scheduler.
-    pub fn new(loaded: &Loaded, namespace: &str, name: &str) -> anyhow::Result<Self> {
+    pub fn new(loaded: &mut Loaded, namespace: &str, name: &str) -> anyhow::Result<Self> {
         let pod = loaded.pods.get(&(namespace.to_owned(), name.to_owned()));
-        let pod = pod.with_context(|| match loaded.unseen("Pod", namespace) {
-            Some(pods) => format!("pod {namespace}/{name} is not shown: no right to list {pods}"),
-            None => format!("there is no pod {namespace}/{name}"),
-        })?;
+        let pod = pod
+            .cloned()
+            .with_context(|| match loaded.unseen("Pod", namespace) {
+                Some(pods) => {
+                    format!("pod {namespace}/{name} is not shown: no right to list {pods}")
+                }
+                None => format!("there is no pod {namespace}/{name}"),
+            })?;
         let mut report = Self {
             pod: format!("{namespace}/{name}"),
             node: pod.node_name().map(str::to_owned),
@@ -107,11 +122,13 @@ impl Report {
             fits: false,
             hidden: Vec::new(),
             rejected: None,
+            advice: None,
+            gang: None,
             nodes: Vec::new(),
             would_go_to: None,
         };
         report.finished = pod.is_finished();
-        report.claims = held(loaded, pod);
+        report.claims = held(loaded, &pod);
         if report.finished || report.node.is_some() {
             report.fits = true;
             if loaded.unseen("ResourceClaim", namespace).is_some() {
@@ -119,7 +136,7 @@ impl Report {
             }
             return Ok(report);
         }
-        let lacking = loaded.lacking(pod);
+        let lacking = loaded.lacking(&pod);
         anyhow::ensure!(
             lacking.is_empty(),
             "pod {namespace}/{name} is on no node, and why can not be said without the right to list {}",
@@ -128,7 +145,7 @@ impl Report {
         report.hidden = loaded.partly();
         // It is only asked where the others go.
         report.claims.retain(|claim| !claim.devices.is_empty());
-        let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
+        let verdict = loaded.core.explain(&pod, loaded.time).with_context(|| {
             let scheduler = scheduler_name(&pod.pod);
             format!(
                 "pod {namespace}/{name} is for the scheduler {scheduler:?}, which has no profile here: see --config"
@@ -138,13 +155,17 @@ impl Report {
             before,
             nodes,
             chosen,
+            gang,
         } = verdict;
         report.rejected = before.map(|r| rejected(&r));
-        report.fits = nodes.iter().any(|n| n.rejection.is_none());
-        report.nodes = nodes.into_iter().map(Answer::from).collect();
-        for answer in &mut report.nodes {
-            name_taint(answer, pod, loaded);
-        }
+        report.fits = match &gang {
+            Some(_) => chosen.is_some(),
+            None => nodes.iter().any(|n| n.rejection.is_none()),
+        };
+        report.nodes = answers(nodes, &pod, loaded);
+        report.gang = gang.map(|gang| Gang::new(gang, loaded));
+        let by = report.rejected.as_ref().map(|r| r.plugin);
+        report.advice = advice(loaded, &pod, by, report.gang.as_ref());
         // Others may have what it would get.
         report.would_go_to = chosen.map(Place::from).filter(|_| report.hidden.is_empty());
         Ok(report)
@@ -166,20 +187,20 @@ impl Report {
         }
         if let Some(rejected) = &self.rejected {
             let Rejected { plugin, reason } = rejected;
-            return writeln!(out, "pod {pod} goes to no node: {reason} ({plugin})");
-        }
-        let fitting = self.nodes.iter().filter(|n| n.fits).count();
-        let nodes = count(self.nodes.len(), "node");
-        match fitting {
-            0 => writeln!(out, "pod {pod} fits on none of {nodes}")?,
-            _ if self.hidden.is_empty() => writeln!(out, "pod {pod} fits on {fitting} of {nodes}")?,
-            _ => {
-                let hidden = self.hidden.join(", ");
-                writeln!(
-                    out,
-                    "pod {pod} may fit on {fitting} of {nodes}: not all is known of {hidden}"
-                )?;
+            writeln!(out, "pod {pod} goes to no node: {reason} ({plugin})")?;
+            if let Some(gang) = &self.gang {
+                gang.print(pod, Some(reason), out)?;
             }
+            return self.print_advice(out);
+        }
+        if let Some(gang) = &self.gang {
+            gang.print_head(pod, self.fits, self.hidden.is_empty(), out)?;
+            gang.print(pod, None, out)?;
+            if gang.fits && !self.hidden.is_empty() {
+                writeln!(out, "  not all is known of {}", self.hidden.join(", "))?;
+            }
+        } else {
+            self.print_alone(out)?;
         }
         if let Some(place) = &self.would_go_to {
             place.print(out)?;
@@ -188,101 +209,39 @@ impl Report {
             writeln!(out, "  it already has")?;
             print_claims(out, &self.claims)?;
         }
-        for group in self.groups() {
-            group.print(out)?;
+        // Where a pod of a gang fits alone the others are in its way, of which the gang has told.
+        let alone = |gang: &Gang| self.nodes.iter().all(|n| !n.fits) && !gang.tells_of(pod);
+        if self.gang.as_ref().is_none_or(alone) {
+            for group in groups(&self.nodes) {
+                group.print(out)?;
+            }
         }
-        Ok(())
+        self.print_advice(out)
     }
 
-    /// Nodes that say the same together, most first.
-    fn groups(&self) -> Vec<Group<'_>> {
-        let mut groups: Vec<Group<'_>> = Vec::new();
-        for answer in &self.nodes {
-            let Some(rejected) = &answer.rejected else {
-                continue;
-            };
-            let same = |g: &&mut Group<'_>| {
-                g.rejected == rejected && shape(g.explanation) == shape(answer.explanation.as_ref())
-            };
-            match groups.iter_mut().find(same) {
-                Some(group) => group.nodes.push(&answer.node),
-                None => groups.push(Group {
-                    rejected,
-                    explanation: answer.explanation.as_ref(),
-                    nodes: vec![&answer.node],
-                }),
-            }
+    fn print_advice(&self, out: &mut impl Write) -> io::Result<()> {
+        match &self.advice {
+            Some(advice) => writeln!(out, "  {advice}"),
+            None => Ok(()),
         }
-        groups.sort_by_key(|g| std::cmp::Reverse(g.nodes.len()));
-        groups
     }
-}
 
-/// What makes two explanations alike: how many devices each check leaves.
-fn shape(explanation: Option<&Explanation>) -> Vec<(&str, &str, Vec<i64>)> {
-    let requests = explanation.into_iter().flat_map(|e| &e.requests);
-    let left = |r: &RequestExplanation| r.funnel.iter().map(|s| s.left).collect();
-    requests
-        .map(|r| (&*r.claim, &*r.request, left(r)))
-        .collect()
-}
-
-/// Nodes that say the same.
-struct Group<'a> {
-    rejected: &'a Rejected,
-    explanation: Option<&'a Explanation>,
-    nodes: Vec<&'a str>,
-}
-
-impl Group<'_> {
-    fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let (nodes, reason) = (count(self.nodes.len(), "node"), &self.rejected.reason);
-        writeln!(out, "  {nodes}: {reason} ({})", some(&self.nodes))?;
-        let Some(explanation) = self.explanation.filter(|e| !e.fits) else {
-            return Ok(());
-        };
-        if self.nodes.len() > 1 {
-            writeln!(out, "    on {}, for example:", explanation.node)?;
-        }
-        for request in &explanation.requests {
-            let (claim, name) = (&request.claim, &request.request);
-            let devices = count(usize::try_from(request.needs).unwrap_or_default(), "device");
-            writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;
-            // Nothing is left for the checks after the one that leaves none.
-            let last = request.funnel.iter().position(|s| s.left == 0);
-            for stage in request
-                .funnel
-                .iter()
-                .take(last.map_or(usize::MAX, |at| at + 1))
-            {
-                writeln!(out, "      {}", stage.words(str::to_owned))?;
-            }
-            let held = request.in_use.iter();
-            let held: Vec<String> = held
-                .map(|d| format!("{} by {}", d.device, d.by.join(" and ")))
-                .collect();
-            if !held.is_empty() {
-                let held: Vec<&str> = held.iter().map(String::as_str).collect();
-                writeln!(out, "      in use: {}", some(&held))?;
-            }
-            let near = request.nearest.as_ref();
-            if let Some(near) = near.filter(|n| request.in_use.iter().all(|d| d.device != n.device))
-            {
-                writeln!(out, "      nearest: {}: {}", near.device, near.reason)?;
+    /// On how many nodes it fits.
+    fn print_alone(&self, out: &mut impl Write) -> io::Result<()> {
+        let pod = &self.pod;
+        let fitting = self.nodes.iter().filter(|n| n.fits).count();
+        let nodes = count(self.nodes.len(), "node");
+        match fitting {
+            0 => writeln!(out, "pod {pod} fits on none of {nodes}"),
+            _ if self.hidden.is_empty() => writeln!(out, "pod {pod} fits on {fitting} of {nodes}"),
+            _ => {
+                let hidden = self.hidden.join(", ");
+                writeln!(
+                    out,
+                    "pod {pod} may fit on {fitting} of {nodes}: not all is known of {hidden}"
+                )
             }
         }
-        for pool in &explanation.unusable_pools {
-            let (driver, name, reason) = (&pool.driver, &pool.pool, &pool.reason);
-            writeln!(out, "    pool {driver}/{name} can not be used: {reason}")?;
-        }
-        if explanation
-            .requests
-            .iter()
-            .all(|r| r.left() >= r.needs.max(1))
-        {
-            writeln!(out, "    {}", explanation.line)?;
-        }
-        Ok(())
     }
 }
 
@@ -378,6 +337,15 @@ fn rejected(rejection: &allot_scheduler::status::Rejection) -> Rejected {
     }
 }
 
+/// What nodes say to a pod.
+fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &Loaded) -> Vec<Answer> {
+    let mut answers: Vec<Answer> = nodes.into_iter().map(Answer::from).collect();
+    for answer in &mut answers {
+        name_taint(answer, pod, loaded);
+    }
+    answers
+}
+
 /// The scheduler's message, which counts nodes, leaves out which taint it is.
 fn name_taint(answer: &mut Answer, pod: &PodInfo, loaded: &Loaded) {
     let is_taint = |r: &&mut Rejected| r.plugin == Plugin::TaintToleration.name();
@@ -389,14 +357,5 @@ fn name_taint(answer: &mut Answer, pod: &PodInfo, loaded: &Loaded) {
     if let Some(taint) = untolerated(tolerations, taints.unwrap_or_default()) {
         let (key, value) = (&taint.key, taint.value.as_deref().unwrap_or_default());
         rejected.reason = format!("node(s) had untolerated taint {{{key}: {value}}}");
-    }
-}
-
-/// The first of many names, and how many more there are.
-fn some(names: &[&str]) -> String {
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>();
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
     }
 }

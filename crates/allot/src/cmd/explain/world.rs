@@ -1,6 +1,6 @@
 //! A cluster as the scheduler sees it, made of objects from anywhere.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use allot_model::features::Feature;
 use allot_model::{Kind, Version, convert, defaults, migrate};
 use allot_reflector::Observed;
 use allot_scheduler::Config;
-use allot_scheduler::core::{Core, Input, Time};
+use allot_scheduler::core::{Core, Input, Time, has_gangs};
 use allot_scheduler::dra::groups::PodGroup;
 use allot_scheduler::metrics::Metrics;
-use allot_scheduler::pod::PodInfo;
+use allot_scheduler::pod::{Key, PodInfo};
 use allot_scheduler::taint_rules::DeviceTaintRule;
 use allot_scheduler::watched::{self, POD_GROUPS, Plain, TAINT_RULES, Visitor};
 use anyhow::Context as _;
@@ -43,6 +43,12 @@ pub struct Loaded {
     pub taints: HashMap<String, Vec<Taint>>,
     /// All pods.
     pub pods: HashMap<(String, String), Arc<PodInfo>>,
+    /// Templates of claims, by namespace and name.
+    pub templates: HashSet<(String, String)>,
+    /// Whether the pods of gangs are placed together.
+    pub has_gangs: bool,
+    /// The gangs, where they are not.
+    pub gangs_off: HashSet<Key>,
     /// What it can not have seen.
     pub hidden: Vec<Hidden>,
     /// When that was.
@@ -181,10 +187,7 @@ impl World {
             };
             let found = self.get("ResourceClaimTemplate", namespace, template);
             let Some(found) = found else {
-                // The answer about the pod says that its claim is missing; this says why.
-                tracing::warn!(
-                    "pod {namespace}/{name}: there is no ResourceClaimTemplate {template}"
-                );
+                // The answer about the pod says so.
                 continue;
             };
             let claim_name = format!("{name}-{entry_name}");
@@ -231,6 +234,7 @@ impl World {
             config.features = config.features.with(Feature::DRADeviceTaintRules, false);
         }
         let rules = config.features.enabled(Feature::DRADeviceTaintRules);
+        let has_gangs = has_gangs(&config.features);
         let mut show = Show {
             core: Core::new(config, Metrics::new()),
             objects: &objects,
@@ -253,8 +257,16 @@ impl World {
             core.handle(Input::TaintRule(listed(rules)), time);
         }
         let groups: Vec<DynamicObject> = typed(&objects, POD_GROUPS.kind)?;
-        let groups = groups.iter().filter_map(PodGroup::read).collect();
+        let groups: Vec<PodGroup> = groups.iter().filter_map(PodGroup::read).collect();
+        let gangs_off = groups
+            .iter()
+            .filter(|g| !has_gangs && g.min_count.is_some());
+        let gangs_off = gangs_off.map(|g| g.key.clone()).collect();
         core.handle(Input::PodGroup(listed(groups)), time);
+        let templates = objects.iter().map(identity);
+        let templates = templates.filter(|(kind, ..)| kind == "ResourceClaimTemplate");
+        let templates = templates.map(|(_, namespace, name)| (namespace, name));
+        let templates = templates.collect();
         let pods: Vec<Pod> = typed(&objects, "Pod")?;
         // The scheduler forgets of pods on nodes what they mean to themselves.
         let key = |pod: &PodInfo| (pod.key.namespace.to_string(), pod.key.name.to_string());
@@ -269,6 +281,9 @@ impl World {
             core,
             taints,
             pods: whole,
+            templates,
+            has_gangs,
+            gangs_off,
             hidden: self.hidden,
             time,
         })
@@ -296,6 +311,11 @@ impl Loaded {
         let lacks = |hidden: &&Hidden| match &*hidden.kind {
             // Classes may also stand for extended resources.
             "Node" | "DeviceClass" | "ResourceSlice" => true,
+            "PodGroup" => {
+                self.has_gangs
+                    && pod.group().is_some()
+                    && hidden.seen_in.as_deref() != Some(namespace)
+            }
             "ResourceClaim" => has_claims && hidden.seen_in.as_deref() != Some(namespace),
             "StorageClass" | "PersistentVolume" => has_volumes,
             "PersistentVolumeClaim" => has_volumes && hidden.seen_in.as_deref() != Some(namespace),

@@ -74,6 +74,14 @@ fn tainting_is_idempotent_and_keeps_other_taints() {
 }
 
 #[test]
+fn undoing_takes_only_the_taint_of_a_drain_away() {
+    let devices = json!([{"name": "x", "taints": [{"key": "k", "effect": "NoExecute"}], "future": 1}, {"name": "y"}]);
+    let drained = tainted(&drain(true), &devices, "now").unwrap();
+    assert_eq!(untainted(&drained), Some((devices.clone(), 2)));
+    assert_eq!(untainted(&devices), None);
+}
+
+#[test]
 fn users_are_claims_with_a_device_of_these_slices() {
     let slices = [slice("d.example.com", "a", json!([{"name": "x"}]))];
     let result = |driver: &str, pool: &str, device: &str| json!({"request": "r", "driver": driver, "pool": pool, "device": device});

@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::profile::known;
-use super::{ConfigError, go_duration, invalid};
+use super::typed::{DurationText, typed};
+use super::{API_VERSION, ConfigError, go_duration, invalid};
 use crate::config::{DynamicResourcesArgs, Profile};
 
 mod affinity;
@@ -22,25 +23,79 @@ pub(super) struct PluginConfig {
     args: Value,
 }
 
-fn args<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, ConfigError> {
-    let value = match value {
+const GROUP: &str = "kubescheduler.config.k8s.io";
+
+/// The kinds in it. What is something else belongs to nobody.
+const KINDS: [&str; 9] = [
+    "KubeSchedulerConfiguration",
+    "DefaultPreemptionArgs",
+    "DynamicResourcesArgs",
+    "InterPodAffinityArgs",
+    "NodeAffinityArgs",
+    "NodeResourcesBalancedAllocationArgs",
+    "NodeResourcesFitArgs",
+    "PodTopologySpreadArgs",
+    "VolumeBindingArgs",
+];
+
+/// Reads the arguments of a plugin.
+fn args<T: DeserializeOwned>(path: &str, config: PluginConfig) -> Result<T, ConfigError> {
+    let path = format!("{path}.args");
+    let value = match config.args {
         Value::Null => Value::Object(serde_json::Map::new()),
         Value::Object(mut map) => {
-            // Every argument object may say what it is.
-            map.remove("apiVersion");
-            map.remove("kind");
+            let says = TypeMeta {
+                api_version: typed(&format!("{path}.apiVersion"), take(&mut map, "apiVersion"))?,
+                kind: typed(&format!("{path}.kind"), take(&mut map, "kind"))?,
+            };
+            says.check(&path, &config.name)?;
             Value::Object(map)
         }
         other => other,
     };
-    serde_json::from_value(value).map_err(|e| ConfigError::Syntax(format!("{path}.args: {e}")))
+    typed(&path, value)
+}
+
+fn take(map: &mut serde_json::Map<String, Value>, field: &str) -> Value {
+    map.remove(field).unwrap_or_default()
+}
+
+/// What arguments may say of themselves.
+struct TypeMeta {
+    api_version: Option<String>,
+    kind: Option<String>,
+}
+
+impl TypeMeta {
+    /// Refuses what says that it is something else than the arguments of the plugin. What is left open is what it has to be.
+    fn check(self, path: &str, plugin: &str) -> Result<(), ConfigError> {
+        let wanted = format!("{plugin}Args");
+        let given = |text: Option<String>| text.filter(|t| !t.is_empty());
+        let kind = given(self.kind).unwrap_or(wanted.clone());
+        let version = given(self.api_version).unwrap_or(API_VERSION.to_owned());
+        let text = if version != API_VERSION || !KINDS.contains(&&*kind) {
+            format!(
+                "no kind {kind:?} is registered for version {version:?}: want {wanted} of {API_VERSION}"
+            )
+        } else if kind != wanted {
+            format!(
+                "args for plugin {plugin} were not of type {wanted}.{GROUP}, got {kind}.{GROUP}"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Type {
+            path: path.to_owned(),
+            text,
+        })
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DraArgs {
-    filter_timeout: Option<String>,
-    binding_timeout: Option<String>,
+    filter_timeout: Option<DurationText>,
+    binding_timeout: Option<DurationText>,
 }
 
 #[derive(Deserialize)]
@@ -72,16 +127,16 @@ pub(super) fn arguments(
 ) -> Result<(), ConfigError> {
     match config.name.as_str() {
         "DynamicResources" => {
-            profile.dynamic_resources = dynamic_resources(path, args(path, config.args)?, features)?
+            profile.dynamic_resources = dynamic_resources(path, args(path, config)?, features)?
         }
-        "NodeResourcesFit" => profile.fit = resources::fit(path, args(path, config.args)?)?,
+        "NodeResourcesFit" => profile.fit = resources::fit(path, args(path, config)?)?,
         "NodeResourcesBalancedAllocation" => {
-            if let Some(balanced) = resources::balanced(path, args(path, config.args)?)? {
+            if let Some(balanced) = resources::balanced(path, args(path, config)?)? {
                 profile.balanced = balanced;
             }
         }
         "InterPodAffinity" => {
-            let file: InterPodFile = args(path, config.args)?;
+            let file: InterPodFile = args(path, config)?;
             if let Some(weight) = file.hard_pod_affinity_weight {
                 if !(0..=100).contains(&weight) {
                     let path = format!("{path}.args.hardPodAffinityWeight");
@@ -94,7 +149,7 @@ pub(super) fn arguments(
                 .unwrap_or_default();
         }
         "VolumeBinding" => {
-            let file: VolumeBindingFile = args(path, config.args)?;
+            let file: VolumeBindingFile = args(path, config)?;
             if let Some(seconds) = file.bind_timeout_seconds {
                 let path = format!("{path}.args.bindTimeoutSeconds");
                 let text = "invalid BindTimeoutSeconds, should not be a negative value";
@@ -103,11 +158,11 @@ pub(super) fn arguments(
             }
         }
         "NodeAffinity" => {
-            profile.added_affinity = affinity::added(path, args(path, config.args)?)?;
+            profile.added_affinity = affinity::added(path, args(path, config)?)?;
         }
-        "PodTopologySpread" => profile.spread = spread::spread(path, args(path, config.args)?)?,
+        "PodTopologySpread" => profile.spread = spread::spread(path, args(path, config)?)?,
         "DefaultPreemption" => {
-            preemption(path, &args(path, config.args)?, profile)?;
+            preemption(path, &args(path, config)?, profile)?;
         }
         name => {
             known(&format!("{path}.name"), name)?;
@@ -174,7 +229,7 @@ fn dynamic_resources(
     if !on(Feature::DRASchedulerFilterTimeout) {
         out.filter_timeout = None;
     }
-    if let Some(text) = file.filter_timeout {
+    if let Some(DurationText(text)) = file.filter_timeout {
         let path = format!("{path}.args.filterTimeout");
         if !on(Feature::DRASchedulerFilterTimeout) {
             let text = "DRASchedulingFilterTimeout feature gate is disabled".to_owned();
@@ -182,7 +237,7 @@ fn dynamic_resources(
         }
         out.filter_timeout = Some(go_duration(&path, &text)?).filter(|t| !t.is_zero());
     }
-    if let Some(text) = file.binding_timeout {
+    if let Some(DurationText(text)) = file.binding_timeout {
         let path = format!("{path}.args.bindingTimeout");
         if !on(Feature::DRADeviceBindingConditions) || !on(Feature::DRAResourceClaimDeviceStatus) {
             let text =

@@ -23,6 +23,72 @@ fn profile_with(plugin: &str, args: &str) -> Profile {
     config.profiles.remove(0)
 }
 
+/// They were taken, and had no effect.
+#[test]
+fn arguments_of_another_plugin_are_refused() {
+    let wrong = |plugin: &str, args: &str, text: &str| {
+        let error = format!("profiles[0].pluginConfig[0].args: {text}");
+        check_error(&with_args(plugin, args), &error);
+    };
+    wrong(
+        "NodeResourcesFit",
+        "{kind: InterPodAffinityArgs}",
+        "args for plugin NodeResourcesFit were not of type NodeResourcesFitArgs.kubescheduler.config.k8s.io, got InterPodAffinityArgs.kubescheduler.config.k8s.io",
+    );
+    wrong(
+        "VolumeBinding",
+        "{apiVersion: foo/v9, kind: Bar, bindTimeoutSeconds: 5}",
+        "no kind \"Bar\" is registered for version \"foo/v9\": want VolumeBindingArgs of kubescheduler.config.k8s.io/v1",
+    );
+    wrong(
+        "DynamicResources",
+        "{apiVersion: kubescheduler.config.k8s.io/v1beta3}",
+        "no kind \"DynamicResourcesArgs\" is registered for version \"kubescheduler.config.k8s.io/v1beta3\"",
+    );
+    for args in [
+        "{kind: NodeResourcesFitArgs}",
+        "{apiVersion: kubescheduler.config.k8s.io/v1}",
+        "{apiVersion: '', kind: null}",
+    ] {
+        profile_with("NodeResourcesFit", args);
+    }
+}
+
+/// Errors named all of the arguments instead of the field.
+#[test]
+fn values_of_the_wrong_type_are_told_with_their_field() {
+    let wrong = |plugin: &str, args: &str, text: &str| check_args(plugin, args, text);
+    wrong(
+        "DynamicResources",
+        "{filterTimeout: 10}",
+        "filterTimeout: invalid type: integer `10`, expected a duration with its unit, such as \"10s\"",
+    );
+    wrong(
+        "InterPodAffinity",
+        "{hardPodAffinityWeight: '5'}",
+        "hardPodAffinityWeight: invalid type: string \"5\", expected a whole number",
+    );
+    wrong(
+        "NodeResourcesFit",
+        "{scoringStrategy: {type: LeastAllocated, resources: [{name: cpu}, {name: memory, weight: 1.5}]}}",
+        "scoringStrategy.resources[1].weight: invalid type: floating point `1.5`, expected a whole number",
+    );
+    wrong(
+        "VolumeBinding",
+        "{kind: 5}",
+        "kind: invalid type: integer `5`, expected a string",
+    );
+    wrong(
+        "DynamicResources",
+        "{filterTimeOut: 10s}",
+        "filterTimeOut: unknown field `filterTimeOut`, expected `filterTimeout` or `bindingTimeout`",
+    );
+    check_error(
+        &with_args("DynamicResources", "5"),
+        "profiles[0].pluginConfig[0].args: invalid type: integer `5`, expected an object",
+    );
+}
+
 #[test]
 fn arguments_of_inter_pod_affinity_are_kept() {
     let args = "{hardPodAffinityWeight: 5, ignorePreferredTermsOfExistingPods: true}";

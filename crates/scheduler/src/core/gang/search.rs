@@ -154,7 +154,7 @@ impl Core {
     }
 
     /// Looks for places for the pods, one after the other, until it is clear that there are too few.
-    fn round(
+    pub(super) fn round(
         &mut self,
         members: &[Member],
         needed: usize,

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod explain;
+
 const GATES: &str = "GenericWorkload=true,GangScheduling=true";
 
 impl World {
@@ -186,6 +188,31 @@ fn a_pod_of_an_unknown_group_waits_for_it() {
     // Of a group that is no gang everybody is placed alone.
     world.any_group("g", json!({"schedulingPolicy": {"basic": {}}}));
     world.check_decided("p0 to n0 with 1");
+}
+
+/// What it was told of the gang stood in its status for as long as the group did not come back.
+#[test]
+fn a_pod_whose_group_goes_is_told_that_it_waits_for_it() {
+    let mut world = World::new(GATES);
+    world.gang("g", 6);
+    (0..5).for_each(|i| world.member(&format!("p{i}")));
+    world.member_with("on", &[], json!({"nodeName": "n0"}));
+    world.run();
+    let group: Box<DynamicObject> = world.object(json!({
+        "metadata": {"name": "g", "namespace": "ns", "uid": "uid-g"}, "spec": {},
+    }));
+    let group = PodGroup::read(&group).expect("a group");
+    world.handle(Input::PodGroup(Observed::Deleted(Box::new(group))));
+    let waits = "waits: waiting for pod's pod group \"g\" to appear in scheduling queue";
+    let told: Vec<String> = (0..5).map(|i| format!("p{i} {waits}")).collect();
+    world.check_decided(&told.join("\n"));
+    // It is told once.
+    let none = Observed::Listed {
+        items: Vec::new(),
+        version: String::new(),
+    };
+    world.handle(Input::PodGroup(none));
+    world.check_decided("");
 }
 
 #[test]

@@ -304,3 +304,28 @@ fn a_pod_that_is_leaving_already_is_waited_for() {
     let placed = world.run().0.into_iter();
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 2);
 }
+
+/// As upstream: pods leave no devices behind, as far as preemption is concerned, neither where nothing else is in the way nor
+/// where they would have to go for something else.
+#[test]
+fn priority_takes_no_devices_from_others() {
+    for processors in [1, 4] {
+        let mut world = World::new("");
+        world.node("n1", json!({"unschedulable": true}));
+        world.slice("n0", json!([{"name": "d0"}]));
+        world.claim("a", allocated("n0", &["low"]));
+        let low = json!({"containers": cpus(2), "priority": 1, "nodeName": "n0"});
+        world.any_pod("low", &["a"], low);
+        world.claim("b", json!({}));
+        let high = json!({"containers": cpus(processors), "priority": 10});
+        world.any_pod("high", &["b"], high);
+        let outcome = world.run();
+        assert!(outcome.node().is_none());
+        let goes = |a: &Action| matches!(a, Action::Preempt { .. });
+        assert!(!outcome.0.iter().any(goes), "{}", outcome.message());
+        if processors == 1 {
+            let why = "2 Preemption is not helpful for scheduling.";
+            assert!(outcome.message().ends_with(why), "{}", outcome.message());
+        }
+    }
+}

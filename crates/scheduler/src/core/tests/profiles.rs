@@ -12,9 +12,9 @@ fn with_profile(change: impl FnOnce(&mut Profile)) -> World {
     world
 }
 
-fn check_full(strategy: Strategy, expected: &str) {
+fn check_full(strategy: Strategy, weight: i64, expected: &str) {
     let mut world = with_profile(|profile| {
-        profile.weights = vec![(Plugin::NodeResourcesFit, 1)];
+        profile.weights = vec![(Plugin::NodeResourcesFit, weight)];
         profile.fit = FitArgs {
             strategy: strategy.clone(),
             resources: vec![("example.com/gpu".into(), 1)],
@@ -24,13 +24,20 @@ fn check_full(strategy: Strategy, expected: &str) {
     let pod = world.extended_resource();
     world.claim("a", allocated("n1", &["other"]));
     world.any_pod("p", &[], pod);
-    assert_eq!(world.run().node(), Some(expected), "{strategy:?}");
+    assert_eq!(world.run().node(), Some(expected), "{strategy:?} {weight}");
 }
 
 #[test]
 fn devices_that_stand_for_a_resource_count_in_its_score() {
-    check_full(Strategy::MostAllocated, "n1");
-    check_full(Strategy::LeastAllocated, "n0");
+    check_full(Strategy::MostAllocated, 1, "n1");
+    check_full(Strategy::LeastAllocated, 1, "n0");
+}
+
+/// They were taken, and had no effect; upstream's scheduler counts them.
+#[test]
+fn negative_weights_speak_against_a_node() {
+    check_full(Strategy::MostAllocated, -1, "n0");
+    check_full(Strategy::LeastAllocated, -1, "n1");
 }
 
 #[test]

@@ -1,0 +1,292 @@
+//! What would become of a gang; for people who ask, not for the loop.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::search::{Member, Place, Round};
+use super::{differing_schedulers, shortfall};
+use crate::actions::BindJob;
+use crate::config::Profile;
+use crate::core::explain::{Chosen, NodeVerdict};
+use crate::core::{Core, Time};
+use crate::dra::groups::PodGroup;
+use crate::pod::{Key, PodInfo};
+
+/// What would become of the gang of a pod if it were its turn now.
+#[derive(Debug)]
+pub struct GangVerdict {
+    /// Its PodGroup.
+    pub group: Key,
+    /// How many of its pods are placed at once, or none.
+    pub min_count: usize,
+    /// Its pods that are there, by name.
+    pub members: Vec<MemberVerdict>,
+    /// What became of it.
+    pub outcome: GangOutcome,
+    /// The pod that has no place while the others have theirs: the one that was asked about, or else the first.
+    pub left_out: Option<LeftOut>,
+}
+
+impl GangVerdict {
+    /// How many of its pods are on nodes already.
+    pub fn placed(&self) -> usize {
+        self.members.iter().filter(|m| m.is_placed).count()
+    }
+}
+
+/// What would become of a gang.
+#[derive(Debug, PartialEq, Eq)]
+pub enum GangOutcome {
+    /// Enough of its pods have places.
+    Fits,
+    /// Enough of its pods would have places if these pods left.
+    MakesRoom(Vec<Key>),
+    /// Too few of its pods have places: how many, in the scheduler's words.
+    TooFewPlaces(String),
+    /// Too few of its pods can be tried.
+    Waits(String),
+    /// Something has nothing to do with fitting.
+    Fails(String),
+}
+
+/// A pod of a gang.
+#[derive(Debug)]
+pub struct MemberVerdict {
+    /// Its name.
+    pub name: Arc<str>,
+    /// It is on a node, or on its way there.
+    pub is_placed: bool,
+    /// The node that it has, or would get.
+    pub node: Option<Arc<str>>,
+    /// Why it can not be tried, or has no place.
+    pub why_not: Option<String>,
+}
+
+/// A pod for which there is no place.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// The pod.
+    pub pod: Key,
+    /// Why, in the words of its condition.
+    pub why: String,
+    /// What each node says while the others of the gang have their places.
+    pub nodes: Vec<NodeVerdict>,
+}
+
+impl Core {
+    /// What would become of the gang of a pod, and where the pod would go. What is tried is taken back.
+    pub(in crate::core) fn explain_gang(
+        &mut self,
+        asked: &PodInfo,
+        time: Time,
+    ) -> Option<(GangVerdict, Option<Chosen>)> {
+        let profile = self.profile(crate::pod::scheduler_name(&asked.pod))?;
+        let profile = profile.clone();
+        let gang = self.gang_of(asked, &profile)?;
+        let (mut members, tried) = self.look_at(&gang);
+        let placed = members.iter().filter(|m| m.is_placed).count();
+        let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
+        let (mut left_out, mut chosen) = (None, None);
+        let outcome = if members.len() < gang.min_count.unwrap_or_default() {
+            GangOutcome::Waits(crate::gangs::NotYet::TooFew.to_string())
+        } else if tried.len() < needed {
+            let count = (tried.len(), needed);
+            GangOutcome::Waits(format!(
+                "only {} of {} pods that are needed can be tried",
+                count.0, count.1
+            ))
+        } else if let Some(message) = differing_schedulers(&tried) {
+            GangOutcome::Fails(message)
+        } else {
+            let tried = Tried {
+                gang: &gang,
+                placed,
+                needed,
+                pods: &tried,
+                asked,
+            };
+            let start = self.next_start;
+            let outcome;
+            (outcome, left_out, chosen) = self.try_out(&tried, &mut members, &profile, time);
+            self.next_start = start;
+            outcome
+        };
+        let verdict = GangVerdict {
+            group: gang.key.clone(),
+            min_count: gang.min_count.unwrap_or_default(),
+            members,
+            outcome,
+            left_out,
+        };
+        Some((verdict, chosen))
+    }
+
+    /// The pods of a gang, and those of them that can be tried, in the order in which they are.
+    fn look_at(&self, gang: &PodGroup) -> (Vec<MemberVerdict>, Vec<Member>) {
+        let (mut members, mut tried) = (Vec::new(), Vec::new());
+        let known = self.gangs.as_ref().map(|g| g.members(&gang.key));
+        for key in known.into_iter().flatten() {
+            let Some(pod) = self.pods.get(&key) else {
+                continue;
+            };
+            let node = pod.node_name().map(Arc::from);
+            let node = node.or_else(|| self.cache.node_of(&pod.uid).cloned());
+            let why_not = match (&node, self.queue.get(&pod.uid)) {
+                (Some(_), _) => None,
+                _ if pod.is_terminating() => Some("it is being deleted".to_owned()),
+                (None, Some(queued)) => match self.held_back(pod) {
+                    Some(rejection) => Some(rejection.message()),
+                    None => {
+                        let mut queued = queued.clone();
+                        queued.info = pod.clone();
+                        tried.push(Member { queued, spare: 0 });
+                        None
+                    }
+                },
+                (None, None) => Some("it is for another scheduler".to_owned()),
+            };
+            members.push(MemberVerdict {
+                name: key.name.clone(),
+                is_placed: node.is_some(),
+                node,
+                why_not,
+            });
+        }
+        tried.sort_by_key(|m| {
+            let info = &m.queued.info;
+            (Reverse(info.priority()), m.queued.entered, info.key.clone())
+        });
+        (members, tried)
+    }
+
+    /// Does what the loop does with a gang, and takes it back.
+    fn try_out(
+        &mut self,
+        tried: &Tried<'_>,
+        members: &mut [MemberVerdict],
+        profile: &Profile,
+        time: Time,
+    ) -> (GangOutcome, Option<LeftOut>, Option<Chosen>) {
+        let needed = tried.needed;
+        let mut search = self.search(tried.pods, needed, profile, false, time);
+        if search.last.is_over(needed) {
+            let left_out = self.left_out(tried, &search.order, &search.last, profile, time);
+            self.take_round_back(&mut search.last);
+            if let Some(message) = search.last.failure() {
+                return (GangOutcome::Fails(message.to_owned()), None, None);
+            }
+            let chosen = tell(members, &search.order, &search.last, tried.asked);
+            return (GangOutcome::Fits, left_out, chosen);
+        }
+        self.take_round_back(&mut search.last);
+        if search.could_make_room {
+            let mut room = self.search(tried.pods, needed, profile, true, time);
+            self.take_round_back(&mut room.last);
+            if room.last.is_over(needed) && room.last.failure().is_none() {
+                tell(members, &room.order, &room.last, tried.asked);
+                return (GangOutcome::MakesRoom(leaving(&room.last)), None, None);
+            }
+        }
+        // What people are told is about the first round. It is made once more, so that nodes can be asked in the middle of it.
+        let mut round = self.round(tried.pods, needed, profile, false, time);
+        let left_out = self.left_out(tried, tried.pods, &round, profile, time);
+        self.take_round_back(&mut round);
+        tell(members, tried.pods, &round, tried.asked);
+        // Nobody gets a place.
+        for member in members.iter_mut().filter(|m| !m.is_placed) {
+            member.node = None;
+        }
+        let (count, _) = shortfall(tried.gang, tried.placed, tried.pods, &round);
+        (GangOutcome::TooFewPlaces(count), left_out, None)
+    }
+
+    /// The pod without a place that people want to hear of. The others have theirs now.
+    fn left_out(
+        &self,
+        tried: &Tried<'_>,
+        order: &[Member],
+        round: &Round,
+        profile: &Profile,
+        time: Time,
+    ) -> Option<LeftOut> {
+        let pods = order.iter().map(|m| &m.queued.info);
+        let nowhere = pods
+            .zip(&round.places)
+            .filter_map(|(pod, (_, place))| match place {
+                Place::Nowhere(refusal) => Some((pod, &refusal.message)),
+                _ => None,
+            });
+        let nowhere: Vec<_> = nowhere.collect();
+        let own = nowhere.iter().find(|(pod, _)| pod.uid == tried.asked.uid);
+        // Where the gang has its places, others without one are no news.
+        let other = nowhere.first().filter(|_| !round.is_over(tried.needed));
+        let (pod, why) = own.or(other)?;
+        let nodes = self.ask_nodes(pod, profile, time).map(|(nodes, _)| nodes);
+        Some(LeftOut {
+            pod: pod.key.clone(),
+            why: (*why).clone(),
+            nodes: nodes.unwrap_or_default(),
+        })
+    }
+}
+
+/// A gang that can be tried.
+struct Tried<'a> {
+    gang: &'a PodGroup,
+    placed: usize,
+    needed: usize,
+    pods: &'a [Member],
+    asked: &'a PodInfo,
+}
+
+/// Writes down where the pods would go, and why they would not. Returns what the pod gets that was asked about.
+fn tell(
+    members: &mut [MemberVerdict],
+    order: &[Member],
+    round: &Round,
+    asked: &PodInfo,
+) -> Option<Chosen> {
+    let mut chosen = None;
+    for (tried, (_, place)) in order.iter().zip(&round.places) {
+        let info = &tried.queued.info;
+        let Some(member) = members.iter_mut().find(|m| m.name == info.key.name) else {
+            continue;
+        };
+        match place {
+            Place::Found(job) | Place::Made(job, _) => {
+                member.node = Some(job.node.clone());
+                if info.uid == asked.uid {
+                    chosen = Some(chosen_of(job));
+                }
+            }
+            Place::Nowhere(refusal) => member.why_not = Some(refusal.message.clone()),
+            Place::Failed(message) => member.why_not = Some(message.clone()),
+            Place::NotTried => {}
+        }
+    }
+    chosen
+}
+
+fn chosen_of(job: &BindJob) -> Chosen {
+    let own = job.claims.iter();
+    let own = own.filter_map(|t| Some((t.key.clone(), t.allocation.clone()?)));
+    let special = job.special.iter();
+    let special = special.map(|s| {
+        let key = crate::dra::claims::key_of(&s.claim);
+        (key, s.allocation.clone())
+    });
+    Chosen {
+        node: job.node.clone(),
+        allocations: own.chain(special).collect(),
+    }
+}
+
+/// Who has to go first.
+fn leaving(round: &Round) -> Vec<Key> {
+    let victims = round.places.iter().filter_map(|(_, place)| match place {
+        Place::Made(_, refusal) => refusal.victims.as_ref(),
+        _ => None,
+    });
+    let victims = victims.flat_map(|(_, pods)| pods.iter().map(|p| p.key.clone()));
+    victims.collect()
+}
