@@ -1,8 +1,9 @@
 //! One attempt to place one pod: filter nodes, score those that fit, allocate devices on the best.
 //!
-//! Devices are allocated last and only on the nodes that are preferred by everything else, best first, until it works:
-//! for most pods that is a single allocation, where upstream allocates on every node that it looks at. Where the
-//! allocation itself counts in the score (lists of alternatives), it is done on every candidate, as upstream does.
+//! Whether there are devices for the pod is a filter, as upstream has it, but which ones are chosen only on the node that
+//! is preferred by everything else: for most pods that is a single allocation. The answers of the filter are remembered
+//! until something changes on a node ([`allot_allocator::Allocator::probe`]). Where the allocation itself counts in the
+//! score (lists of alternatives), it is done on every candidate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
