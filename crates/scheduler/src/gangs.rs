@@ -2,12 +2,14 @@
 //!
 //! This is what is known about them; how they are placed is in [`crate::core`].
 
+use std::sync::Arc;
+
 use allot_reflector::Observed;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::dra::groups::PodGroup;
+use crate::dra::groups::{Groups, PodGroup};
 use crate::pod::{Key, PodInfo};
 
 /// The type of the condition that tells whether a group's pods were placed.
@@ -62,7 +64,7 @@ pub enum NotYet {
 /// Groups and the pods in them.
 #[derive(Debug, Default)]
 pub struct Gangs {
-    groups: FxHashMap<Key, PodGroup>,
+    groups: Groups,
     members: FxHashMap<Key, FxHashSet<Key>>,
 }
 
@@ -72,11 +74,17 @@ pub fn group_key(pod: &PodInfo) -> Option<Key> {
 }
 
 impl Gangs {
+    /// The groups that there are.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
     /// Takes note of groups. Says which changed in a way that matters to their pods.
     pub fn observe(&mut self, observed: &Observed<PodGroup>) -> Vec<Key> {
         match observed {
             Observed::Applied(group) => {
-                let old = self.groups.insert(group.key.clone(), (**group).clone());
+                let new = Arc::new((**group).clone());
+                let old = self.groups.insert(group.key.clone(), new);
                 let same = old.is_some_and(|old| old.is_like(group));
                 Vec::from_iter((!same).then(|| group.key.clone()))
             }
@@ -85,7 +93,8 @@ impl Gangs {
                 vec![group.key.clone()]
             }
             Observed::Listed { items, .. } => {
-                let new = items.iter().map(|g| (g.key.clone(), g.clone())).collect();
+                let new = items.iter().map(|g| (g.key.clone(), Arc::new(g.clone())));
+                let new = new.collect();
                 let old = std::mem::replace(&mut self.groups, new);
                 old.into_keys().chain(self.groups.keys().cloned()).collect()
             }
@@ -117,7 +126,7 @@ impl Gangs {
     }
 
     /// The gang of a pod.
-    pub fn gang_of(&self, pod: &PodInfo) -> Option<&PodGroup> {
+    pub fn gang_of(&self, pod: &PodInfo) -> Option<&Arc<PodGroup>> {
         let group = self.groups.get(&group_key(pod)?)?;
         group.min_count.map(|_| group)
     }
@@ -165,7 +174,7 @@ impl Gangs {
                 condition.last_transition_time = old.last_transition_time.clone();
             }
         }
-        group.condition = Some(condition.clone());
+        Arc::make_mut(group).condition = Some(condition.clone());
         Some(condition)
     }
 }

@@ -4,6 +4,7 @@
 //! nothing is written before enough of them have one.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use allot_model::features::{Feature, Features};
 
@@ -39,7 +40,7 @@ pub(crate) fn groups_matter(features: &Features) -> bool {
 
 impl Core {
     /// The gang that a pod has to be placed with.
-    pub(super) fn gang_of(&self, pod: &PodInfo, profile: &Profile) -> Option<PodGroup> {
+    pub(super) fn gang_of(&self, pod: &PodInfo, profile: &Profile) -> Option<Arc<PodGroup>> {
         self.gangs_in(profile)?.gang_of(pod).cloned()
     }
 

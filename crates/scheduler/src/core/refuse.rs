@@ -101,7 +101,7 @@ impl Core {
         if profile.post_filters.contains(Plugin::DefaultPreemption) {
             let budgets: Vec<_> = self.budgets.values().collect();
             let nominated = |node: &str| self.nominated_to(node, attempt.pod);
-            let gang = self.gang_of(attempt.pod, profile).map(|g| g.key);
+            let gang = self.gang_of(attempt.pod, profile).map(|g| g.key.clone());
             let rules = preemption::Rules {
                 budgets: &budgets,
                 nominated: &nominated,

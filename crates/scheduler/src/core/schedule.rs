@@ -135,25 +135,20 @@ impl Core {
                 ));
             }
             Err(rejection) => {
-                let by_plugin = rejection.plugin;
-                let by = [by_plugin].into_iter().collect();
+                let by = rejection.plugin;
                 let unplaced = Unplaced {
                     nodes: Vec::new(),
                     before: Some(rejection),
                 };
-                let after = after_pre_filter(pod, profile, by_plugin, total);
+                let after = after_pre_filter(pod, profile, by, total);
                 let message = message::unschedulable(&unplaced, total, None, &after);
+                let nominate = match profile.post_filters.contains(Plugin::DefaultPreemption) {
+                    true => self.nowhere(pod),
+                    false => Nominate::Keep,
+                };
                 return Decision::Reject(Box::new(Refusal {
-                    by,
-                    message,
-                    nominate: match profile.post_filters.contains(Plugin::DefaultPreemption) {
-                        true => self.nowhere(pod),
-                        false => Nominate::Keep,
-                    },
                     undo: gated::held_in_vain(pod, &self.claims, self.classic.as_deref()),
-                    publish: None,
-                    victims: None,
-                    room_is_made: false,
+                    ..Refusal::new(by, message, nominate)
                 }));
             }
         };

@@ -3,6 +3,8 @@
 //! A claim that a pod and its group name alike is the group's: it is made once, reserved for the group instead of each
 //! of its pods, and free again when the group is gone. What else groups are for is in [`crate::gangs`].
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::api::DynamicObject;
@@ -113,7 +115,7 @@ pub fn serves(user: &ResourceClaimConsumerReference, pod: &PodInfo) -> bool {
 }
 
 /// All groups.
-pub type Groups = FxHashMap<Key, PodGroup>;
+pub type Groups = FxHashMap<Key, Arc<PodGroup>>;
 
 /// Whom a claim is reserved for: a pod, or the group that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -100,7 +100,7 @@ fn group_of<'a>(pod: &PodInfo, claims: &'a Claims) -> Result<Option<&'a PodGroup
     let key = Key::new(&pod.key.namespace, name);
     let group = groups.get(&key);
     group
-        .map(Some)
+        .map(|group| Some(&**group))
         .ok_or_else(|| ResolveError::NoGroup(name.to_owned()))
 }
 

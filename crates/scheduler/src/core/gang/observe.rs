@@ -22,14 +22,13 @@ impl Core {
         if let Some(groups) = self.claims.groups_mut() {
             match observed {
                 Observed::Applied(group) => {
-                    groups.insert(group.key.clone(), *group);
+                    let known = gangs.groups().get(&group.key);
+                    groups.extend(known.map(|known| (group.key, known.clone())));
                 }
                 Observed::Deleted(group) => {
                     groups.remove(&group.key);
                 }
-                Observed::Listed { items, .. } => {
-                    *groups = items.into_iter().map(|g| (g.key.clone(), g)).collect();
-                }
+                Observed::Listed { .. } => *groups = gangs.groups().clone(),
             }
         }
         for pod in pods {
