@@ -19,12 +19,17 @@ pub struct Nominations {
 impl Nominations {
     /// A pod is expected on a node. With the one where it was expected before, if that was another.
     pub fn insert(&mut self, pod: Arc<PodInfo>, node: Arc<str>) -> Option<Nomination> {
-        let before = self.remove(&pod.uid);
+        if let Some((known, at)) = self.pods.get_mut(&pod.uid)
+            && *at == node
+        {
+            *known = pod;
+            return None;
+        }
+        let moved = self.remove(&pod.uid);
         self.on
             .entry(node.clone())
             .or_default()
             .push(pod.uid.clone());
-        let moved = before.filter(|(_, old)| *old != node);
         self.pods.insert(pod.uid.clone(), (pod, node));
         moved
     }
@@ -72,8 +77,8 @@ mod tests {
         };
         assert!(nominations.insert(pod("a"), "x".into()).is_none());
         assert!(nominations.insert(pod("b"), "x".into()).is_none());
-        assert!(nominations.insert(pod("b"), "x".into()).is_none(), "again");
-        assert_eq!(on(&nominations, "x"), "a b");
+        assert!(nominations.insert(pod("a"), "x".into()).is_none(), "again");
+        assert_eq!(on(&nominations, "x"), "a b", "in the same order");
         let moved = nominations.insert(pod("a"), "y".into());
         assert_eq!(moved.map(|(_, node)| node).as_deref(), Some("x"));
         assert_eq!(

@@ -47,7 +47,10 @@ impl Core {
     /// they have not got it together with this one, as its gang.
     pub(super) fn nominate(&mut self, pod: &Arc<PodInfo>, node: &Arc<str>, time: Time) {
         let known = self.nominations.get(&pod.uid);
-        if known.is_some_and(|(_, at)| at == node) {
+        let is_news = known.is_none_or(|(_, at)| at != node);
+        let before = self.nominations.insert(pod.clone(), node.clone());
+        self.room_is_free(before, time);
+        if !is_news {
             return;
         }
         let gang = self.whole_gang(pod);
@@ -55,8 +58,6 @@ impl Core {
             p.uid != pod.uid && p.priority() < pod.priority() && !gang.contains(&p.key)
         };
         let displaced: Vec<_> = self.nominations.on(node).filter(lower).cloned().collect();
-        let before = self.nominations.insert(pod.clone(), node.clone());
-        self.room_is_free(before, time);
         for other in displaced {
             self.nominations.remove(&other.uid);
             self.actions.push(Action::ClearNomination(other.clone()));
