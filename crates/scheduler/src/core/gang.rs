@@ -16,7 +16,7 @@ use crate::dra::groups::PodGroup;
 use crate::gangs::{Condition, Gangs};
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
-use crate::pod::{Key, PodInfo, scheduler_name};
+use crate::pod::{PodInfo, scheduler_name};
 use crate::queue::QueuedPod;
 
 mod explain;
@@ -44,14 +44,15 @@ impl Core {
         self.gangs_in(profile)?.gang_of(pod).cloned()
     }
 
-    /// The pods that are placed together with this one.
-    pub(super) fn whole_gang(&self, pod: &PodInfo) -> Vec<Key> {
-        let Some(profile) = self.profile(scheduler_name(&pod.pod)) else {
-            return Vec::new();
-        };
-        let gangs = self.gangs_in(profile);
+    /// The pods that are placed together with this one, without it.
+    pub(super) fn gang_mates(&self, pod: &PodInfo) -> impl Iterator<Item = &Arc<PodInfo>> {
+        let profile = self.profile(scheduler_name(&pod.pod));
+        let gangs = profile.and_then(|profile| self.gangs_in(profile));
         let members = gangs.and_then(|g| Some(g.members(&g.gang_of(pod)?.key)));
-        members.unwrap_or_default()
+        let others = members.unwrap_or_default().into_iter();
+        let others = others.filter_map(|key| self.pods.get(&key));
+        let own = pod.uid.clone();
+        others.filter(move |mate| mate.uid != own)
     }
 
     /// Gangs, where pods of a profile are placed with theirs.

@@ -53,9 +53,9 @@ impl Core {
         if !is_news {
             return;
         }
-        let gang = self.whole_gang(pod);
+        let gang: FxHashSet<&Uid> = self.gang_mates(pod).map(|mate| &mate.uid).collect();
         let lower = |p: &&Arc<PodInfo>| {
-            p.uid != pod.uid && p.priority() < pod.priority() && !gang.contains(&p.key)
+            p.uid != pod.uid && p.priority() < pod.priority() && !gang.contains(&p.uid)
         };
         let displaced: Vec<_> = self.nominations.on(node).filter(lower).cloned().collect();
         for other in displaced {
@@ -121,6 +121,27 @@ impl Core {
         }
     }
 
+    /// Whether somebody has to go for a pod, or for another one of its gang, who is not seen leaving yet.
+    pub(super) fn makes_room(&self, pod: &PodInfo) -> bool {
+        let waits = |uid: &Uid| self.preempting.contains_key(uid);
+        !self.preempting.is_empty()
+            && (waits(&pod.uid) || self.gang_mates(pod).any(|mate| waits(&mate.uid)))
+    }
+
+    /// Nobody has to go for a pod any more. The others of its gang need not wait for that.
+    pub(super) fn needs_no_room(&mut self, pod: &PodInfo, time: Time) {
+        if self.preempting.remove(&pod.uid).is_some() {
+            self.activate_gang(pod, time);
+        }
+    }
+
+    fn activate_gang(&mut self, pod: &PodInfo, time: Time) {
+        let mates: Vec<_> = self.gang_mates(pod).cloned().collect();
+        for mate in mates {
+            self.activate(&mate, "AssignedPodDelete", time);
+        }
+    }
+
     /// A pod is seen leaving, or it turned out that it stays: the pods for which it was to go need not wait for that.
     pub(super) fn left_for_others(&mut self, victim: &Uid, time: Time) {
         if self.preempting.is_empty() {
@@ -137,6 +158,7 @@ impl Core {
         for uid in free {
             if let Some(pod) = self.queue.get(&uid).map(|q| q.info.clone()) {
                 self.activate(&pod, "AssignedPodDelete", time);
+                self.activate_gang(&pod, time);
             }
         }
     }

@@ -58,7 +58,7 @@ impl Core {
     fn set_assigned(&mut self, old: Option<&PodInfo>, new: Arc<PodInfo>, time: Time) {
         self.queue.remove(&new.uid);
         self.nominations.remove(&new.uid);
-        self.preempting.remove(&new.uid);
+        self.needs_no_room(&new, time);
         self.inherited.remove(&new.uid);
         self.cache.set_pod(new.clone());
         if new.is_terminating() {
@@ -134,7 +134,7 @@ impl Core {
     /// A pod without a node is being deleted: nothing is kept for it any more, also where it was on its way to one.
     fn give_up(&mut self, pod: &Arc<PodInfo>, time: Time) {
         self.queue.remove(&pod.uid);
-        self.preempting.remove(&pod.uid);
+        self.needs_no_room(pod, time);
         self.left_for_others(&pod.uid, time);
         self.forget_nomination(&pod.uid, time);
         if self.waiting.contains(&pod.uid) {
@@ -151,7 +151,7 @@ impl Core {
             return;
         };
         self.queue.remove(&pod.uid);
-        self.preempting.remove(&pod.uid);
+        self.needs_no_room(&pod, time);
         self.forget_nomination(&pod.uid, time);
         self.left_for_others(&pod.uid, time);
         self.inherited.remove(&pod.uid);
@@ -159,9 +159,7 @@ impl Core {
         if let Some(classic) = &mut self.classic {
             classic.negotiations.forget(key);
         }
-        if let Some(gangs) = &mut self.gangs {
-            gangs.leave(&pod);
-        }
+        self.leave_gang(&pod, time);
         let was_placed = self.cache.node_of(&pod.uid).is_some();
         self.cache.remove_pod(&pod.uid);
         if was_placed {

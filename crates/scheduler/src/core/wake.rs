@@ -24,7 +24,7 @@ impl Core {
         {
             return Some(Plugin::DynamicResources);
         }
-        if self.preempting.contains_key(&pod.uid) {
+        if self.makes_room(pod) {
             return Some(Plugin::DefaultPreemption);
         }
         if self

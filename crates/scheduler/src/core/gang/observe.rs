@@ -7,7 +7,7 @@ use allot_reflector::Observed;
 use crate::actions::{Action, Nominate, Rejected};
 use crate::core::{Core, Time};
 use crate::dra::groups::PodGroup;
-use crate::gangs::group_key;
+use crate::gangs::{NotYet, group_key};
 use crate::pod::{PodInfo, scheduler_name};
 
 impl Core {
@@ -33,7 +33,10 @@ impl Core {
         }
         for pod in pods {
             self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
-            self.tell_of_lost_group(&pod);
+            let key = group_key(&pod);
+            if key.is_some_and(|key| self.gangs.as_ref().is_some_and(|g| !g.has(&key))) {
+                self.set_back(&pod, time);
+            }
         }
     }
 
@@ -54,21 +57,47 @@ impl Core {
         }
     }
 
-    /// Tells a pod whose group is gone that it waits for it. What it was told before is not true any more, and there is no
-    /// attempt that would tell it something else.
-    fn tell_of_lost_group(&mut self, pod: &Arc<PodInfo>) {
-        let key = group_key(pod);
-        let is_there = key.is_none_or(|key| self.gangs.as_ref().is_some_and(|g| g.has(&key)));
-        if is_there || !self.queue.contains(&pod.uid) {
+    /// A pod is gone. Where too few are left of its gang, the others wait for more.
+    pub(in crate::core) fn leave_gang(&mut self, pod: &PodInfo, time: Time) {
+        let mates: Vec<_> = self.gang_mates(pod).cloned().collect();
+        let Some(gangs) = &mut self.gangs else {
+            return;
+        };
+        gangs.leave(pod);
+        let too_few = |mate: &&Arc<PodInfo>| gangs.admit(mate).is_err();
+        let Some(gang) = mates.first().filter(too_few) else {
+            return;
+        };
+        let gang = gangs.gang_of(gang).cloned();
+        let waiting = mates.iter().any(|mate| self.queue.contains(&mate.uid));
+        for mate in &mates {
+            self.activate(mate, "AssignedPodDelete", time);
+            self.set_back(mate, time);
+        }
+        if let Some(gang) = gang.filter(|_| waiting) {
+            let message = NotYet::TooFew.to_string();
+            self.tell_group(&gang, "False", "Unschedulable", message);
+        }
+    }
+
+    /// Tells a pod that can not be tried any more what it waits for: what it was told before is not true now, and no attempt
+    /// will tell it something else. Room is not kept for it meanwhile.
+    fn set_back(&mut self, pod: &Arc<PodInfo>, time: Time) {
+        if !self.queue.contains(&pod.uid) {
             return;
         }
-        if let Some(rejection) = self.held_back(pod) {
-            self.actions.push(Action::Reject(Box::new(Rejected {
-                pod: pod.clone(),
-                reason: "Unschedulable",
-                message: rejection.message(),
-                nominate: Nominate::Keep,
-            })));
+        let Some(rejection) = self.held_back(pod) else {
+            return;
+        };
+        let nominate = self.nowhere(pod);
+        if nominate == Nominate::Clear {
+            self.forget_nomination(&pod.uid, time);
         }
+        self.actions.push(Action::Reject(Box::new(Rejected {
+            pod: pod.clone(),
+            reason: "Unschedulable",
+            message: rejection.message(),
+            nominate,
+        })));
     }
 }

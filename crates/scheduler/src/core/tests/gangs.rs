@@ -3,6 +3,7 @@
 use super::*;
 
 mod explain;
+mod room;
 
 const GATES: &str = "GenericWorkload=true,GangScheduling=true";
 

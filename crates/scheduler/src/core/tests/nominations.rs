@@ -9,7 +9,7 @@ fn cpus(count: u32) -> Value {
 
 impl World {
     /// A pod of some priority that asks for processors only, on a node or not.
-    fn plain(&mut self, name: &str, count: u32, priority: i32, node: Option<&str>) {
+    pub(super) fn plain(&mut self, name: &str, count: u32, priority: i32, node: Option<&str>) {
         let mut more = json!({"containers": cpus(count), "priority": priority});
         if let Some(node) = node {
             more["nodeName"] = node.into();
@@ -17,12 +17,12 @@ impl World {
         self.any_pod(name, &[], more);
     }
 
-    fn known(&self, name: &str) -> Arc<PodInfo> {
+    pub(super) fn known(&self, name: &str) -> Arc<PodInfo> {
         self.core.pods[&Key::new("ns", name)].clone()
     }
 
     /// The pod as the watch shows it after a change.
-    fn show(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
+    pub(super) fn show(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
         let known = self.known(name);
         let mut pod = serde_json::to_value(&*known.pod).expect("JSON");
         if known.node_name().is_some() {
@@ -35,7 +35,7 @@ impl World {
         self.handle(Input::Pod(Observed::Applied(Box::new(info))));
     }
 
-    fn gone(&mut self, name: &str) {
+    pub(super) fn gone(&mut self, name: &str) {
         let pod = self.known(name);
         self.handle(Input::Pod(Observed::Deleted(Box::new(pod))));
     }

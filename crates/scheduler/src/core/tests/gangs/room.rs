@@ -1,0 +1,135 @@
+//! Gangs for which others have to go: what is kept for them, and until when.
+
+use super::*;
+
+/// Four nodes, each with a pod that may be driven away, and a gang of three that take a node each.
+fn crowded() -> World {
+    let mut world = World::new(GATES);
+    for node in ["n2", "n3"] {
+        world.node(node, json!({}));
+    }
+    for at in 0..4 {
+        world.plain(&format!("l{at}"), 3, -1, Some(&format!("n{at}")));
+    }
+    world.gang("g", 3);
+    for name in ["p0", "p1", "p2"] {
+        let three = json!([{"name": "c", "resources": {"requests": {"cpu": "3"}}}]);
+        world.member_with(name, &[], json!({"containers": three, "priority": 10}));
+    }
+    world
+}
+
+impl World {
+    /// As the loop does it: who was tried in vain a moment ago, too, when nothing else is ready.
+    fn settle(&mut self) -> Outcome {
+        let time = self.time();
+        let mut actions = self.core.take_actions();
+        let tries = (0..50).take_while(|_| {
+            let more = self.core.schedule_one(time);
+            actions.extend(self.core.take_actions());
+            more
+        });
+        assert!(tries.count() < 50, "endless attempts");
+        Outcome(actions)
+    }
+
+    /// Who has to go by what is decided now.
+    fn driven_away(&mut self) -> Vec<String> {
+        let outcome = self.settle();
+        let victims = outcome.0.iter().filter_map(|a| match a {
+            Action::Preempt { victims, .. } => Some(victims.iter()),
+            _ => None,
+        });
+        victims.flatten().map(|v| v.key.name.to_string()).collect()
+    }
+
+    fn leaves(&mut self, name: &str) {
+        self.show(name, |pod| {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            pod["status"]["conditions"] = json!([{
+                "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            }]);
+        });
+    }
+
+    /// The nodes that are kept for pods.
+    fn kept(&self, pods: &[&str]) -> Vec<Option<String>> {
+        let on = |name: &&str| {
+            let pod = self.known(name);
+            self.core.expected_on(&pod).map(str::to_owned)
+        };
+        pods.iter().map(on).collect()
+    }
+}
+
+const GANG: [&str; 3] = ["p0", "p1", "p2"];
+
+/// Found by trying: victims are seen leaving one after the other, and each time the gang chose others, forgot where it was
+/// expected, and drove one more away.
+#[test]
+fn a_gang_waits_until_all_are_seen_leaving() {
+    let mut world = crowded();
+    let victims = world.driven_away();
+    assert_eq!(victims.len(), 3, "{victims:?}");
+    let kept = world.kept(&GANG);
+    assert!(kept.iter().all(Option::is_some), "{kept:?}");
+    for victim in victims.iter().rev() {
+        world.leaves(victim);
+        assert!(world.driven_away().is_empty(), "{victim} is seen leaving");
+        assert_eq!(world.kept(&GANG), kept, "{victim} is seen leaving");
+    }
+    // Not in the order in which they were chosen.
+    for victim in victims.iter().skip(1) {
+        world.gone(victim);
+        assert!(world.driven_away().is_empty(), "{victim} is gone");
+        assert_eq!(world.kept(&GANG), kept, "{victim} is gone");
+    }
+    world.gone(&victims[0]);
+    let placed = world.settle().0.into_iter();
+    assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 3);
+}
+
+/// What is kept for a gang that can not be tried any more is there for others.
+#[track_caller]
+fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
+    let mut world = crowded();
+    for victim in world.driven_away() {
+        world.leaves(&victim);
+        world.gone(&victim);
+    }
+    // Nothing was decided yet after they had gone.
+    happens(&mut world);
+    let outcome = world.settle();
+    let rejected = outcome.0.iter().filter_map(|a| match a {
+        Action::Reject(r) => Some(&*r.message),
+        _ => None,
+    });
+    let rejected: Vec<&str> = rejected.collect();
+    assert!(
+        rejected.iter().all(|r| r.contains(told)) && rejected.len() >= 2,
+        "{rejected:?}"
+    );
+    assert_eq!(world.kept(&["p0", "p1"]), [None, None]);
+    world.plain("other", 3, 0, None);
+    assert!(world.settle().node().is_some());
+}
+
+#[test]
+fn a_gang_whose_group_is_gone_keeps_nothing() {
+    let lose = |world: &mut World| {
+        let group: Box<DynamicObject> = world.object(json!({
+            "metadata": {"name": "g", "namespace": "ns", "uid": "uid-g"}, "spec": {},
+        }));
+        let group = Box::new(PodGroup::read(&group).expect("a group"));
+        world.handle(Input::PodGroup(Observed::Deleted(group)));
+    };
+    check_given_up(lose, "waiting for pod's pod group");
+}
+
+#[test]
+fn a_gang_that_lost_a_pod_keeps_nothing() {
+    check_given_up(
+        |world| world.gone("p2"),
+        "waiting for minCount pods from a gang",
+    );
+}
