@@ -55,7 +55,7 @@ use waiting::Waiting;
 pub use binding::BindError;
 pub use devices::allocator_features;
 pub(crate) use devices::groups_have_claims;
-pub use explain::{Chosen, NodeVerdict, Verdict};
+pub use explain::{Chosen, Expected, NodeVerdict, Verdict};
 pub(crate) use gang::groups_matter;
 pub use gang::{GangOutcome, GangVerdict, LeftOut, MemberVerdict, has_gangs};
 

@@ -22,6 +22,8 @@ pub struct Verdict {
     pub nodes: Vec<NodeVerdict>,
     /// Where the pod would go.
     pub chosen: Option<Chosen>,
+    /// Where the pod is expected, because room is made for it there.
+    pub expected: Option<Expected>,
     /// What would become of its gang, if it is in one; `nodes` are asked about the pod alone then.
     pub gang: Option<GangVerdict>,
 }
@@ -35,6 +37,15 @@ impl Verdict {
     }
 }
 
+/// A node that room is made on.
+#[derive(Debug)]
+pub struct Expected {
+    /// Name of the node.
+    pub node: Arc<str>,
+    /// The pods that are leaving it.
+    pub leaving: Vec<Key>,
+}
+
 /// What a node says to a pod.
 #[derive(Debug)]
 pub struct NodeVerdict {
@@ -44,6 +55,8 @@ pub struct NodeVerdict {
     pub rejection: Option<Rejection>,
     /// Which check left no device, when that is the reason.
     pub explanation: Option<Explanation>,
+    /// The pods that are expected there, and that this one may not drive away.
+    pub kept_for: Vec<Key>,
 }
 
 /// Where a pod would go, and what it would get.
@@ -74,11 +87,23 @@ impl Core {
                 Err(rejection) => Verdict::before(rejection),
             },
         };
+        verdict.expected = self.expected(pod);
         if let Some((gang, chosen)) = gang {
             verdict.chosen = chosen;
             verdict.gang = Some(gang);
         }
         Some(verdict)
+    }
+
+    fn expected(&self, pod: &PodInfo) -> Option<Expected> {
+        let snapshot = self.cache.snapshot();
+        let node = &snapshot.nodes[snapshot.position(self.expected_on(pod)?)?];
+        let leaving = |p: &&Arc<PodInfo>| p.is_terminating() && p.priority() < pod.priority();
+        let leaving = node.pods.iter().filter(leaving);
+        Some(Expected {
+            node: node.name.clone(),
+            leaving: leaving.map(|p| p.key.clone()).collect(),
+        })
     }
 
     /// What each node says to a pod, and where it would go.
@@ -114,6 +139,10 @@ impl Core {
                 name: node.name.clone(),
                 rejection,
                 explanation,
+                kept_for: nominated(&node.name)
+                    .iter()
+                    .map(|p| p.key.clone())
+                    .collect(),
             });
         }
         let chosen = attempt.place(0, &nominated).ok().map(|placement| {
@@ -135,10 +164,10 @@ impl Core {
                 crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).err()
             }
             Plugin::DefaultPreemption => {
-                let count = self
-                    .preempting
-                    .get(&pod.uid)
-                    .map_or(0, |leaving| leaving.len());
+                let own = self.pods.get(&pod.key);
+                let gang = own.into_iter().chain(self.gang_mates(pod));
+                let leaving = gang.filter_map(|p| self.preempting.get(&p.uid));
+                let count: usize = leaving.map(|leaving| leaving.len()).sum();
                 let text =
                     format!("waiting for preemption to complete: {count} pods have to leave");
                 Some(Rejection::unresolvable(Plugin::DefaultPreemption, text))

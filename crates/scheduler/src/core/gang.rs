@@ -94,7 +94,7 @@ impl Core {
             let room = search.could_make_room;
             let room = room.then(|| self.search(&members, needed, profile, true, time));
             search = match room {
-                Some(room) if room.last.is_over(needed) => room,
+                Some(room) if room.last.is_over(needed) && self.is_news(&room) => room,
                 room => {
                     room.into_iter()
                         .for_each(|mut r| self.take_round_back(&mut r.last));
@@ -115,6 +115,13 @@ impl Core {
         } else {
             self.carry_out(order, last, profile, gang, time);
         }
+    }
+
+    /// Whether it makes a difference to let the pods go that are in the way of a gang: where all of them leave anyway, it
+    /// waits for them where it is expected.
+    fn is_news(&self, search: &Search) -> bool {
+        let expected = |m: &Member| self.nominations.get(&m.queued.info.uid).is_some();
+        search.last.drives_away() || !search.order.iter().any(expected)
     }
 
     /// The pods of a gang that can be tried, most important first, and how many are placed already.
@@ -210,10 +217,22 @@ impl Core {
         time: Time,
     ) {
         let (count, why) = shortfall(gang, before, &members, &round);
-        let message = format!("waiting for minCount pods from a gang to be scheduled ({count})");
-        let making_room = |p: &Place| matches!(p, Place::Nowhere(r) if r.room_is_made);
+        let left_out = || {
+            let places = round.places.iter();
+            places.filter_map(|(_, p)| match p {
+                Place::Nowhere(refusal) => Some(refusal.room_is_made),
+                _ => None,
+            })
+        };
         // Who waits until others have left their nodes keeps its place beside the others of the gang.
-        let keep = round.places.iter().any(|(_, p)| making_room(p));
+        let keep = left_out().any(|room_is_made| room_is_made);
+        let (message, told) = match keep && left_out().all(|room_is_made| room_is_made) {
+            true => (PREEMPTING.to_owned(), PREEMPTING.to_owned()),
+            false => (
+                format!("waiting for minCount pods from a gang to be scheduled ({count})"),
+                format!("pod group is unschedulable ({count}: {why})"),
+            ),
+        };
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             let pod = member.queued.info.clone();
             match place {
@@ -231,8 +250,7 @@ impl Core {
                 }
             }
         }
-        let message = format!("pod group is unschedulable ({count}: {why})");
-        self.tell_group(gang, "False", "Unschedulable", message);
+        self.tell_group(gang, "False", "Unschedulable", told);
     }
 
     /// Puts a pod that has a place aside, because others of its gang have none.

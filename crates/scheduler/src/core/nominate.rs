@@ -105,18 +105,14 @@ impl Core {
                 victim,
             });
         }
-        // Where all of them are leaving already, nothing is gained by another try before something happens to them.
-        let is_news = there.iter().any(|v| !v.is_terminating());
-        let leaving = there.iter().filter(|v| !is_news || !v.is_terminating());
-        let leaving: Leaving = leaving.map(|v| v.uid.clone()).collect();
-        if !leaving.is_empty() {
+        let staying: Vec<_> = there.into_iter().filter(|v| !v.is_terminating()).collect();
+        if !staying.is_empty() {
+            let leaving: Leaving = staying.iter().map(|v| v.uid.clone()).collect();
             self.preempting.insert(preemptor.uid.clone(), leaving);
-        }
-        if !there.is_empty() {
             self.actions.push(Action::Preempt {
                 preemptor: preemptor.clone(),
                 node,
-                victims: there,
+                victims: staying,
             });
         }
     }

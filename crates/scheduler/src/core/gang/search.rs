@@ -94,6 +94,11 @@ impl Round {
         self.places.iter().any(|(_, p)| made(p))
     }
 
+    /// Whether somebody has to go who would stay otherwise.
+    pub(super) fn drives_away(&self) -> bool {
+        self.gone.iter().any(|gone| !gone.pod.is_terminating())
+    }
+
     /// The first pod without a place.
     fn left_out(&self) -> Option<&Uid> {
         let mut places = self.places.iter();

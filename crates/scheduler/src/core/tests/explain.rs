@@ -48,6 +48,30 @@ fn every_node_says_why() {
 }
 
 #[test]
+fn people_are_told_of_room_that_is_made_and_kept() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    world.plain("leaves", 4, 0, Some("n0"));
+    world.plain("p", 4, 10, None);
+    world.run();
+    world.show("leaves", |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    });
+    let time = world.time();
+    let p = world.known("p");
+    let verdict = world.core.explain(&p, time).expect("a profile");
+    let expected = verdict.expected.expect("a node");
+    assert_eq!(&*expected.node, "n0");
+    assert_eq!(expected.leaving, [Key::new("ns", "leaves")]);
+    world.gone("leaves");
+    world.plain("q", 4, 0, None);
+    let q = world.known("q");
+    let verdict = world.core.explain(&q, time).expect("a profile");
+    assert_eq!(verdict.nodes[0].kept_for, [Key::new("ns", "p")]);
+    assert!(verdict.nodes[0].rejection.is_some() && verdict.expected.is_none());
+}
+
+#[test]
 fn a_pod_that_no_node_is_asked_about_says_why() {
     let mut world = World::new("");
     world.pod("p", &["missing"]);

@@ -329,3 +329,26 @@ fn priority_takes_no_devices_from_others() {
         }
     }
 }
+
+/// Who waits for pods that leave anyway takes what gets free elsewhere before.
+#[test]
+fn a_pod_that_waits_for_others_takes_another_place() {
+    let mut world = World::new("");
+    for node in ["n0", "n1"] {
+        world.plain(&format!("on-{node}"), 4, 0, Some(node));
+        world.show(&format!("on-{node}"), |pod| {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        });
+    }
+    world.plain("p", 4, 10, None);
+    world.run();
+    let p = world.known("p");
+    let other = match world.core.expected_on(&p).expect("a node") {
+        "n0" => "n1",
+        _ => "n0",
+    };
+    world.gone(&format!("on-{other}"));
+    let time = world.time();
+    world.core.schedule_one(time);
+    assert_eq!(world.run().node(), Some(other));
+}

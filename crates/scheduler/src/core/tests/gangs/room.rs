@@ -89,6 +89,25 @@ fn a_gang_waits_until_all_are_seen_leaving() {
     assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 3);
 }
 
+/// Found by trying: a gang waited for a pod that did not go, beside a node that had got free.
+#[test]
+fn a_gang_that_waits_for_others_takes_another_place() {
+    let mut world = crowded();
+    let victims = world.driven_away();
+    for victim in &victims {
+        world.leaves(victim);
+    }
+    world.settle();
+    let free = ["l0", "l1", "l2", "l3"].into_iter();
+    let free = free.filter(|l| !victims[..1].iter().any(|v| v == l));
+    for name in free.collect::<Vec<_>>() {
+        world.leaves(name);
+        world.gone(name);
+    }
+    let placed = world.settle().0.into_iter();
+    assert_eq!(placed.filter(|a| matches!(a, Action::Bind(_))).count(), 3);
+}
+
 /// What is kept for a gang that can not be tried any more is there for others.
 #[track_caller]
 fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
