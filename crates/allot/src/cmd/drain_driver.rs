@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     evict: bool,
     /// Give up waiting for users after that many seconds; by default it waits as long as it takes
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<u64>,
     /// Take the taints of an earlier run away instead
     #[arg(long, conflicts_with_all = ["evict", "timeout"])]

@@ -19,10 +19,12 @@ use crate::cmd::snapshot::names;
 mod advice;
 mod gang;
 mod groups;
+mod room;
 
 use advice::advice;
 use gang::Gang;
 use groups::groups;
+use room::Room;
 
 /// What becomes of a pod.
 #[derive(Debug, Serialize)]
@@ -50,6 +52,9 @@ pub struct Report {
     /// What can be done about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
+    /// The node where room is made for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<Room>,
     /// Its gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     gang: Option<Gang>,
@@ -76,6 +81,9 @@ struct Answer {
     rejected: Option<Rejected>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
+    /// Other pods for which room is kept there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kept_for: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -123,6 +131,7 @@ impl Report {
             hidden: Vec::new(),
             rejected: None,
             advice: None,
+            expected: None,
             gang: None,
             nodes: Vec::new(),
             would_go_to: None,
@@ -155,8 +164,10 @@ impl Report {
             before,
             nodes,
             chosen,
+            expected,
             gang,
         } = verdict;
+        report.expected = expected.map(Room::from);
         report.rejected = before.map(|r| rejected(&r));
         report.fits = match &gang {
             Some(_) => chosen.is_some(),
@@ -204,6 +215,8 @@ impl Report {
         }
         if let Some(place) = &self.would_go_to {
             place.print(out)?;
+        } else {
+            self.print_room(out)?;
         }
         if !self.claims.is_empty() {
             writeln!(out, "  it already has")?;
@@ -212,6 +225,9 @@ impl Report {
         // Where a pod of a gang fits alone the others are in its way, of which the gang has told.
         let alone = |gang: &Gang| self.nodes.iter().all(|n| !n.fits) && !gang.tells_of(pod);
         if self.gang.as_ref().is_none_or(alone) {
+            if self.gang.is_some() {
+                writeln!(out, "  {pod} alone:")?;
+            }
             for group in groups(&self.nodes) {
                 group.print(out)?;
             }
@@ -299,6 +315,7 @@ impl From<NodeVerdict> for Answer {
             fits: verdict.rejection.is_none(),
             rejected: verdict.rejection.as_ref().map(rejected),
             explanation: verdict.explanation,
+            kept_for: verdict.kept_for.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -1,0 +1,52 @@
+//! Room that is made for pods.
+
+use std::io::{self, Write};
+
+use allot_scheduler::core::Expected;
+use serde::Serialize;
+
+use super::Report;
+use crate::cmd::some;
+
+/// A node that others leave for a pod.
+#[derive(Debug, Serialize)]
+pub(super) struct Room {
+    node: String,
+    /// Who is leaving.
+    leaving: Vec<String>,
+}
+
+impl From<Expected> for Room {
+    fn from(expected: Expected) -> Self {
+        let leaving = expected.leaving.iter().map(ToString::to_string);
+        Self {
+            node: expected.node.to_string(),
+            leaving: leaving.collect(),
+        }
+    }
+}
+
+impl Report {
+    /// Where room is made for it, and where it is kept for others.
+    pub(super) fn print_room(&self, out: &mut impl Write) -> io::Result<()> {
+        if let Some(Room { node, leaving }) = &self.expected {
+            let leaving: Vec<&str> = leaving.iter().map(String::as_str).collect();
+            match leaving.is_empty() {
+                true => writeln!(out, "  it is expected on {node}")?,
+                false => writeln!(out, "  it waits for {} to leave {node}", some(&leaving))?,
+            }
+        }
+        for answer in self.nodes.iter().filter(|answer| !answer.fits) {
+            let others: Vec<&str> = answer.kept_for.iter().map(String::as_str).collect();
+            if !others.is_empty() {
+                writeln!(
+                    out,
+                    "  room on {} is kept for {}",
+                    answer.node,
+                    some(&others)
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
