@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::resource::v1 as api;
 use smol_str::{SmolStr, format_smolstr};
@@ -17,6 +16,7 @@ mod forms;
 
 use build::Builder;
 pub use forms::Forms;
+pub(crate) use forms::LIMIT as FORMS;
 
 /// Most devices that one claim can get.
 pub const MAX_RESULTS: i64 = 32;
@@ -152,9 +152,8 @@ impl Claims {
         classes: &(impl Classes + ?Sized),
         claims: impl IntoIterator<Item = &'a api::ResourceClaim>,
     ) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut prepared = Self {
-            form: NEXT.fetch_add(1, Ordering::Relaxed),
+            form: crate::serial::next(),
             attributes: None,
             claims: Vec::new(),
             alternatives: Vec::new(),

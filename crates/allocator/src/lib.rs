@@ -50,6 +50,7 @@ mod print;
 pub mod problem;
 mod search;
 mod selector;
+mod serial;
 mod slice;
 mod taint;
 

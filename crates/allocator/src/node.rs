@@ -1,15 +1,16 @@
 //! The node that an allocation is for, and node selectors.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::core::v1 as core;
 use smol_str::SmolStr;
 
+use crate::serial;
+
 /// What the allocator needs to know of a node: its name and its labels.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
-    /// The same only for copies of one node, during the life of the process.
+    /// The same only for copies of one node, during the life of the process; zero of the node that has nothing.
     id: u64,
     name: SmolStr,
     /// Sorted by key.
@@ -36,10 +37,8 @@ impl Node {
             .collect();
         labels.sort();
         labels.dedup_by(|a, b| a.0 == b.0);
-        // Zero is the node that has nothing.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: serial::next(),
             name: SmolStr::new(name),
             labels,
         }

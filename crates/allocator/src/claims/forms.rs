@@ -7,7 +7,7 @@ use super::{Alternative, Claim, Claims, Class, Constraint, Request};
 use crate::selector::Selector;
 
 /// So many forms are known.
-const LIMIT: usize = 16;
+pub(crate) const LIMIT: usize = 16;
 
 /// Knows the forms of claims that were prepared last: nearly all claims of a cluster come from a few templates.
 ///
@@ -23,6 +23,10 @@ impl Forms {
     /// Gives claims the form of earlier ones that ask for the same of the same classes. All have to be prepared for the
     /// same features.
     pub fn recognize(&mut self, claims: &mut Claims) {
+        // Errors have names in them.
+        if claims.have_errors() {
+            return;
+        }
         let known = self.recent.iter().position(|known| known.asks_like(claims));
         match known.and_then(|at| self.recent.remove(at)) {
             Some(known) => {
@@ -37,8 +41,24 @@ impl Forms {
     }
 }
 
+/// Whether two lists are alike, one by one.
+fn alike<T>(a: &[T], b: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+}
+
+// What follows names all fields, so that a new one can not be forgotten.
+
 impl Claims {
-    /// Whether the search can not tell them apart. All fields are named, so that a new one can not be forgotten.
+    fn have_errors(&self) -> bool {
+        let of_claim = |claim: &Claim| {
+            claim.constraint_error.is_some() || claim.requests.iter().any(|r| r.error.is_some())
+        };
+        self.error.is_some()
+            || self.claims.iter().any(of_claim)
+            || self.alternatives.iter().any(|a| a.error.is_some())
+    }
+
+    /// Whether the search can not tell them apart, where nothing is wrong with them.
     fn asks_like(&self, other: &Self) -> bool {
         let Self {
             form: _,
@@ -47,17 +67,10 @@ impl Claims {
             alternatives,
             any_all: _,
             any_class_config: _,
-            error,
+            error: _,
         } = self;
-        let pairs = claims.iter().zip(&other.claims);
-        let alternative_pairs = alternatives.iter().zip(&other.alternatives);
-        // Errors have names in them.
-        error.is_none()
-            && other.error.is_none()
-            && claims.len() == other.claims.len()
-            && alternatives.len() == other.alternatives.len()
-            && pairs.into_iter().all(|(a, b)| a.asks_like(b))
-            && alternative_pairs.into_iter().all(|(a, b)| a.asks_like(b))
+        alike(claims, &other.claims, Claim::asks_like)
+            && alike(alternatives, &other.alternatives, Alternative::asks_like)
     }
 }
 
@@ -68,30 +81,30 @@ impl Claim {
             name: _,
             requests,
             constraints,
-            constraint_error,
+            constraint_error: _,
             config: _,
         } = self;
-        let is_like = |(a, b): (&Request, &Request)| {
-            let Request {
-                name: _,
-                is_list,
-                alternatives,
-                error,
-            } = a;
-            (*is_list, *alternatives) == (b.is_list, b.alternatives)
-                && error.is_none()
-                && b.error.is_none()
-        };
-        let same = |(a, b): (&Constraint, &Constraint)| {
-            let Constraint { kind, attribute } = a;
-            (*kind, attribute) == (b.kind, &b.attribute)
-        };
-        constraint_error.is_none()
-            && other.constraint_error.is_none()
-            && requests.len() == other.requests.len()
-            && constraints.len() == other.constraints.len()
-            && requests.iter().zip(&other.requests).all(is_like)
-            && constraints.iter().zip(&other.constraints).all(same)
+        alike(requests, &other.requests, Request::asks_like)
+            && alike(constraints, &other.constraints, Constraint::asks_like)
+    }
+}
+
+impl Request {
+    fn asks_like(&self, other: &Self) -> bool {
+        let Self {
+            name: _,
+            is_list,
+            alternatives,
+            error: _,
+        } = self;
+        (*is_list, *alternatives) == (other.is_list, other.alternatives)
+    }
+}
+
+impl Constraint {
+    fn asks_like(&self, other: &Self) -> bool {
+        let Self { kind, attribute } = self;
+        (*kind, attribute) == (other.kind, &other.attribute)
     }
 }
 
@@ -109,14 +122,11 @@ impl Alternative {
             tolerations,
             capacity,
             constraints,
-            error,
+            error: _,
         } = self;
-        error.is_none()
-            && other.error.is_none()
-            && (*claim, *request, *mode, *admin)
-                == (other.claim, other.request, other.mode, other.admin)
-            && class.selects_like(&other.class)
-            && same_selectors(selectors, &other.selectors)
+        (*claim, *request, *mode, *admin) == (other.claim, other.request, other.mode, other.admin)
+            && class.asks_like(&other.class)
+            && alike(selectors, &other.selectors, same_selector)
             && *tolerations == other.tolerations
             && *capacity == other.capacity
             && *constraints == other.constraints
@@ -124,21 +134,18 @@ impl Alternative {
 }
 
 impl Class {
-    fn selects_like(&self, other: &Self) -> bool {
+    fn asks_like(&self, other: &Self) -> bool {
         let Self {
             name: _,
             selectors,
             config: _,
         } = self;
-        same_selectors(selectors, &other.selectors)
+        alike(selectors, &other.selectors, same_selector)
     }
 }
 
-fn same_selectors(a: &[Arc<Selector>], b: &[Arc<Selector>]) -> bool {
-    let same = |(a, b): (&Arc<Selector>, &Arc<Selector>)| {
-        Arc::ptr_eq(a, b) || a.expression == b.expression
-    };
-    a.len() == b.len() && a.iter().zip(b).all(same)
+fn same_selector(a: &Arc<Selector>, b: &Arc<Selector>) -> bool {
+    Arc::ptr_eq(a, b) || a.expression == b.expression
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! When something changed last.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::{Cluster, Node};
+use crate::serial;
 
 /// A change of a cluster. No two changes have the same one, of whatever clusters, and later ones are greater.
 ///
@@ -14,8 +13,7 @@ pub(crate) struct Stamp(u64);
 impl Stamp {
     /// For a change that happens now.
     pub(super) fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+        Self(serial::next())
     }
 }
 

@@ -7,12 +7,10 @@
 use rustc_hash::FxHashMap;
 
 use crate::Outcome;
-use crate::claims::Claims;
+use crate::claims::{Claims, FORMS};
 use crate::cluster::Stamp;
 use crate::node::Node;
 
-/// For so many forms of claims answers are kept.
-const FORMS: usize = 16;
 /// So many answers are kept for one of them, with those for nodes that are gone.
 const LIMIT: usize = 1 << 15;
 

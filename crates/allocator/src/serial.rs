@@ -1,0 +1,9 @@
+//! Numbers by which things are told apart for the whole life of the process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that nothing else has, greater than all before; never zero.
+pub(crate) fn next() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
