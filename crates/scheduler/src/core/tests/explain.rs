@@ -1,13 +1,17 @@
 //! What people are told who ask about a pod.
 
 use super::*;
+use crate::core::Verdict;
 
 impl World {
+    pub(super) fn explained(&mut self, pod: &str) -> Verdict {
+        let (time, pod) = (self.time(), self.known(pod));
+        self.core.explain(&pod, time).expect("a profile")
+    }
+
     /// One line per node, then where the pod would go.
     fn check_explained(&mut self, pod: &str, expected: &str) {
-        let time = self.time();
-        let pod = self.core.pods[&Key::new("ns", pod)].clone();
-        let verdict = self.core.explain(&pod, time).expect("a profile");
+        let verdict = self.explained(pod);
         let mut told = String::new();
         if let Some(rejection) = &verdict.before {
             told += &format!("none: {rejection}\n");
@@ -54,19 +58,14 @@ fn people_are_told_of_room_that_is_made_and_kept() {
     world.plain("leaves", 4, 0, Some("n0"));
     world.plain("p", 4, 10, None);
     world.run();
-    world.show("leaves", |pod| {
-        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    });
-    let time = world.time();
-    let p = world.known("p");
-    let verdict = world.core.explain(&p, time).expect("a profile");
+    world.leaves("leaves");
+    let verdict = world.explained("p");
     let expected = verdict.expected.expect("a node");
     assert_eq!(&*expected.node, "n0");
     assert_eq!(expected.leaving, [Key::new("ns", "leaves")]);
     world.gone("leaves");
     world.plain("q", 4, 0, None);
-    let q = world.known("q");
-    let verdict = world.core.explain(&q, time).expect("a profile");
+    let verdict = world.explained("q");
     assert_eq!(verdict.nodes[0].kept_for, [Key::new("ns", "p")]);
     assert!(verdict.nodes[0].rejection.is_some() && verdict.expected.is_none());
 }

@@ -24,6 +24,13 @@ impl World {
         self.handle(Input::PodGroup(Observed::Applied(Box::new(group))));
     }
 
+    fn lose_group(&mut self, name: &str) {
+        let metadata = json!({"name": name, "namespace": "ns", "uid": format!("uid-{name}")});
+        let group: Box<DynamicObject> = self.object(json!({"metadata": metadata, "spec": {}}));
+        let group = PodGroup::read(&group).expect("a group");
+        self.handle(Input::PodGroup(Observed::Deleted(Box::new(group))));
+    }
+
     /// A pod of group `g` that has a claim for a device to itself.
     fn member(&mut self, name: &str) {
         self.claim(&format!("of-{name}"), json!({}));
@@ -199,11 +206,7 @@ fn a_pod_whose_group_goes_is_told_that_it_waits_for_it() {
     (0..5).for_each(|i| world.member(&format!("p{i}")));
     world.member_with("on", &[], json!({"nodeName": "n0"}));
     world.run();
-    let group: Box<DynamicObject> = world.object(json!({
-        "metadata": {"name": "g", "namespace": "ns", "uid": "uid-g"}, "spec": {},
-    }));
-    let group = PodGroup::read(&group).expect("a group");
-    world.handle(Input::PodGroup(Observed::Deleted(Box::new(group))));
+    world.lose_group("g");
     let waits = "waits: waiting for pod's pod group \"g\" to appear in scheduling queue";
     let told: Vec<String> = (0..5).map(|i| format!("p{i} {waits}")).collect();
     world.check_decided(&told.join("\n"));

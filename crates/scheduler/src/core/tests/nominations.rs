@@ -35,6 +35,13 @@ impl World {
         self.handle(Input::Pod(Observed::Applied(Box::new(info))));
     }
 
+    /// The pod is being deleted.
+    pub(super) fn leaves(&mut self, name: &str) {
+        self.show(name, |pod| {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        });
+    }
+
     pub(super) fn gone(&mut self, name: &str) {
         let pod = self.known(name);
         self.handle(Input::Pod(Observed::Deleted(Box::new(pod))));
@@ -153,9 +160,7 @@ fn a_pod_that_is_displaced_looks_for_another_place() {
     world.plain("on", 4, 0, Some("n0"));
     world.plain("p", 4, 10, None);
     world.run();
-    world.show("on", |pod| {
-        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    });
+    world.leaves("on");
     world.plain("q", 4, 20, None);
     let outcome = world.run();
     let cleared = |a: &Action| matches!(a, Action::ClearNomination(pod) if *pod.key.name == *"p");
@@ -274,22 +279,24 @@ fn a_victim_that_is_not_seen_on_its_node_yet_is_seen_leaving() {
     assert_eq!(world.run().node(), Some("n0"));
     world.plain("q", 4, 10, None);
     assert_eq!(world.run().preempted().len(), 1);
-    world.show("p", |pod| {
-        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    });
+    world.leaves("p");
     assert_eq!(world.run().node(), Some("n0"));
+}
+
+/// Both nodes are full of a pod that is leaving.
+fn both_leave() -> World {
+    let mut world = World::new("");
+    for node in ["n0", "n1"] {
+        world.plain(&format!("on-{node}"), 4, 0, Some(node));
+        world.leaves(&format!("on-{node}"));
+    }
+    world
 }
 
 /// Found by simulation: two pods that choose the same one, which is leaving anyway, must not wake each other for ever.
 #[test]
 fn a_pod_that_is_leaving_already_is_waited_for() {
-    let mut world = World::new("");
-    for node in ["n0", "n1"] {
-        world.plain(&format!("on-{node}"), 4, 0, Some(node));
-        world.show(&format!("on-{node}"), |pod| {
-            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        });
-    }
+    let mut world = both_leave();
     for pod in ["p", "q"] {
         world.plain(pod, 4, 10, None);
     }
@@ -333,13 +340,7 @@ fn priority_takes_no_devices_from_others() {
 /// Who waits for pods that leave anyway takes what gets free elsewhere before.
 #[test]
 fn a_pod_that_waits_for_others_takes_another_place() {
-    let mut world = World::new("");
-    for node in ["n0", "n1"] {
-        world.plain(&format!("on-{node}"), 4, 0, Some(node));
-        world.show(&format!("on-{node}"), |pod| {
-            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        });
-    }
+    let mut world = both_leave();
     world.plain("p", 4, 10, None);
     world.run();
     let p = world.known("p");

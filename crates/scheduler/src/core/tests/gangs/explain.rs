@@ -1,15 +1,9 @@
 //! What people are told who ask about a pod of a gang.
 
 use super::*;
-use crate::core::{GangOutcome, Verdict};
+use crate::core::GangOutcome;
 
 impl World {
-    fn explained(&mut self, pod: &str) -> Verdict {
-        let time = self.time();
-        let pod = self.core.pods[&Key::new("ns", pod)].clone();
-        self.core.explain(&pod, time).expect("a profile")
-    }
-
     /// What becomes of the gang, a line for each of its pods, who is left out, and where the pod would go.
     fn check_gang_explained(&mut self, pod: &str, expected: &str) {
         let verdict = self.explained(pod);

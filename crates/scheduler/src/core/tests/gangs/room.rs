@@ -43,9 +43,10 @@ impl World {
         victims.flatten().map(|v| v.key.name.to_string()).collect()
     }
 
-    fn leaves(&mut self, name: &str) {
+    /// The pod leaves for another one.
+    fn leaves_for_others(&mut self, name: &str) {
+        self.leaves(name);
         self.show(name, |pod| {
-            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             pod["status"]["conditions"] = json!([{
                 "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
             }]);
@@ -74,7 +75,7 @@ fn a_gang_waits_until_all_are_seen_leaving() {
     let kept = world.kept(&GANG);
     assert!(kept.iter().all(Option::is_some), "{kept:?}");
     for victim in victims.iter().rev() {
-        world.leaves(victim);
+        world.leaves_for_others(victim);
         assert!(world.driven_away().is_empty(), "{victim} is seen leaving");
         assert_eq!(world.kept(&GANG), kept, "{victim} is seen leaving");
     }
@@ -95,13 +96,13 @@ fn a_gang_that_waits_for_others_takes_another_place() {
     let mut world = crowded();
     let victims = world.driven_away();
     for victim in &victims {
-        world.leaves(victim);
+        world.leaves_for_others(victim);
     }
     world.settle();
     let free = ["l0", "l1", "l2", "l3"].into_iter();
     let free = free.filter(|l| !victims[..1].iter().any(|v| v == l));
     for name in free.collect::<Vec<_>>() {
-        world.leaves(name);
+        world.leaves_for_others(name);
         world.gone(name);
     }
     let placed = world.settle().0.into_iter();
@@ -113,7 +114,7 @@ fn a_gang_that_waits_for_others_takes_another_place() {
 fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
     let mut world = crowded();
     for victim in world.driven_away() {
-        world.leaves(&victim);
+        world.leaves_for_others(&victim);
         world.gone(&victim);
     }
     // Nothing was decided yet after they had gone.
@@ -135,14 +136,7 @@ fn check_given_up(happens: impl FnOnce(&mut World), told: &str) {
 
 #[test]
 fn a_gang_whose_group_is_gone_keeps_nothing() {
-    let lose = |world: &mut World| {
-        let group: Box<DynamicObject> = world.object(json!({
-            "metadata": {"name": "g", "namespace": "ns", "uid": "uid-g"}, "spec": {},
-        }));
-        let group = Box::new(PodGroup::read(&group).expect("a group"));
-        world.handle(Input::PodGroup(Observed::Deleted(group)));
-    };
-    check_given_up(lose, "waiting for pod's pod group");
+    check_given_up(|world| world.lose_group("g"), "waiting for pod's pod group");
 }
 
 #[test]
