@@ -304,33 +304,30 @@ impl ClassicWriter {
             return Err(elsewhere(&task.key, what));
         }
         let mut status = serde_json::Map::new();
-        match (&claim.status.allocation, &task.allocation) {
-            (Some(_), _) | (None, None) => {}
-            (None, Some((driver, ours))) => {
-                let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
-                if !finalizers.iter().any(|f| f == DELETE_PROTECTION) {
-                    let finalizers: Vec<String> = finalizers
-                        .into_iter()
-                        .chain([DELETE_PROTECTION.to_owned()])
-                        .collect();
-                    let patch = json!({"metadata": {
-                        "uid": &*task.uid,
-                        "resourceVersion": claim.metadata.resource_version,
-                        "finalizers": finalizers,
-                    }});
-                    let wrote = self
-                        .api(&task.key.namespace, &self.served.claims())
-                        .patch(
-                            &task.key.name,
-                            &PatchParams::default(),
-                            &Patch::Merge(&patch),
-                        )
-                        .await;
-                    return Ok(Some(wrote.and_then(typed)));
-                }
-                status.insert("driverName".to_owned(), json!(driver));
-                status.insert("allocation".to_owned(), json!(**ours));
+        if let (None, Some((driver, ours))) = (&claim.status.allocation, &task.allocation) {
+            let finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+            if !finalizers.iter().any(|f| f == DELETE_PROTECTION) {
+                let finalizers: Vec<String> = finalizers
+                    .into_iter()
+                    .chain([DELETE_PROTECTION.to_owned()])
+                    .collect();
+                let patch = json!({"metadata": {
+                    "uid": &*task.uid,
+                    "resourceVersion": claim.metadata.resource_version,
+                    "finalizers": finalizers,
+                }});
+                let wrote = self
+                    .api(&task.key.namespace, &self.served.claims())
+                    .patch(
+                        &task.key.name,
+                        &PatchParams::default(),
+                        &Patch::Merge(&patch),
+                    )
+                    .await;
+                return Ok(Some(wrote.and_then(typed)));
             }
+            status.insert("driverName".to_owned(), json!(driver));
+            status.insert("allocation".to_owned(), json!(**ours));
         }
         if claim.is_reserved_for(&pod.uid) {
             return Ok(None);
