@@ -131,11 +131,6 @@ impl Gangs {
         group.min_count.map(|_| group)
     }
 
-    /// Whether there is such a group.
-    pub fn has(&self, group: &Key) -> bool {
-        self.groups.contains_key(group)
-    }
-
     /// The pods of a group, in a certain order.
     pub fn members(&self, group: &Key) -> Vec<Key> {
         let members = self.members.get(group);

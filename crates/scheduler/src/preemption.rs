@@ -99,23 +99,28 @@ pub fn is_allowed(pod: &PodInfo) -> bool {
     pod.spec().preemption_policy.as_deref() != Some("Never")
 }
 
+/// The node where room is being made for a pod, unless it turned out to be hopeless; by position.
+pub fn expected_at(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<usize> {
+    let at = attempt.snapshot.position(attempt.expected_on?)?;
+    let rejection = unplaced.nodes.get(at).and_then(Option::as_ref);
+    let hopeless = rejection.is_some_and(|r| r.code == Code::Unresolvable);
+    (!hopeless).then_some(at)
+}
+
 /// Why a pod may not preempt now; `None` if it may.
 fn ineligible(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<Outcome> {
     let (pod, nodes) = (attempt.pod, &attempt.snapshot.nodes);
     if !is_allowed(pod) {
         return Some(Outcome::Nothing(NEVER.to_owned()));
     }
-    let at = attempt.snapshot.position(attempt.expected_on?)?;
-    // Room is being made already, unless the node turned out to be hopeless.
-    let hopeless = unplaced
-        .nodes
-        .get(at)
-        .and_then(Option::as_ref)
-        .is_some_and(|r| r.code == Code::Unresolvable);
+    let at = expected_at(attempt, unplaced)?;
     let leaving =
         |p: &Arc<PodInfo>| p.is_terminating() && p.is_preempted && p.priority() < pod.priority();
     let text = "preemption: not eligible due to a terminating pod on the nominated node.";
-    (!hopeless && nodes[at].pods.iter().any(leaving)).then(|| Outcome::RoomIsMade(text.to_owned()))
+    let mut there = nodes[at].pods.iter();
+    there
+        .any(leaving)
+        .then(|| Outcome::RoomIsMade(text.to_owned()))
 }
 
 /// What limits preemption, beside priorities.

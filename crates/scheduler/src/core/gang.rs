@@ -16,7 +16,7 @@ use crate::dra::groups::PodGroup;
 use crate::gangs::{Condition, Gangs};
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
-use crate::pod::{PodInfo, scheduler_name};
+use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::queue::QueuedPod;
 
 mod explain;
@@ -48,11 +48,20 @@ impl Core {
     pub(super) fn gang_mates(&self, pod: &PodInfo) -> impl Iterator<Item = &Arc<PodInfo>> {
         let profile = self.profile(scheduler_name(&pod.pod));
         let gangs = profile.and_then(|profile| self.gangs_in(profile));
-        let members = gangs.and_then(|g| Some(g.members(&g.gang_of(pod)?.key)));
-        let others = members.unwrap_or_default().into_iter();
-        let others = others.filter_map(|key| self.pods.get(&key));
+        let gang = gangs.and_then(|g| g.gang_of(pod));
+        let members = gang.map(|gang| self.pods_of_group(&gang.key));
         let own = pod.uid.clone();
-        others.filter(move |mate| mate.uid != own)
+        members
+            .into_iter()
+            .flatten()
+            .filter(move |mate| mate.uid != own)
+    }
+
+    /// The pods of a group, in a certain order.
+    fn pods_of_group(&self, group: &Key) -> impl Iterator<Item = &Arc<PodInfo>> {
+        let members = self.gangs.as_ref().map(|g| g.members(group));
+        let members = members.into_iter().flatten();
+        members.filter_map(|key| self.pods.get(&key))
     }
 
     /// Gangs, where pods of a profile are placed with theirs.
@@ -126,12 +135,9 @@ impl Core {
 
     /// The pods of a gang that can be tried, most important first, and how many are placed already.
     fn gather(&mut self, next: QueuedPod, gang: &PodGroup) -> (Vec<Member>, usize) {
-        let known = self.gangs.as_ref().map(|g| g.members(&gang.key));
+        let known: Vec<_> = self.pods_of_group(&gang.key).cloned().collect();
         let (mut members, mut placed) = (vec![next], 0);
-        for key in known.into_iter().flatten() {
-            let Some(pod) = self.pods.get(&key).cloned() else {
-                continue;
-            };
+        for pod in known {
             if pod.node_name().is_some() || self.cache.is_assumed(&pod.uid) {
                 placed += 1;
             } else if let Some(mut queued) = self.queue.take(&pod.uid)
@@ -141,10 +147,7 @@ impl Core {
                 members.push(queued);
             }
         }
-        members.sort_by_key(|m| (Reverse(m.info.priority()), m.entered, m.info.key.clone()));
-        let members = members.into_iter();
-        let members = members.map(|queued| Member { queued, spare: 0 });
-        (members.collect(), placed)
+        (in_turn(members), placed)
     }
 
     /// Sends the pods that have a place on their way.
@@ -307,6 +310,13 @@ impl Core {
             });
         }
     }
+}
+
+/// The pods of a gang in the order in which they are tried, most important first.
+fn in_turn(mut queued: Vec<QueuedPod>) -> Vec<Member> {
+    queued.sort_by_key(|q| (Reverse(q.info.priority()), q.entered, q.info.key.clone()));
+    let queued = queued.into_iter();
+    queued.map(|queued| Member { queued, spare: 0 }).collect()
 }
 
 /// Why pods of a group can not be placed together, in upstream's words.

@@ -17,7 +17,7 @@ use crate::plugins::{Plugin, PluginSet};
 use crate::pod::PodInfo;
 use crate::preemption;
 use crate::queue::QueuedPod;
-use crate::status::{Code, Rejection};
+use crate::status::Rejection;
 
 /// What follows from an attempt that found no node.
 pub(super) struct Refusal {
@@ -115,7 +115,7 @@ impl Core {
                     // Who waits for pods that leave anyway stays where it is expected: looking for others again and again,
                     // pods would wake each other for ever.
                     room_is_made = found.pods.iter().all(|v| v.is_terminating());
-                    if !(room_is_made && self.may_wait(attempt, unplaced)) {
+                    if !room_is_made || preemption::expected_at(attempt, unplaced).is_none() {
                         nominate = Nominate::Set(node.clone());
                     }
                     victims = Some((node, found.pods));
@@ -153,15 +153,6 @@ impl Core {
             victims,
             room_is_made,
         }
-    }
-
-    /// Whether a pod is expected on a node that others may make room on.
-    fn may_wait(&self, attempt: &Attempt<'_>, unplaced: &Unplaced) -> bool {
-        let at = attempt
-            .expected_on
-            .and_then(|n| attempt.snapshot.position(n));
-        let rejection = at.and_then(|at| unplaced.nodes.get(at)?.as_ref());
-        rejection.is_some_and(|r| r.code != Code::Unresolvable)
     }
 
     /// Puts a pod that fits nowhere aside.

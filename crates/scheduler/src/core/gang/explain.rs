@@ -1,10 +1,9 @@
 //! What would become of a gang; for people who ask, not for the loop.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::search::{Member, Place, Round};
-use super::{differing_schedulers, shortfall};
+use super::{differing_schedulers, in_turn, shortfall};
 use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::explain::{Chosen, NodeVerdict};
@@ -90,10 +89,9 @@ impl Core {
         let outcome = if members.len() < gang.min_count.unwrap_or_default() {
             GangOutcome::Waits(crate::gangs::NotYet::TooFew.to_string())
         } else if tried.len() < needed {
-            let count = (tried.len(), needed);
+            let able = tried.len();
             GangOutcome::Waits(format!(
-                "only {} of {} pods that are needed can be tried",
-                count.0, count.1
+                "only {able} of {needed} pods that are needed can be tried"
             ))
         } else if let Some(message) = differing_schedulers(&tried) {
             GangOutcome::Fails(message)
@@ -124,11 +122,7 @@ impl Core {
     /// The pods of a gang, and those of them that can be tried, in the order in which they are.
     fn look_at(&self, gang: &PodGroup) -> (Vec<MemberVerdict>, Vec<Member>) {
         let (mut members, mut tried) = (Vec::new(), Vec::new());
-        let known = self.gangs.as_ref().map(|g| g.members(&gang.key));
-        for key in known.into_iter().flatten() {
-            let Some(pod) = self.pods.get(&key) else {
-                continue;
-            };
+        for pod in self.pods_of_group(&gang.key) {
             let node = pod.node_name().map(Arc::from);
             let node = node.or_else(|| self.cache.node_of(&pod.uid).cloned());
             let why_not = match (&node, self.queue.get(&pod.uid)) {
@@ -139,24 +133,20 @@ impl Core {
                     None => {
                         let mut queued = queued.clone();
                         queued.info = pod.clone();
-                        tried.push(Member { queued, spare: 0 });
+                        tried.push(queued);
                         None
                     }
                 },
                 (None, None) => Some("it is for another scheduler".to_owned()),
             };
             members.push(MemberVerdict {
-                name: key.name.clone(),
+                name: pod.key.name.clone(),
                 is_placed: node.is_some(),
                 node,
                 why_not,
             });
         }
-        tried.sort_by_key(|m| {
-            let info = &m.queued.info;
-            (Reverse(info.priority()), m.queued.entered, info.key.clone())
-        });
-        (members, tried)
+        (members, in_turn(tried))
     }
 
     /// Does what the loop does with a gang, and takes it back.

@@ -7,7 +7,7 @@ use allot_reflector::Observed;
 use crate::actions::{Action, Nominate, Rejected};
 use crate::core::{Core, Time};
 use crate::dra::groups::PodGroup;
-use crate::gangs::{NotYet, group_key};
+use crate::gangs::{Gangs, NotYet, group_key};
 use crate::pod::{PodInfo, scheduler_name};
 
 impl Core {
@@ -16,9 +16,6 @@ impl Core {
             return;
         };
         let changed = gangs.observe(&observed);
-        let members = changed.iter().flat_map(|group| gangs.members(group));
-        let pods = members.filter_map(|key| self.pods.get(&key).cloned());
-        let pods: Vec<Arc<PodInfo>> = pods.collect();
         if let Some(groups) = self.claims.groups_mut() {
             match observed {
                 Observed::Applied(group) => {
@@ -31,11 +28,15 @@ impl Core {
                 Observed::Listed { .. } => *groups = gangs.groups().clone(),
             }
         }
-        for pod in pods {
-            self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
-            let key = group_key(&pod);
-            if key.is_some_and(|key| self.gangs.as_ref().is_some_and(|g| !g.has(&key))) {
-                self.set_back(&pod, time);
+        for group in changed {
+            let known = self.gangs.as_ref().map(Gangs::groups);
+            let gone = known.is_some_and(|groups| !groups.contains_key(&group));
+            let pods: Vec<_> = self.pods_of_group(&group).cloned().collect();
+            for pod in pods {
+                self.activate(&pod, "scheduling.k8s.io/PodGroupUpdate", time);
+                if gone {
+                    self.set_back(&pod, time);
+                }
             }
         }
     }
@@ -49,10 +50,9 @@ impl Core {
         if !gangs.join(pod) {
             return;
         }
-        let others = group_key(pod).map(|group| gangs.members(&group));
-        let others = others.into_iter().flatten();
-        let others = others.filter_map(|key| self.pods.get(&key).cloned());
-        for other in others.collect::<Vec<_>>() {
+        let group = group_key(pod);
+        let others = group.iter().flat_map(|group| self.pods_of_group(group));
+        for other in others.cloned().collect::<Vec<_>>() {
             self.activate(&other, "UnschedulablePodAdd", time);
         }
     }
