@@ -31,9 +31,9 @@ fn count(number: usize, what: &str) -> String {
 const SHOWN: usize = 5;
 
 /// The first of many names, and how many more there are.
-fn some(names: &[&str]) -> String {
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>();
-    match names.len() - shown.len() {
+fn some<S: std::borrow::Borrow<str>>(names: &[S]) -> String {
+    let (shown, more) = names.split_at(names.len().min(SHOWN));
+    match more.len() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

@@ -213,12 +213,15 @@ pub async fn undo(
     shutdown: CancellationToken,
 ) -> Result<Undone, Error> {
     let slices = Informer::<Whole<ResourceSlice>>::new();
+    let changed = Arc::new(Notify::new());
+    let wake = changed.clone();
+    slices.on(move |_| wake.notify_one());
     let stop = shutdown.child_token();
     let guard = stop.clone().drop_guard();
     let watch = tokio::spawn(slices.clone().run(Api::all(client.clone()), stop));
     let result = tokio::select! {
         () = shutdown.cancelled() => Ok(Undone::default()),
-        result = take_taints_away(client, drain, &slices) => result,
+        result = take_taints_away(client, drain, &slices, &changed) => result,
     };
     drop(guard);
     ended([watch]).await;
@@ -229,6 +232,7 @@ async fn take_taints_away(
     client: Client,
     drain: &Drain,
     slices: &Informer<Whole<ResourceSlice>>,
+    changed: &Notify,
 ) -> Result<Undone, Error> {
     let mut undone = Undone::default();
     slices.wait_synced().await;
@@ -257,6 +261,6 @@ async fn take_taints_away(
         if !again {
             return Ok(undone);
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        changed.notified().await;
     }
 }

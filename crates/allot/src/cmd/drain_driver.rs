@@ -2,13 +2,13 @@
 
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use allot_controllers::drain::{Drain, Progress, drain, undo};
 use allot_controllers::kit::clock::Clock;
 use anyhow::Context as _;
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -91,11 +91,10 @@ async fn take_out(
     args: &Args,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    let (waits, noted) = (Notify::new(), seen.clone());
+    let (waits, seen) = (Notify::new(), Mutex::new(Seen::default()));
     let stop = shutdown.child_token();
     let work = drain(client, what, stop.clone(), |progress| {
-        let mut seen = noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = seen.lock();
         match progress {
             // The error at the end says it.
             Progress::Tainted { slices: 0, .. } => seen.tainted = false,
@@ -131,21 +130,20 @@ async fn take_out(
             anyhow::ensure!(late, "the API server does not show slices and claims");
             stop.cancel();
             work.await?;
-            let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = seen.lock();
             let stay = match seen.tainted {
                 true => format!("; they stay tainted, until {}", undoing(args)),
                 false => String::new(),
             };
             let seconds = args.timeout.unwrap_or_default();
-            let users: Vec<&str> = seen.users.iter().map(String::as_str).collect();
             anyhow::bail!(
                 "devices of {driver} are still in use after {seconds} s by {}: {}{stay}",
-                count(users.len(), "claim"),
-                some(&users)
+                count(seen.users.len(), "claim"),
+                some(&seen.users)
             );
         }
     }
-    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = seen.lock();
     match seen.removed {
         Some(0) => anyhow::bail!(no_slices(driver, args.node.as_deref())),
         Some(slices) => tell(format!(

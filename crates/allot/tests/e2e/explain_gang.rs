@@ -1,14 +1,19 @@
 //! `explain` about pods of gangs, and about what is missing.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use super::explain::{allot, text};
-use super::harness::directory;
+use super::harness::{Directory, directory};
 
-/// Two nodes with two devices each.
-fn two_nodes(file: &Path) {
+/// A file with two nodes with two devices each, and one for a gang.
+fn two_nodes() -> (Directory, PathBuf, PathBuf) {
+    let files = directory();
+    let (cluster, gang) = (
+        files.path().join("two.json"),
+        files.path().join("gang.yaml"),
+    );
     let node = |name: &str| {
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
             "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}})
@@ -21,7 +26,8 @@ fn two_nodes(file: &Path) {
     let class = json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {}});
     let items = [node("n0"), node("n1"), slice("n0"), slice("n1"), class];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-    std::fs::write(file, list.to_string()).expect("written");
+    std::fs::write(&cluster, list.to_string()).expect("written");
+    (files, cluster, gang)
 }
 
 /// A gang of that many pods that each want a device of the template, but the last one of another.
@@ -59,12 +65,7 @@ spec:
 /// A pod of a gang was judged alone, whatever the gates.
 #[test]
 fn regression_a_pod_of_a_gang_is_judged_with_its_gang() {
-    let files = directory();
-    let (cluster, file) = (
-        files.path().join("two.json"),
-        files.path().join("gang.yaml"),
-    );
-    two_nodes(&cluster);
+    let (files, cluster, file) = two_nodes();
     let asked = |pod: &str, more: &[&str]| {
         let asked = ["explain", pod, "--from", text(&cluster), "-f", text(&file)];
         allot(&[&asked[..], more].concat())
@@ -139,12 +140,7 @@ pod default/p0 goes to no node: waiting for pod's pod group \"g\" to appear in s
 /// All that was said is that the claim is not there.
 #[test]
 fn regression_a_template_that_is_missing_is_named() {
-    let files = directory();
-    let (cluster, file) = (
-        files.path().join("two.json"),
-        files.path().join("gang.yaml"),
-    );
-    two_nodes(&cluster);
+    let (_files, cluster, file) = two_nodes();
     std::fs::write(&file, gang(1, 2, "none")).expect("written");
     let source = ["--from", text(&cluster), "-f", text(&file)];
     let missing =

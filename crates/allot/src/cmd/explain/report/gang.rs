@@ -158,8 +158,8 @@ impl Gang {
         )?;
         match &self.reason {
             Some(_) if !self.must_go.is_empty() => {
-                let pods: Vec<&str> = self.must_go.iter().map(String::as_str).collect();
-                writeln!(out, "  it fits when these have left: {}", some(&pods))?;
+                let pods = some(&self.must_go);
+                writeln!(out, "  it fits when these have left: {pods}")?;
             }
             Some(reason) if said == Some(reason) => {}
             Some(reason) => writeln!(out, "  it waits: {reason}")?,

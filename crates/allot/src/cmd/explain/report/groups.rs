@@ -74,7 +74,6 @@ impl Group<'_> {
                 .map(|d| format!("{} by {}", d.device, d.by.join(" and ")))
                 .collect();
             if !held.is_empty() {
-                let held: Vec<&str> = held.iter().map(String::as_str).collect();
                 writeln!(out, "      in use: {}", some(&held))?;
             }
             let near = request.nearest.as_ref();

@@ -30,20 +30,19 @@ impl Report {
     /// Where room is made for it, and where it is kept for others.
     pub(super) fn print_room(&self, out: &mut impl Write) -> io::Result<()> {
         if let Some(Room { node, leaving }) = &self.expected {
-            let leaving: Vec<&str> = leaving.iter().map(String::as_str).collect();
             match leaving.is_empty() {
                 true => writeln!(out, "  it is expected on {node}")?,
-                false => writeln!(out, "  it waits for {} to leave {node}", some(&leaving))?,
+                false => writeln!(out, "  it waits for {} to leave {node}", some(leaving))?,
             }
         }
         for answer in self.nodes.iter().filter(|answer| !answer.fits) {
-            let others: Vec<&str> = answer.kept_for.iter().map(String::as_str).collect();
+            let others = &answer.kept_for;
             if !others.is_empty() {
                 writeln!(
                     out,
                     "  room on {} is kept for {}",
                     answer.node,
-                    some(&others)
+                    some(others)
                 )?;
             }
         }
