@@ -92,6 +92,14 @@ impl Core {
         victims: Vec<Arc<PodInfo>>,
         time: Time,
     ) {
+        // Who leaves anyway is waited for; that is no preemption, however often the pod is tried meanwhile.
+        let victims: Vec<_> = victims
+            .into_iter()
+            .filter(|v| !v.is_terminating())
+            .collect();
+        if victims.is_empty() {
+            return;
+        }
         self.metrics.preempted(victims.len());
         let (on_their_way, there): (Vec<_>, Vec<_>) = victims
             .into_iter()
@@ -105,14 +113,13 @@ impl Core {
                 victim,
             });
         }
-        let staying: Vec<_> = there.into_iter().filter(|v| !v.is_terminating()).collect();
-        if !staying.is_empty() {
-            let leaving: Leaving = staying.iter().map(|v| v.uid.clone()).collect();
+        if !there.is_empty() {
+            let leaving: Leaving = there.iter().map(|v| v.uid.clone()).collect();
             self.preempting.insert(preemptor.uid.clone(), leaving);
             self.actions.push(Action::Preempt {
                 preemptor: preemptor.clone(),
                 node,
-                victims: staying,
+                victims: there,
             });
         }
     }

@@ -42,6 +42,16 @@ impl World {
         });
     }
 
+    /// The pod is being deleted because of preemption.
+    pub(super) fn leaves_for_others(&mut self, name: &str) {
+        self.show(name, |pod| {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            pod["status"]["conditions"] = json!([{
+                "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+            }]);
+        });
+    }
+
     pub(super) fn gone(&mut self, name: &str) {
         let pod = self.known(name);
         self.handle(Input::Pod(Observed::Deleted(Box::new(pod))));
@@ -115,18 +125,11 @@ fn a_pod_is_tried_again_when_its_victim_can_not_be_deleted() {
 #[test]
 fn only_pods_that_leave_because_of_preemption_make_room() {
     let (mut world, victim) = preempting();
-    world.show(&victim, |pod| {
-        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    });
+    world.leaves(&victim);
     // It goes for another reason, and may take its time: another one has to go.
     assert_eq!(world.run().preempted().len(), 1);
     let (mut world, victim) = preempting();
-    world.show(&victim, |pod| {
-        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        pod["status"]["conditions"] = json!([{
-            "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-        }]);
-    });
+    world.leaves_for_others(&victim);
     let outcome = world.run();
     assert!(outcome.preempted().is_empty());
     let text = "not eligible due to a terminating pod on the nominated node";
@@ -305,6 +308,11 @@ fn a_pod_that_is_leaving_already_is_waited_for() {
         .take_while(|_| world.core.schedule_one(time))
         .count();
     assert!(tries < 10, "{tries} attempts while nothing happens");
+    let counted = world.core.metrics.encode();
+    assert!(
+        counted.contains("scheduler_preemption_attempts_total 0"),
+        "{counted}"
+    );
     for node in ["n0", "n1"] {
         world.gone(&format!("on-{node}"));
     }

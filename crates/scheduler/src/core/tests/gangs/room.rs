@@ -43,16 +43,6 @@ impl World {
         victims.flatten().map(|v| v.key.name.to_string()).collect()
     }
 
-    /// The pod leaves for another one.
-    fn leaves_for_others(&mut self, name: &str) {
-        self.leaves(name);
-        self.show(name, |pod| {
-            pod["status"]["conditions"] = json!([{
-                "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
-            }]);
-        });
-    }
-
     /// The nodes that are kept for pods.
     fn kept(&self, pods: &[&str]) -> Vec<Option<String>> {
         let on = |name: &&str| {
