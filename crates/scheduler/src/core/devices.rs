@@ -67,6 +67,7 @@ impl Core {
     fn forget_claim(&mut self, key: &Key, time: Time) {
         let change = self.claims.disappear(key);
         self.after(&change, time);
+        self.not_kept_without(key, time);
     }
 
     /// Takes the allocation from a claim that stands in the way of a pod.

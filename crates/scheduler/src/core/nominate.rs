@@ -11,18 +11,19 @@ use super::{BindError, Core, Time};
 use crate::actions::{Action, Nominate};
 use crate::hints::ClusterEvent;
 use crate::nominations::Nomination;
-use crate::pod::{PodInfo, Uid};
+use crate::pod::{Key, PodInfo, Uid};
 
 /// The pods that were told to leave for another one, and are not seen leaving yet.
 pub(super) type Leaving = FxHashSet<Uid>;
 
 impl Core {
-    /// Pods of at least the same priority that are expected on a node.
+    /// Pods of at least the same priority for which room is kept on a node. A pod that lost a claim may never get one
+    /// again: until it has one, others can have its room.
     pub(super) fn nominated_to(&self, node: &str, pod: &PodInfo) -> Vec<Arc<PodInfo>> {
         let others = self.nominations.on(node);
         let others = others.filter(|p| p.uid != pod.uid && p.priority() >= pod.priority());
         others
-            .filter(|p| !self.cache.is_assumed(&p.uid))
+            .filter(|p| !self.cache.is_assumed(&p.uid) && !self.lacks_claims(p))
             .cloned()
             .collect()
     }
@@ -75,6 +76,15 @@ impl Core {
     pub(super) fn forget_nomination(&mut self, uid: &Uid, time: Time) {
         let before = self.nominations.remove(uid);
         self.room_is_free(before, time);
+    }
+
+    /// A claim is gone: others may have what was kept for its users.
+    pub(super) fn not_kept_without(&mut self, claim: &Key, time: Time) {
+        for pod in self.queue.users_of_claim(claim) {
+            if self.nominations.get(&pod.uid).is_some() && self.lacks_claims(&pod) {
+                self.requeue(&ClusterEvent::PodGone(&pod), time);
+            }
+        }
     }
 
     fn room_is_free(&mut self, before: Option<Nomination>, time: Time) {

@@ -19,9 +19,7 @@ impl Core {
         if gated && profile.filters.contains(Plugin::SchedulingGates) {
             return Some(Plugin::SchedulingGates);
         }
-        if profile.filters.contains(Plugin::DynamicResources)
-            && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
-        {
+        if self.lacks_claims(pod) {
             return Some(Plugin::DynamicResources);
         }
         if self.makes_room(pod) {
@@ -34,6 +32,13 @@ impl Core {
             return Some(Plugin::GangScheduling);
         }
         None
+    }
+
+    /// Whether claims are missing that a pod needs to be tried.
+    pub(super) fn lacks_claims(&self, pod: &PodInfo) -> bool {
+        self.profile(crate::pod::scheduler_name(&pod.pod))
+            .is_some_and(|profile| profile.filters.contains(Plugin::DynamicResources))
+            && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
     }
 
     /// Brings a pod back to be tried; one that can not be gives back what it holds.

@@ -157,6 +157,24 @@ fn what_was_kept_for_a_pod_is_free_when_it_goes() {
 }
 
 #[test]
+fn what_was_kept_for_a_pod_is_free_while_it_lacks_a_claim() {
+    let mut world = World::new("");
+    world.node("n1", json!({"unschedulable": true}));
+    world.slice("n0", json!([{"name": "d"}]));
+    world.plain("on", 2, 0, Some("n0"));
+    world.claim("a", json!({}));
+    let more = json!({"containers": cpus(4), "priority": 10});
+    world.any_pod("p", &["a"], more);
+    assert_eq!(world.run().preempted().len(), 1);
+    world.plain("q", 2, 0, None);
+    assert!(world.run().node().is_none());
+    let claim = world.core.claims.get(&Key::new("ns", "a")).cloned();
+    let claim = claim.expect("a claim");
+    world.handle(Input::Claim(Observed::Deleted(Box::new((*claim).clone()))));
+    assert_eq!(world.run().node(), Some("n0"));
+}
+
+#[test]
 fn a_pod_that_is_displaced_looks_for_another_place() {
     let mut world = World::new("");
     world.node("n1", json!({"unschedulable": true}));
