@@ -13,7 +13,7 @@ use crate::classic::negotiations::News;
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
 use crate::config::Profile;
-use crate::hints::{CLAIM, ClusterEvent};
+use crate::hints::ClusterEvent;
 use crate::known::Object;
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
@@ -178,9 +178,7 @@ impl Core {
     /// Brings back the pods that a change of a claim concerns.
     fn after_classic(&mut self, change: &Change, time: Time) {
         if let Some(key) = &change.progressed {
-            for pod in self.queue.users_of_claim(key) {
-                self.activate(&pod, CLAIM, time);
-            }
+            self.wake_users(key, time);
         }
         if change.freed {
             self.requeue(&ClusterEvent::DevicesFreed, time);

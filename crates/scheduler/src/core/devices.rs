@@ -67,7 +67,6 @@ impl Core {
     fn forget_claim(&mut self, key: &Key, time: Time) {
         let change = self.claims.disappear(key);
         self.after(&change, time);
-        self.not_kept_without(key, time);
     }
 
     /// Takes the allocation from a claim that stands in the way of a pod.
@@ -163,9 +162,7 @@ impl Core {
             }
         }
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
-            for pod in self.queue.users_of_claim(key) {
-                self.activate(&pod, CLAIM, time);
-            }
+            self.wake_users(key, time);
             self.check_claim(key, time);
         }
         // The pod has to wait for that, and no entry of it names the claim.

@@ -11,7 +11,7 @@ use super::{BindError, Core, Time};
 use crate::actions::{Action, Nominate};
 use crate::hints::ClusterEvent;
 use crate::nominations::Nomination;
-use crate::pod::{Key, PodInfo, Uid};
+use crate::pod::{PodInfo, Uid};
 
 /// The pods that were told to leave for another one, and are not seen leaving yet.
 pub(super) type Leaving = FxHashSet<Uid>;
@@ -78,16 +78,8 @@ impl Core {
         self.room_is_free(before, time);
     }
 
-    /// A claim is gone: others may have what was kept for its users.
-    pub(super) fn not_kept_without(&mut self, claim: &Key, time: Time) {
-        for pod in self.queue.users_of_claim(claim) {
-            if self.nominations.get(&pod.uid).is_some() && self.lacks_claims(&pod) {
-                self.requeue(&ClusterEvent::PodGone(&pod), time);
-            }
-        }
-    }
-
-    fn room_is_free(&mut self, before: Option<Nomination>, time: Time) {
+    /// Others may have what was kept for a pod, if anything was.
+    pub(super) fn room_is_free(&mut self, before: Option<Nomination>, time: Time) {
         if let Some((pod, _)) = before {
             self.requeue(&ClusterEvent::PodGone(&pod), time);
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{Core, Time};
-use crate::hints::{self, ClusterEvent};
+use crate::hints::{self, CLAIM, ClusterEvent};
 use crate::plugins::Plugin;
-use crate::pod::PodInfo;
+use crate::pod::{Key, PodInfo};
 
 impl Core {
     /// What holds a pod back from being tried at all.
@@ -47,6 +47,17 @@ impl Core {
         self.queue.activate(&pod.uid, gate, event, time.now);
         if gate.is_some_and(holds_nothing) {
             self.give_back(pod);
+        }
+    }
+
+    /// Brings back the pods that wait for a claim. One that lacks claims now has no room kept for it.
+    pub(super) fn wake_users(&mut self, claim: &Key, time: Time) {
+        for pod in self.queue.users_of_claim(claim) {
+            self.activate(&pod, CLAIM, time);
+            let kept = self.nominations.get(&pod.uid).cloned();
+            if kept.is_some() && self.lacks_claims(&pod) {
+                self.room_is_free(kept, time);
+            }
         }
     }
 

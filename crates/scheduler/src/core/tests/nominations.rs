@@ -158,20 +158,27 @@ fn what_was_kept_for_a_pod_is_free_when_it_goes() {
 
 #[test]
 fn what_was_kept_for_a_pod_is_free_while_it_lacks_a_claim() {
-    let mut world = World::new("");
-    world.node("n1", json!({"unschedulable": true}));
-    world.slice("n0", json!([{"name": "d"}]));
-    world.plain("on", 2, 0, Some("n0"));
-    world.claim("a", json!({}));
-    let more = json!({"containers": cpus(4), "priority": 10});
-    world.any_pod("p", &["a"], more);
-    assert_eq!(world.run().preempted().len(), 1);
-    world.plain("q", 2, 0, None);
-    assert!(world.run().node().is_none());
-    let claim = world.core.claims.get(&Key::new("ns", "a")).cloned();
-    let claim = claim.expect("a claim");
-    world.handle(Input::Claim(Observed::Deleted(Box::new((*claim).clone()))));
-    assert_eq!(world.run().node(), Some("n0"));
+    for is_gone in [true, false] {
+        let mut world = World::new("");
+        world.node("n1", json!({"unschedulable": true}));
+        world.slice("n0", json!([{"name": "d"}]));
+        world.plain("on", 2, 0, Some("n0"));
+        world.claim("a", json!({}));
+        let more = json!({"containers": cpus(4), "priority": 10});
+        world.any_pod("p", &["a"], more);
+        assert_eq!(world.run().preempted().len(), 1);
+        world.plain("q", 2, 0, None);
+        assert!(world.run().node().is_none());
+        let claim = world.core.claims.get(&Key::new("ns", "a"));
+        let mut claim = serde_json::to_value(&**claim.expect("a claim")).expect("JSON");
+        claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let claim = world.object(claim);
+        world.handle(Input::Claim(match is_gone {
+            true => Observed::Deleted(claim),
+            false => Observed::Applied(claim),
+        }));
+        assert_eq!(world.run().node(), Some("n0"), "gone: {is_gone}");
+    }
 }
 
 #[test]
