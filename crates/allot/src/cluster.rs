@@ -5,6 +5,7 @@
 //! against any other Kubernetes; only the driver is a process of its own.
 
 mod children;
+mod driver;
 mod ready;
 
 use std::collections::BTreeSet;
@@ -16,21 +17,15 @@ use std::time::Duration;
 
 use allot_apiserver::identity::{MASTERS, User};
 use allot_controllers::{Config as Controllers, Controller};
-use allot_driver::classic::ClassicVersion;
 use allot_node::{Config as Node, RuntimeKind};
 use anyhow::{Context, anyhow, bail};
-use k8s_openapi::api::resource::v1::DeviceClass;
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cmd::{apiserver, scheduler};
-
-/// The class that the example driver's devices belong to, as in `examples/`.
-const DEVICE_CLASS: &str = include_str!("../../../examples/deviceclass.yaml");
 
 /// Longest path of a Unix socket that Linux takes, with its final NUL.
 const SOCKET_PATH_MAX: usize = 108;
@@ -286,35 +281,7 @@ impl Cluster {
             let client = as_user("system:nodes", "allot-node");
             cluster.spawn("nodes", |stop| allot_node::run_fleet(client, fleet, stop));
         }
-        let driver = match args.driver {
-            _ if args.no_driver => Driver::None,
-            Some(Driver::Gpu) if !serves_devices(&cluster.client).await? => bail!(
-                "this release does not serve the kinds that the GPU driver needs; pass --dra, with --emulated-version \
-                 1.31 or newer"
-            ),
-            Some(driver) => driver,
-            None if serves_devices(&cluster.client).await? => Driver::Gpu,
-            None => {
-                tracing::warn!(
-                    "the GPU driver is not started: this release does not serve the kinds it needs unless asked to, \
-                     see --dra"
-                );
-                Driver::None
-            }
-        };
-        cluster.driver = match driver {
-            Driver::None => None,
-            Driver::Gpu => {
-                create_device_class(&cluster.client).await?;
-                Some(children::Driver::Gpu)
-            }
-            Driver::Test => {
-                let name = args.drivername;
-                let name = name.unwrap_or(allot_driver_test::DRIVER_NAME.to_owned());
-                Some(test_driver(&cluster.client, name).await?)
-            }
-            Driver::Net => Some(net_driver(&cluster.client).await?),
-        };
+        cluster.driver = driver::choose(&cluster.client, &args).await?;
         if let Some(driver) = cluster.driver.clone() {
             let children = children::Drivers::new(driver, &cluster.kubeconfig, nodes);
             cluster.spawn("driver", |stop| children.run(stop));
@@ -435,67 +402,6 @@ fn node_config(
     config.listen = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     config.tls.client_ca_pem = Some(authority.certificate().as_bytes().to_vec());
     Ok(config)
-}
-
-/// Whether the API server has the kinds that the example driver needs.
-///
-/// Releases before 1.31 do not, and later ones only when asked, until 1.34.
-async fn serves_devices(client: &Client) -> anyhow::Result<bool> {
-    match client.list_api_group_resources("resource.k8s.io/v1").await {
-        Ok(_) => Ok(true),
-        // The answer is plain text, so only its code can tell.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(error) => Err(error).context("cannot ask the API server what it serves"),
-    }
-}
-
-/// The instances of a node that the test driver has where the scheduler allocates (1.30).
-const INSTANCES: usize = 8;
-
-/// The test driver, for the classic kinds that the API server has.
-async fn test_driver(client: &Client, name: String) -> anyhow::Result<children::Driver> {
-    let version = allot_driver::classic::discover(client)
-        .await
-        .context("cannot ask the API server what it serves")?
-        .context("the test driver needs the classic kinds; pass --dra, with --emulated-version 1.26 to 1.30 or none")?;
-    let kinds = client
-        .list_api_group_resources(&version.claims().api_version)
-        .await?;
-    let structured = kinds
-        .resources
-        .iter()
-        .any(|kind| kind.name == "resourceslices");
-    let instances = if structured { INSTANCES } else { 0 };
-    Ok(children::Driver::Test { name, instances })
-}
-
-/// The network driver, whose kinds have to be there before somebody uses them.
-async fn net_driver(client: &Client) -> anyhow::Result<children::Driver> {
-    let version = allot_driver::classic::discover(client)
-        .await
-        .context("cannot ask the API server what it serves")?;
-    anyhow::ensure!(
-        version == Some(ClassicVersion::V1alpha2),
-        "the network driver needs resource.k8s.io/v1alpha2; pass --dra, with --emulated-version 1.27 to 1.30 or none"
-    );
-    allot_driver_net::install(client)
-        .await
-        .context("cannot install the kinds of the network driver")?;
-    Ok(children::Driver::Net)
-}
-
-/// Creates the example driver's class unless somebody did before.
-async fn create_device_class(client: &Client) -> anyhow::Result<()> {
-    let class: DeviceClass = serde_saphyr::from_str(DEVICE_CLASS)?;
-    let created = Api::all(client.clone())
-        .create(&PostParams::default(), &class)
-        .await;
-    match created {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        other => other
-            .map(|_| ())
-            .context("cannot create the example driver's device class"),
-    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,3 @@ fn a_directory_too_deep_for_sockets_is_refused_with_a_reason() {
     assert!(error.contains("choose a shorter --data-dir"), "{error}");
     assert_eq!(node_directories(&deep, 0).expect("no nodes").len(), 0);
 }
-
-#[test]
-fn the_example_class_selects_the_example_driver() {
-    let class: DeviceClass = serde_saphyr::from_str(DEVICE_CLASS).expect("YAML");
-    assert_eq!(class.metadata.name.as_deref(), Some("gpu.example.com"));
-}
