@@ -24,8 +24,7 @@ use crate::kit::informer::Informer;
 use crate::kit::meta;
 use crate::kit::whole::Whole;
 
-/// Key of the taint on devices of a driver that is being drained.
-pub const TAINT: &str = "allot.dev/draining";
+pub use allot_model::DRAINING as TAINT;
 
 /// What to drain.
 #[derive(Debug, Clone)]

@@ -48,3 +48,7 @@ pub mod validate;
 mod view;
 
 pub use kind::{GROUP, Kind, UnknownVersion, Version};
+
+/// Key of the taint on devices of a driver that is being taken out of service. `allot drain-driver` sets it, and a driver
+/// that publishes its slices again keeps it.
+pub const DRAINING: &str = "allot.dev/draining";

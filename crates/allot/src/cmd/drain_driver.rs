@@ -26,7 +26,8 @@ stop it when the command has ended.
 
   allot drain-driver gpu.example.com --node node-0 --evict --timeout 60
 
-When it gives up, or is interrupted, the taints stay, so that it can be continued.
+When it gives up, or is interrupted, the taints stay, so that it can be continued
+(drivers made with the Go helper take them away after 30 s).
 --timeout 0 taints the devices and says who uses them. To let pods have the devices again:
 
   allot drain-driver gpu.example.com --node node-0 --undo")]

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use allot_apimachinery::quantity::Quantity;
-use k8s_openapi::api::resource::v1::{DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec};
+use allot_model::DRAINING;
+use k8s_openapi::api::resource::v1::{
+    Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use k8s_openapi::jiff::{SignedDuration, TimestampRound, Unit};
 
-use super::{Owner, Pool, Scope, Stored};
+use super::{MOST_COSTLY_DEVICES, Owner, Pool, Scope, Stored};
 
 /// Which pool of whom.
 pub(super) struct Target<'a> {
@@ -190,8 +193,36 @@ fn spec(
         devices: (!devices.is_empty()).then(|| devices.clone()),
         shared_counters: (!slice.shared_counters.is_empty()).then(|| slice.shared_counters.clone()),
     };
+    keep_drained(&mut spec, existing);
     keep_times(&mut spec, existing);
     spec
+}
+
+/// Keeps devices out of service that somebody takes out (`allot drain-driver`): that is not the driver's to undo. A slice
+/// that has become too large for taints loses them.
+fn keep_drained(spec: &mut ResourceSliceSpec, existing: Option<&ResourceSlice>) {
+    let drained = |device: &Device| {
+        let mut taints = device.taints.iter().flatten();
+        taints.find(|taint| taint.key == DRAINING).cloned()
+    };
+    let before = existing.and_then(|slice| slice.spec.devices.as_deref());
+    let before: BTreeMap<&str, DeviceTaint> = before
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|device| Some((device.name.as_str(), drained(device)?)))
+        .collect();
+    let devices = spec.devices.as_deref_mut().unwrap_or_default();
+    if before.is_empty() || devices.len() > MOST_COSTLY_DEVICES {
+        return;
+    }
+    for device in devices.iter_mut().filter(|it| drained(it).is_none()) {
+        if let Some(taint) = before.get(device.name.as_str()) {
+            device
+                .taints
+                .get_or_insert_with(Vec::new)
+                .push(taint.clone());
+        }
+    }
 }
 
 /// Gives taints the times under which the server knows them: without a time they would look new with every update, and the

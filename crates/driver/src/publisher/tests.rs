@@ -332,6 +332,47 @@ fn contradictions_are_found_before_anything_is_written() {
     );
 }
 
+/// They were undone half a second after the driver had started, and 30 s after they were set.
+#[test]
+fn regression_taints_of_a_drain_stay() {
+    let mut server = Server::default();
+    let names: Vec<String> = (0..65).map(|n| format!("d{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    server.check(&[&["d0", "d1"]], "-0 ~0 +1", &[1]);
+    let taint = |key: &str| DeviceTaint {
+        key: key.into(),
+        effect: "NoSchedule".into(),
+        ..DeviceTaint::default()
+    };
+    let tainted = |server: &Server| {
+        let devices = server.slices[0].spec.devices.iter().flatten();
+        let tainted = devices.filter(|device| device.taints.is_some());
+        tainted.map(|it| it.name.clone()).collect::<Vec<_>>()
+    };
+    let drain = |server: &mut Server| {
+        for device in server.slices[0].spec.devices.iter_mut().flatten() {
+            device.taints = Some(vec![taint("allot.dev/draining")]);
+        }
+    };
+    drain(&mut server);
+    server.check(&[&["d0", "d1"]], "-0 ~0 +0", &[1]);
+    server.check(&[&["d1", "d2"]], "-0 ~1 +0", &[1]);
+    assert_eq!(tainted(&server), ["d1"]);
+    // Other taints are the driver's.
+    server.slices[0].spec.devices.as_mut().unwrap()[1].taints = Some(vec![taint("other")]);
+    server.check(&[&["d1", "d2"]], "-0 ~1 +0", &[1]);
+    assert_eq!(tainted(&server), ["d1"]);
+    // The server does not take so many devices with taints.
+    server.check(&[&names], "-0 ~1 +0", &[1]);
+    assert_eq!(tainted(&server), [""; 0]);
+    // Somebody takes them away again.
+    server.check(&[&["d0"]], "-0 ~1 +0", &[1]);
+    drain(&mut server);
+    server.slices[0].spec.devices.as_mut().unwrap()[0].taints = None;
+    server.check(&[&["d0"]], "-0 ~0 +0", &[1]);
+    assert_eq!(tainted(&server), [""; 0]);
+}
+
 #[test]
 fn devices_are_spread_over_as_many_slices_as_they_need() {
     let check = |count: usize, tainted: bool, expected: &[usize]| {
