@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 /// Crates from the bottom to the top: each may depend only on those before it.
 const ORDER: &[&str] = &[
+    "testing",
     "apimachinery",
     "cel",
     "schema",

@@ -1,27 +1,9 @@
 //! Device selectors against recorded results of Kubernetes 1.36: `conformance/cel`.
 
-use std::{fs, path::PathBuf};
-
 use allot_cel::device::{Device, Options, compile};
+use allot_testing::outcome::Outcomes;
+use allot_testing::recordings;
 use serde_json::Value;
-
-fn folder() -> Option<PathBuf> {
-    let base = std::env::var_os("ALLOT_CONFORMANCE_DIR").map_or_else(
-        || {
-            PathBuf::from(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../../../shared/conformance"
-            ))
-        },
-        PathBuf::from,
-    );
-    let folder = base.join("cel");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: {} does not exist", folder.display());
-    None
-}
 
 /// What our implementation makes of a case, in the form of its recorded outcome.
 fn run(case: &Value) -> Value {
@@ -56,44 +38,34 @@ fn run(case: &Value) -> Value {
     outcome.into()
 }
 
-#[test]
-fn recorded_cases() {
-    let Some(folder) = folder() else {
-        return;
-    };
-    let (mut count, mut failures) = (0, Vec::new());
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let case: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        let outcome = run(&case);
-        count += 1;
-        for key in [
-            "compileError",
-            "maxCost",
-            "matches",
-            "evaluationError",
-            "actualCost",
-        ] {
-            // A device that cannot be evaluated has no cost upstream.
-            let recorded_nothing = key == "actualCost" && case[key].is_null();
-            if case[key] != outcome[key] && !recorded_nothing {
-                failures.push(format!(
-                    "{}: {key}: want {}, got {}",
-                    path.display(),
-                    case[key],
-                    outcome[key]
-                ));
-            }
+/// The keys of an outcome in which ours differs from the recorded one.
+fn compare(case: &Value) -> Result<(), String> {
+    let outcome = run(case);
+    let mut differences = Vec::new();
+    for key in [
+        "compileError",
+        "maxCost",
+        "matches",
+        "evaluationError",
+        "actualCost",
+    ] {
+        // A device that cannot be evaluated has no cost upstream.
+        let recorded_nothing = key == "actualCost" && case[key].is_null();
+        if case[key] != outcome[key] && !recorded_nothing {
+            differences.push(format!("{key}: want {}, got {}", case[key], outcome[key]));
         }
     }
-    assert!(count > 0, "no cases");
-    assert!(
-        failures.is_empty(),
-        "{} of {count} cases:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(differences.join("; "))
+}
+
+#[test]
+fn recorded_cases() {
+    let mut outcomes = Outcomes::new("cel");
+    for recording in recordings::read("cel") {
+        outcomes.add(&recording.name, compare(&recording.document));
+    }
+    outcomes.finish();
 }

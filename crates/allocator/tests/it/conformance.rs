@@ -1,27 +1,16 @@
 //! The results of Kubernetes 1.36.2 on recorded problems, reproduced device for device.
 //!
-//! The recordings are in the folder named by `ALLOT_CONFORMANCE_DIR`; without it the tests say so and pass.
+//! The recordings are in `tests/conformance`.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use allot_allocator::problem::{NodeResult, Problem, Solution};
 use allot_allocator::{Allocator, Limits, Outcome, SelectorCache};
 use allot_apimachinery::quantity::Quantity;
+use allot_testing::outcome::Outcomes;
+use allot_testing::recordings;
 use serde_json::Value;
-
-fn folder(name: &str) -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/conformance");
-    let root = std::env::var_os("ALLOT_CONFORMANCE_DIR")
-        .map_or_else(|| PathBuf::from(default), PathBuf::from);
-    let folder = root.join(name);
-    if !folder.is_dir() {
-        println!("skipped: there is no {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 fn solve(problem: &Problem, selectors: &SelectorCache) -> Vec<NodeResult> {
     let problem = Problem {
@@ -89,82 +78,74 @@ fn compare(expected: &NodeResult, found: &NodeResult) -> Result<(), String> {
     ))
 }
 
-fn read_lines(path: &Path) -> Vec<String> {
-    let file = std::fs::File::open(path).unwrap();
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(file)
-        .read_to_string(&mut text)
-        .unwrap();
-    text.lines().map(str::to_owned).collect()
-}
-
-fn report(total: usize, failures: &[String]) {
-    for failure in failures {
-        println!("{failure}");
+/// Compares node by node; one that was not recorded or not solved differs.
+fn compare_all(expected: &[NodeResult], found: &[NodeResult]) -> Result<(), String> {
+    if expected.len() != found.len() {
+        return Err(format!(
+            "{} nodes instead of {}",
+            found.len(),
+            expected.len()
+        ));
     }
-    println!("{} of {total} as upstream", total - failures.len());
-    assert!(failures.is_empty(), "{} of {total} differ", failures.len());
+    expected
+        .iter()
+        .zip(found)
+        .try_for_each(|(a, b)| compare(a, b))
 }
 
 #[test]
 fn recorded_cases() {
-    let Some(folder) = folder("allocator") else {
-        return;
-    };
-    let mut paths: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
-    paths.sort();
     let selectors = SelectorCache::new();
-    let mut failures = Vec::new();
-    for path in &paths {
-        let text = std::fs::read_to_string(path).unwrap();
-        let problem: Problem = serde_json::from_str(&text).unwrap();
-        let raw: Value = serde_json::from_str(&text).unwrap();
+    let mut outcomes = Outcomes::new("allocator");
+    for recording in recordings::read("allocator") {
+        let raw = recording.document;
+        let problem: Problem = serde_json::from_value(raw.clone()).unwrap();
         let expected = NodeResult {
             node: problem.nodes()[0].name().to_string(),
             allocations: serde_json::from_value(raw["allocations"].clone()).unwrap(),
             error: raw["error"].as_str().map(str::to_owned),
         };
-        if let Err(difference) = compare(&expected, &solve(&problem, &selectors)[0]) {
-            failures.push(format!("{}: {difference}", problem.name));
-        }
+        let found = solve(&problem, &selectors);
+        outcomes.add(&recording.name, compare(&expected, &found[0]));
     }
-    report(paths.len(), &failures);
+    outcomes.finish();
 }
 
-/// Problems in which upstream is wrong, and not repeated even for comparison: `distinctAttribute`
-/// with a count above one, of which it compares only the last device.
-const DIFFERENT: [&str; 2] = ["rand-1000176", "rand-1000605"];
+/// Compares the problems of a folder with their recorded results.
+fn random(folder: &Path, selectors: &SelectorCache, outcomes: &mut Outcomes) {
+    let mut expected: BTreeMap<String, Solution> =
+        recordings::lines(&folder.join("expected.jsonl.gz"))
+            .iter()
+            .map(|line| serde_json::from_str::<Solution>(line).unwrap())
+            .map(|solution| (solution.name.clone(), solution))
+            .collect();
+    for line in recordings::lines(&folder.join("cases.jsonl.gz")) {
+        let problem: Problem = serde_json::from_str(&line).unwrap();
+        let found = solve(&problem, selectors);
+        let result = match expected.remove(&problem.name) {
+            Some(expected) => compare_all(&expected.results, &found),
+            None => Err("no recorded result".to_owned()),
+        };
+        outcomes.add(&problem.name, result);
+    }
+    assert!(expected.is_empty(), "results of no problem: {expected:?}");
+}
 
 #[test]
 fn random_problems() {
-    let Some(folder) = folder("allocator-random") else {
-        return;
-    };
-    let expected: BTreeMap<String, Solution> = read_lines(&folder.join("expected.jsonl.gz"))
-        .iter()
-        .map(|line| serde_json::from_str::<Solution>(line).unwrap())
-        .map(|solution| (solution.name.clone(), solution))
-        .collect();
-    let problems = read_lines(&folder.join("cases.jsonl.gz"));
     let selectors = SelectorCache::new();
-    let mut failures = Vec::new();
-    for line in &problems {
-        let problem: Problem = serde_json::from_str(line).unwrap();
-        if DIFFERENT.contains(&problem.name.as_str()) {
-            continue;
-        }
-        let found = solve(&problem, &selectors);
-        for (expected, found) in expected[&problem.name].results.iter().zip(&found) {
-            if let Err(difference) = compare(expected, found) {
-                failures.push(format!("{}: {difference}", problem.name));
-                break;
-            }
-        }
+    let mut outcomes = Outcomes::new("allocator-random");
+    random(
+        &recordings::folder().join("allocator-random"),
+        &selectors,
+        &mut outcomes,
+    );
+    // Another folder has its own problems or the very same ones, which cost seconds.
+    let extra = recordings::extra().map(|extra| extra.join("allocator-random"));
+    if let Some(extra) = extra.filter(|extra| extra.is_dir()) {
+        random(&extra, &selectors, &mut outcomes);
     }
-    report(problems.len() - DIFFERENT.len(), &failures);
+    outcomes.finish();
 }
 
 /// Results of the module `k8s.io/dynamic-resource-allocation` 0.36.2 on small random problems that use every feature,
@@ -179,20 +160,14 @@ fn problems_with_every_feature() {
         results: Vec<NodeResult>,
     }
     let selectors = SelectorCache::new();
-    let lines = include_str!("../random.jsonl").lines();
-    let mut failures = Vec::new();
+    let mut outcomes = Outcomes::new("every-feature");
     let mut total = 0;
-    for line in lines {
+    for line in include_str!("../random.jsonl").lines() {
         let line: Line = serde_json::from_str(line).unwrap();
         total += 1;
         let found = solve(&line.problem, &selectors);
-        assert_eq!(line.results.len(), found.len(), "{}", line.problem.name);
-        for (expected, found) in line.results.iter().zip(&found) {
-            if let Err(difference) = compare(expected, found) {
-                failures.push(format!("{}: {difference}", line.problem.name));
-            }
-        }
+        outcomes.add(&line.problem.name, compare_all(&line.results, &found));
     }
     assert!(total > 100, "{total} problems");
-    report(total, &failures);
+    outcomes.finish();
 }

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
+pub use allot_testing::wait::PATIENCE;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{AttachParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -14,9 +14,6 @@ use kube::runtime::wait::{Condition, await_condition, conditions};
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
-
-/// How long anything may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary under test.
 pub const ALLOT: &str = env!("CARGO_BIN_EXE_allot");

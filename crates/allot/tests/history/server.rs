@@ -4,11 +4,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub use allot_testing::wait::PATIENCE;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-
-/// How long a start may take, or anything else.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Killed when dropped.
 pub struct Server {

@@ -4,10 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
 
-/// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(90);
+use allot_testing::wait::PATIENCE;
 
 /// What a command printed.
 #[derive(Debug)]

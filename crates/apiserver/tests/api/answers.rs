@@ -11,6 +11,7 @@ use allot_apiserver::config::Config;
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
 use allot_model::features::Feature;
+use allot_testing::wait::until;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 
@@ -72,10 +73,28 @@ async fn server() -> Server {
     server
 }
 
-/// Waits until the versions of a definition are served, where they will be.
+/// Waits until the versions of a definition are served. One whose names are taken never is.
 async fn served(server: &Server, definition: &Value) {
     let spec = &definition["spec"];
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let path = format!(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}",
+        name(&definition["metadata"]["name"])
+    );
+    let accepted = until("the names are judged", || async {
+        let definition = answer(server, &path).await.1;
+        let conditions = definition["status"]["conditions"].as_array();
+        conditions
+            .into_iter()
+            .flatten()
+            .find(|condition| condition["type"] == "NamesAccepted")
+            .map(|condition| condition["status"] == "True")
+            .ok_or(definition)
+    })
+    .await;
+    if !accepted {
+        return;
+    }
     let is_served = |version: &&Value| version["served"] == true;
     for version in spec["versions"]
         .as_array()
@@ -84,21 +103,23 @@ async fn served(server: &Server, definition: &Value) {
         .filter(is_served)
     {
         let path = format!("/apis/{}/{}", name(&spec["group"]), name(&version["name"]));
-        let wait = async {
-            loop {
-                let request = http::Request::get(&path)
-                    .body(Full::new(bytes::Bytes::new()))
-                    .unwrap();
-                let response = server.handle(request, Some(User::admin())).await;
-                if response.status() == 200 {
-                    return;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        // A definition whose names are taken is never served.
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(1), wait).await;
+        until("the version is served", || async {
+            let (code, answer) = answer(server, &path).await;
+            if code == 200 { Ok(()) } else { Err(answer) }
+        })
+        .await;
     }
+}
+
+/// What the administrator reads.
+async fn answer(server: &Server, path: &str) -> (u16, Value) {
+    let request = http::Request::get(path)
+        .body(Full::new(bytes::Bytes::new()))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    let code = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&body).unwrap_or_default())
 }
 
 /// What a file expects and does not get.

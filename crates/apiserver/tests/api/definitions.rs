@@ -1,9 +1,8 @@
 //! What is stored is shown as its definition is now, whatever the definition was when it was written.
 
-use std::time::Duration;
-
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
+use allot_testing::wait::PATIENCE;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
@@ -75,7 +74,7 @@ async fn define(server: &Server, properties: Value) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), served)
+    tokio::time::timeout(PATIENCE, served)
         .await
         .expect("the definition is served");
 }
@@ -207,7 +206,7 @@ async fn no_object_is_made_while_its_definition_ends() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), ending)
+    tokio::time::timeout(PATIENCE, ending)
         .await
         .expect("discovery says so");
     let (code, answer) = admin(&server, "POST", GADGETS, gadget("late")).await;
@@ -262,14 +261,14 @@ async fn a_watch_ends_when_its_definition_changes_or_goes() {
         json!({"color": {"type": "string"}, "size": {"type": "integer"}}),
     )
     .await;
-    let rest = tokio::time::timeout(Duration::from_secs(10), body.collect()).await;
+    let rest = tokio::time::timeout(PATIENCE, body.collect()).await;
     assert!(rest.expect("the watch ends").unwrap().to_bytes().is_empty());
 
     // What happens before the definition goes is told.
     let (_, body) = watch(&path).await;
     let named = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.d.example.com";
     assert_eq!(admin(&server, "DELETE", named, Value::Null).await.0, 200);
-    let rest = tokio::time::timeout(Duration::from_secs(10), body.collect()).await;
+    let rest = tokio::time::timeout(PATIENCE, body.collect()).await;
     let rest = rest.expect("the watch ends").unwrap().to_bytes();
     assert!(rest.starts_with(b"{\"type\":\"DELETED\""), "{rest:?}");
 }

@@ -6,6 +6,7 @@ use allot_apiserver::Server;
 use allot_apiserver::config::Config;
 use allot_apiserver::identity::User;
 use allot_store::{Embedded, Options};
+use allot_testing::wait::PATIENCE;
 use serde_json::{Value, json};
 
 use crate::{admin, send};
@@ -212,7 +213,7 @@ async fn the_status_of_a_policy_says_what_does_not_fit_the_types() {
                 tokio::task::yield_now().await;
             }
         };
-        let wait = tokio::time::timeout(std::time::Duration::from_secs(10), wait);
+        let wait = tokio::time::timeout(PATIENCE, wait);
         wait.await.expect("the status is written")
     };
     let spec = |expression: &str| {

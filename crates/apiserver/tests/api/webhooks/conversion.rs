@@ -2,6 +2,7 @@
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
+use allot_testing::wait::until;
 use serde_json::{Value, json};
 
 use super::Hooks;
@@ -116,13 +117,10 @@ pub(super) async fn define(server: &Server, client: Value, reviews: &[&str]) {
 
 /// Waits for what the task that follows definitions does.
 async fn established<F: Future<Output = bool>>(server: &Server, done: impl Fn(Server) -> F) {
-    for _ in 0..1000 {
-        if done(server.clone()).await {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    panic!("the definition has no effect");
+    until("the definition has an effect", || async {
+        done(server.clone()).await.then_some(()).ok_or(())
+    })
+    .await;
 }
 
 async fn ready(reply: super::Reply, path: &str) -> (Hooks, Server) {

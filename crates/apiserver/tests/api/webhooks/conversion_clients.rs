@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use allot_apiserver::{Config, Server};
 use allot_store::{Embedded, Options};
+use allot_testing::wait::PATIENCE;
 use serde_json::{Value, json};
 
 use super::conversion::{DEFINITIONS, NAME, convert, create, define, path};
@@ -70,7 +71,7 @@ async fn a_service_reference_leads_to_a_ready_endpoint() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(10), refused)
+    tokio::time::timeout(PATIENCE, refused)
         .await
         .expect("the webhook is asked at the other port");
     failed("no service port 444 found for service \"hook\"").await;

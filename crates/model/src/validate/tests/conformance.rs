@@ -1,25 +1,13 @@
 //! The cases that were recorded from Kubernetes 1.36.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use allot_apimachinery::field::ErrorList;
+use allot_testing::outcome::Outcomes;
+use allot_testing::recordings;
 use serde_json::Value;
 
 use super::super::*;
-
-fn folder() -> PathBuf {
-    let root = std::env::var_os("ALLOT_CONFORMANCE_DIR").map_or_else(
-        || {
-            PathBuf::from(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../../../shared/conformance"
-            ))
-        },
-        PathBuf::from,
-    );
-    root.join("validation")
-}
 
 fn run(case: &Value) -> ErrorList {
     let (object, old) = (case.at("object"), case.at("oldObject"));
@@ -79,39 +67,28 @@ fn restore(case: &mut Value) {
     }
 }
 
+/// The messages that are missing or that upstream does not have.
+fn compare(case: &Value) -> Result<(), String> {
+    let expected: BTreeSet<String> = case
+        .list("errors")
+        .iter()
+        .map(|error| error.text("message").to_owned())
+        .collect();
+    let found: BTreeSet<String> = run(case).iter().map(ToString::to_string).collect();
+    if found == expected {
+        return Ok(());
+    }
+    let missing: Vec<_> = expected.difference(&found).collect();
+    let extra: Vec<_> = found.difference(&expected).collect();
+    Err(format!("\n  missing: {missing:#?}\n  extra: {extra:#?}"))
+}
+
 #[test]
 fn validates_like_upstream() {
-    let folder = folder();
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("skipped: no conformance data in {}", folder.display());
-        return;
-    };
-    let mut failures = Vec::new();
-    let mut count = 0;
-    for entry in entries {
-        let path = entry.unwrap().path();
-        let mut case: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        restore(&mut case);
-        let expected: BTreeSet<String> = case
-            .list("errors")
-            .iter()
-            .map(|error| error.text("message").to_owned())
-            .collect();
-        let found: BTreeSet<String> = run(&case).iter().map(ToString::to_string).collect();
-        count += 1;
-        if found != expected {
-            let missing: Vec<_> = expected.difference(&found).collect();
-            let extra: Vec<_> = found.difference(&expected).collect();
-            failures.push(format!(
-                "{}\n  missing: {missing:#?}\n  extra: {extra:#?}",
-                case.text("name")
-            ));
-        }
+    let mut outcomes = Outcomes::new("validation");
+    for mut recording in recordings::read("validation") {
+        restore(&mut recording.document);
+        outcomes.add(&recording.name, compare(&recording.document));
     }
-    assert!(
-        failures.is_empty(),
-        "{} of {count} cases differ:\n{}",
-        failures.len(),
-        failures.join("\n")
-    );
+    outcomes.finish();
 }

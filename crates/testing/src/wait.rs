@@ -1,0 +1,65 @@
+//! Waiting until something is so, by asking again.
+//!
+//! For states that nobody tells of. Where there is an event (a watch, a channel, the end of a process), await that.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test fails: much longer than on a machine with a busy core.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Looks again and again until there is a value, and returns it.
+///
+/// # Panics
+///
+/// Where there is none after [`PATIENCE`]. The message tells the last `Err`, which says what is there instead.
+pub async fn until<T, E: Debug, F>(what: &str, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let start = Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(instead) => assert!(
+                start.elapsed() < PATIENCE,
+                "waited {PATIENCE:?} until {what}; now: {instead:#?}"
+            ),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Looks again and again until a condition holds that needs no waiting to look at.
+///
+/// # Panics
+///
+/// Where it does not hold after [`PATIENCE`].
+pub async fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
+    until(what, || {
+        let answer = holds();
+        async move { answer.then_some(()).ok_or("it is not so") }
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_value_is_returned_once_it_is_there() {
+        let mut looks = 0;
+        let found = until("three looks", || {
+            looks += 1;
+            let now = looks;
+            async move { if now == 3 { Ok(now) } else { Err(now) } }
+        })
+        .await;
+        assert_eq!(found, 3);
+    }
+}
