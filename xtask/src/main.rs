@@ -1,17 +1,52 @@
-//! Repository chores: `cargo xtask tidy`.
+//! Repository chores: `cargo xtask test`, `check` and `tidy`.
 
 #![forbid(unsafe_code)]
 
+mod check;
+mod test;
 mod tidy;
 
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  test [OPTIONS] [-- FILTER...]   builds and runs the tests; what fails runs again alone, once
+                                  OPTIONS are those of `cargo test`: -p CRATE, --test NAME, --lib, --release
+  check                           formatting, tidy, and lints and unit tests of the crates that differ from HEAD's parent
+  tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check";
 
 fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
-        Some("tidy") => tidy::run(),
+    let mut arguments = std::env::args().skip(1);
+    let result = match arguments.next().as_deref() {
+        Some("test") => test::run(&arguments.collect::<Vec<_>>()),
+        Some("check") => check::run(),
+        Some("tidy") => Ok(tidy::run()),
         _ => {
-            eprintln!("usage: cargo xtask tidy    check the invariants of docs/ARCHITECTURE.md");
+            eprintln!("{USAGE}");
+            Ok(false)
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// The top of the repository.
+fn root() -> PathBuf {
+    let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.pop();
+    root
+}
+
+/// The cargo that runs this, from the top of the repository.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
 }

@@ -28,7 +28,8 @@ use std::time::Duration;
 
 use sim::world::World;
 
-/// How many seeds a plain test run takes; `ALLOT_SIMULATION_SEEDS` asks for more.
+/// How many seeds a plain test run takes; `ALLOT_SIMULATION_SEEDS` asks for more, `ALLOT_SCHEDULER_SIMULATION_SEEDS` in
+/// this simulation alone.
 const SEEDS: u64 = 100;
 
 fn number(name: &str) -> Option<u64> {
@@ -41,7 +42,9 @@ fn nothing_is_lost_and_nothing_is_given_twice() {
         World::run(seed);
         return;
     }
-    let seeds = number("ALLOT_SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let seeds = number("ALLOT_SCHEDULER_SIMULATION_SEEDS")
+        .or_else(|| number("ALLOT_SIMULATION_SEEDS"))
+        .unwrap_or(SEEDS);
     let failed = run_all(seeds);
     assert!(
         failed.is_empty(),

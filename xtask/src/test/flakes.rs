@@ -1,0 +1,45 @@
+//! docs/FLAKES.md: the tests that failed and passed alone afterwards, until they are mended.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+const HEAD: &str = "# Flaky tests
+
+`cargo xtask test` runs a failed test again alone, once. The tests below passed then: each is a fault of the test or
+of the program, to be mended. Who mends one takes its line away.
+
+";
+
+/// Adds tests to the list. Those that are there stay there once.
+pub fn note(path: &Path, flaky: &[String]) -> Result<()> {
+    if flaky.is_empty() {
+        return Ok(());
+    }
+    let text = fs::read_to_string(path).unwrap_or_default();
+    fs::write(path, with(&text, flaky))?;
+    println!("see docs/FLAKES.md");
+    Ok(())
+}
+
+fn with(text: &str, flaky: &[String]) -> String {
+    let known = text.lines().filter_map(|line| line.strip_prefix("- "));
+    let new = flaky.iter().map(String::as_str);
+    let names: BTreeSet<_> = known.chain(new).collect();
+    let lines: String = names.iter().map(|name| format!("- {name}\n")).collect();
+    format!("{HEAD}{lines}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_listed_once() {
+        let once = with("", &["b".to_owned()]);
+        let twice = with(&once, &["b".to_owned(), "a".to_owned()]);
+        assert_eq!(twice, format!("{HEAD}- a\n- b\n"));
+    }
+}
