@@ -64,9 +64,9 @@ pub(crate) fn build(context: &Context, served: &Served, inventory: &Inventory) -
     let queue = this.queue.clone();
     this.quotas.on(move |change| {
         let new = change.object();
-        let same = change.old().is_some_and(|old| {
-            old.at("/spec") == new.at("/spec") && old.at("/status/hard") == new.at("/status/hard")
-        });
+        let same = change
+            .old()
+            .is_some_and(|old| old.at("/spec") == new.at("/spec"));
         if change.is_delete() {
             return;
         }
@@ -74,9 +74,10 @@ pub(crate) fn build(context: &Context, served: &Served, inventory: &Inventory) -
             queue.add(key_of(&**new));
         } else if change
             .old()
-            .is_some_and(|old| old.at("/status/used") != new.at("/status/used"))
+            .is_some_and(|old| old.at("/status") != new.at("/status"))
         {
-            // Admission has counted a write; whether it was stored in the end shows soon.
+            // Admission has counted a write; whether it was stored in the end shows soon. Counting at once could miss
+            // what was just stored, and take its count away again.
             queue.add_after(key_of(&**new), RECOUNT);
         }
     });

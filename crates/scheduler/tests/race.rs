@@ -11,12 +11,11 @@ use allot_apiserver::Server;
 use allot_apiserver::identity::User;
 use allot_scheduler::config::Profile;
 use allot_scheduler::{Config, Metrics, run_with_metrics};
+use allot_testing::wait::PATIENCE;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// Waits are bounded by this; they end as soon as the condition holds.
-const PATIENCE: Duration = Duration::from_secs(60);
 const DEVICES: usize = 12;
 
 struct Race {

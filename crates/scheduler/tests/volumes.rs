@@ -5,12 +5,11 @@ use std::time::Duration;
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
 use allot_scheduler::{Config, run};
+use allot_testing::wait::PATIENCE;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// Waits are bounded by this; they end as soon as the condition holds.
-const PATIENCE: Duration = Duration::from_secs(60);
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";

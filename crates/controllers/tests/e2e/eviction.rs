@@ -6,10 +6,11 @@ use allot_controllers::Config;
 use allot_controllers::drain::{Drain, Progress, Undone, drain, undo};
 use allot_controllers::kit::clock::Clock;
 use allot_controllers::liveness::{DRIVERS, TAINT};
+use allot_testing::wait::PATIENCE;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::harness::{Cluster, PATIENCE, name};
+use super::harness::{Cluster, name};
 
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
 pub(super) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
@@ -28,31 +29,41 @@ pub(super) fn slice(devices: Value) -> Value {
 
 /// A pod that runs on node n with device gpu-0 through claim c.
 pub(super) async fn user(cluster: &Cluster, tolerations: Value) {
+    user_of(cluster, ["p", "c", "gpu-0"], tolerations).await;
+}
+
+/// A pod that runs on node n with a device through a claim.
+async fn user_of(cluster: &Cluster, names: [&str; 3], tolerations: Value) {
+    let [pod_name, claim, device] = names;
     let spec =
         json!({"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}});
     cluster
-        .create(CLAIMS, json!({"metadata": {"name": "c"}, "spec": spec}))
+        .create(CLAIMS, json!({"metadata": {"name": claim}, "spec": spec}))
         .await;
     let pod = json!({
-        "metadata": {"name": "p"},
+        "metadata": {"name": pod_name},
         "spec": {
             "containers": [{"name": "main", "image": "registry.invalid/main:1"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
         },
     });
     let pod = cluster.create(PODS, pod).await;
     let finalizers =
         json!({"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}});
-    cluster.patch(&format!("{CLAIMS}/c"), finalizers).await;
+    cluster
+        .patch(&format!("{CLAIMS}/{claim}"), finalizers)
+        .await;
     let status = json!({"status": {
         "allocation": {"devices": {"results": [
-            {"request": "gpu", "driver": "d.example.com", "pool": "n", "device": "gpu-0", "tolerations": tolerations},
+            {"request": "gpu", "driver": "d.example.com", "pool": "n", "device": device, "tolerations": tolerations},
         ]}},
         "reservedFor": [{"resource": "pods", "name": name(&pod), "uid": pod["metadata"]["uid"]}],
     }});
-    cluster.patch(&format!("{CLAIMS}/c/status"), status).await;
-    cluster.bind("default", "p", "n").await;
-    cluster.run_pod("default", "p").await;
+    cluster
+        .patch(&format!("{CLAIMS}/{claim}/status"), status)
+        .await;
+    cluster.bind("default", pod_name, "n").await;
+    cluster.run_pod("default", pod_name).await;
 }
 
 fn tainted(effect: &str) -> Value {
@@ -117,13 +128,28 @@ async fn a_no_execute_taint_evicts_and_says_why() {
     let cluster = Cluster::start().await;
     cluster.node("n").await;
     cluster
-        .create(SLICES, slice(json!([{"name": "gpu-0"}])))
+        .create(SLICES, slice(json!([{"name": "gpu-0"}, {"name": "gpu-1"}])))
         .await;
     user(&cluster, Value::Null).await;
+    user_of(&cluster, ["q", "d", "gpu-1"], Value::Null).await;
+    // One change of the slice: the pod of the one device has to go, that of the other one stays.
+    let taint = |effect: &str| json!([{"key": "example.com/bad", "effect": effect}]);
+    let devices = json!({"spec": {"devices": [
+        {"name": "gpu-0", "taints": taint("NoSchedule")},
+        {"name": "gpu-1", "taints": taint("NoExecute")},
+    ]}});
+    cluster.patch(&format!("{SLICES}/s"), devices).await;
     cluster
-        .patch(&format!("{SLICES}/s"), tainted("NoSchedule"))
+        .until(&format!("{PODS}/q"), "evicted", is_ending)
         .await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    cluster
+        .until("/api/v1/namespaces/default/events", "an event", |list| {
+            let mut events = list["items"].as_array().into_iter().flatten();
+            events.any(|e| {
+                e["reason"] == "DeviceTaintManagerEviction" && e["involvedObject"]["name"] == "q"
+            })
+        })
+        .await;
     assert!(!is_ending(
         &cluster.get(&format!("{PODS}/p")).await.unwrap()
     ));

@@ -1,7 +1,6 @@
 //! A cluster in process: API server, controllers, and hands for what a kubelet would do.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
@@ -9,14 +8,14 @@ use allot_apiserver::registry::RuntimeConfig;
 use allot_controllers::{Config, run};
 use allot_model::features::{Feature, Features};
 use allot_store::Embedded;
+use allot_testing::wait::until;
+use futures::TryStreamExt as _;
 use http::{Method, Request};
 use kube::Client;
+use kube::api::WatchEvent;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-/// Waits are bounded by this; they end as soon as the condition holds.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Cluster {
     pub client: Client,
@@ -138,18 +137,11 @@ impl Cluster {
 
     /// Waits until the condition holds for what is at `path` (null if nothing is).
     pub async fn until(&self, path: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let start = std::time::Instant::now();
-        loop {
+        until(&format!("{path} is {what}"), || async {
             let value = self.get(path).await.unwrap_or_default();
-            if holds(&value) {
-                return value;
-            }
-            assert!(
-                start.elapsed() < PATIENCE,
-                "{path}: not {what}; it is {value:#}"
-            );
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            if holds(&value) { Ok(value) } else { Err(value) }
+        })
+        .await
     }
 
     pub async fn until_gone(&self, path: &str) {
@@ -164,6 +156,32 @@ impl Cluster {
             })
             .await;
         list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Follows a collection from now on.
+    pub async fn history(&self, path: &str) -> History {
+        let list = self.get(path).await.expect("a collection");
+        let version = list["metadata"]["resourceVersion"].as_str().expect("one");
+        let request = Request::get(format!("{path}?watch=true&resourceVersion={version}"))
+            .body(Vec::new())
+            .expect("a valid request");
+        let events = self.client.request_events::<Value>(request).await;
+        let mut events = Box::pin(events.expect("a watch"));
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let seen = changes.clone();
+        let task = tokio::spawn(async move {
+            while let Ok(Some(event)) = events.try_next().await {
+                let change = match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                        Change::Written(object)
+                    }
+                    WatchEvent::Deleted(object) => Change::Deleted(object),
+                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
+                };
+                seen.lock().expect("no panic").push(change);
+            }
+        });
+        History { changes, task }
     }
 
     pub async fn namespace(&self, name: &str) {
@@ -215,6 +233,39 @@ impl Cluster {
     pub async fn pod_status(&self, namespace: &str, pod: &str, status: Value) {
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/status");
         self.patch(&path, json!({"status": status})).await;
+    }
+}
+
+/// Something that happened to an object.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// It was created or changed.
+    Written(Value),
+    /// It is gone.
+    Deleted(Value),
+}
+
+/// What happened to the objects of a collection, in order. That one thing never came before another shows here on a
+/// machine of any speed, where a look after some time shows it only on one that is fast enough.
+pub struct History {
+    changes: Arc<Mutex<Vec<Change>>>,
+    task: JoinHandle<()>,
+}
+
+impl History {
+    /// Waits until a change came, and returns how many came before it.
+    pub async fn position(&self, what: &str, is: impl Fn(&Change) -> bool) -> usize {
+        until(what, || async {
+            let changes = self.changes.lock().expect("no panic");
+            changes.iter().position(&is).ok_or_else(|| changes.clone())
+        })
+        .await
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

@@ -184,7 +184,14 @@ async fn a_cron_job_makes_a_job_for_a_time_that_has_come() {
         })
         .await;
     assert!(cron["status"]["lastScheduleTime"].is_string());
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let waits =
+        "Not starting job because prior execution is running and concurrency policy is Forbid";
+    cluster
+        .until("/api/v1/namespaces/default/events", waits, |list| {
+            let mut events = list["items"].as_array().into_iter().flatten();
+            events.any(|event| event["message"] == waits)
+        })
+        .await;
     assert_eq!(
         cluster.list(JOBS).await.len(),
         1,
@@ -346,7 +353,14 @@ async fn controllers_hand_over_when_the_leader_stops() {
         config.leader_election = Some(election(identity));
         let work = run(cluster.client.clone(), config, stop.clone());
         tasks.push((stop, tokio::spawn(work)));
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The first one leads before the second one starts.
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/leader";
+        cluster
+            .until(lease, "held by the first", |lease| {
+                let holder = lease["spec"]["holderIdentity"].as_str();
+                holder.is_some_and(|holder| holder.starts_with('a'))
+            })
+            .await;
     }
     cluster.namespace("x").await;
     cluster

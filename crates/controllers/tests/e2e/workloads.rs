@@ -1,8 +1,11 @@
 //! Deployments, replica sets, daemon sets, stateful sets, jobs.
 
+use std::time::Instant;
+
+use allot_testing::wait::PATIENCE;
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, PATIENCE, name, template};
+use super::harness::{Change, Cluster, name, template};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const APPS: &str = "/apis/apps/v1/namespaces/default";
@@ -26,7 +29,7 @@ async fn run_all_until(
     what: &str,
     holds: impl Fn(&Value) -> bool,
 ) -> Value {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     while start.elapsed() < PATIENCE {
         let object = cluster.get(path).await.unwrap_or_default();
         if holds(&object) {
@@ -139,6 +142,7 @@ async fn recreate_never_runs_both_versions() {
     })
     .await;
     let pods = cluster.list(PODS).await;
+    let history = cluster.history(PODS).await;
     // One pod takes its time to go.
     cluster
         .patch(
@@ -155,13 +159,12 @@ async fn recreate_never_runs_both_versions() {
             |p| p["metadata"]["deletionTimestamp"].is_string(),
         )
         .await;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    for pod in cluster.list(PODS).await {
-        assert_eq!(
-            pod["spec"]["containers"][0]["image"],
-            "registry.invalid/main:1"
-        );
-    }
+    // The controller has looked at the new template.
+    cluster
+        .until(&path, "observed", |d| {
+            d["status"]["observedGeneration"] == d["metadata"]["generation"]
+        })
+        .await;
     cluster
         .patch(
             &format!("{PODS}/{}", name(&pods[0])),
@@ -172,6 +175,21 @@ async fn recreate_never_runs_both_versions() {
         d["status"]["availableReplicas"] == 2 && d["status"]["updatedReplicas"] == 2
     })
     .await;
+    let first = history
+        .position("a pod of the new version is created", |change| {
+            matches!(change, Change::Written(pod)
+                if pod["spec"]["containers"][0]["image"] == "registry.invalid/main:2")
+        })
+        .await;
+    for old in &pods {
+        let gone = history
+            .position(
+                "the old pods are gone",
+                |change| matches!(change, Change::Deleted(pod) if name(pod) == name(old)),
+            )
+            .await;
+        assert!(gone < first, "{} is left beside a new pod", name(old));
+    }
 }
 
 #[tokio::test]
@@ -266,20 +284,22 @@ async fn a_stateful_set_goes_in_order() {
     let cluster = Cluster::start().await;
     let mut body = workload("db", 3);
     body["spec"]["serviceName"] = json!("db");
+    let history = cluster.history(PODS).await;
     cluster.create(&format!("{APPS}/statefulsets"), body).await;
-    let pods = cluster.until_count(PODS, 1).await;
-    assert_eq!(name(&pods[0]), "db-0");
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    assert_eq!(
-        cluster.list(PODS).await.len(),
-        1,
-        "the next one waits for the first"
-    );
     let path = format!("{APPS}/statefulsets/db");
     let set = run_all_until(&cluster, &path, "ready", |s| {
         s["status"]["readyReplicas"] == 3
     })
     .await;
+    let is = |change: &Change, pod: &str, running: bool| {
+        matches!(change, Change::Written(written)
+            if name(written) == pod && (!running || written["status"]["phase"] == "Running"))
+    };
+    for (earlier, later) in [("db-0", "db-1"), ("db-1", "db-2")] {
+        let runs = history.position(earlier, |change| is(change, earlier, true));
+        let created = history.position(later, |change| is(change, later, false));
+        assert!(runs.await < created.await, "{later} waits for {earlier}");
+    }
     assert_eq!(
         set["status"]["currentRevision"],
         set["status"]["updateRevision"]
@@ -359,7 +379,7 @@ async fn a_job_counts_each_pod_once() {
     pod["spec"]["restartPolicy"] = json!("Never");
     let job = json!({"metadata": {"name": "j"}, "spec": {"completions": 5, "parallelism": 2, "template": pod}});
     cluster.create(JOBS, job).await;
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     // Each time the controllers live longer, so that they get somewhere on any machine.
     let (mut round, mut life) = (0, 1);
     while start.elapsed() < PATIENCE {

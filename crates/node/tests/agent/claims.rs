@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use allot_protos::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
 use allot_protos::podresources_v1::{GetPodResourcesRequest, ListPodResourcesRequest};
+use allot_testing::wait::until_true;
 use serde_json::json;
 
 use super::harness::{Cluster, pod_path, shell};
@@ -29,9 +30,7 @@ async fn a_pod_gets_its_device_and_gives_it_back() {
         .await;
     cluster.reserve("claim", "p", &uid).await;
     cluster.until_phase("p", "Running").await;
-    while cluster.log("p", "c", 0).is_empty() || cluster.log("p", "other", 0).is_empty() {
-        tokio::task::yield_now().await;
-    }
+    cluster.until_logged("p", &["c", "other"]).await;
     assert_eq!(cluster.log("p", "c", 0), "device b\n");
     assert_eq!(
         cluster.log("p", "other", 0),
@@ -192,9 +191,10 @@ async fn claims_of_pods_that_went_away_meanwhile_are_given_back() {
         .await
         .unwrap();
     cluster.start_agent().await;
-    while calls.log.lock().unwrap().len() < 2 {
-        tokio::task::yield_now().await;
-    }
+    until_true("the driver is called again", || {
+        calls.log.lock().unwrap().len() >= 2
+    })
+    .await;
     assert_eq!(calls.log.lock().unwrap()[1], "unprepare default/claim");
 }
 
@@ -254,9 +254,10 @@ async fn what_a_killed_driver_had_begun_is_given_back() {
     cluster.claim("claim", "a").await;
     let uid = cluster.pod("p", with_claim("sleep 1000")).await;
     cluster.reserve("claim", "p", &uid).await;
-    while calls.log.lock().unwrap().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until_true("the driver is called", || {
+        !calls.log.lock().unwrap().is_empty()
+    })
+    .await;
     // All of its tasks end where they are, and its connections are closed.
     process.shutdown_background();
     let (_plugin, calls) = cluster.driver().await;
@@ -297,11 +298,9 @@ async fn a_slow_driver_is_not_stopped_by_an_impatient_caller() {
     {
         let mut impatient = driver.clone();
         let call = impatient.node_prepare_resources(request());
-        let called = async {
-            while calls.log.lock().unwrap().is_empty() {
-                tokio::task::yield_now().await;
-            }
-        };
+        let called = until_true("the driver is called", || {
+            !calls.log.lock().unwrap().is_empty()
+        });
         tokio::select! {
             _ = call => panic!("the driver waits"),
             () = called => {}

@@ -1,10 +1,9 @@
 //! Claims of 1.26 to 1.30, with the test driver of their documents.
 
-use std::time::Duration;
-
 use allot_driver_test::{DRIVER_NAME, plugin};
 use allot_protos::podresources_v1::ListPodResourcesRequest;
 use allot_protos::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use allot_testing::wait::until_true;
 use http::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -85,9 +84,7 @@ async fn opaque(minor: u8, version: &str, allocation: Value) {
     assert!(message.ends_with(&refused), "{message}");
     reserve(&cluster, version, "c", "p", &uid).await;
     cluster.until_phase("p", "Running").await;
-    while cluster.log("p", "c", 0).is_empty() || cluster.log("p", "without", 0).is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    cluster.until_logged("p", &["c", "without"]).await;
     assert!(["user_a='b'\n", "user_a=b\n"].contains(&cluster.log("p", "c", 0).as_str()));
     assert_eq!(cluster.log("p", "without", 0), "none\n");
     assert_eq!(std::fs::read_dir(cluster.cdi()).unwrap().count(), 1);
@@ -151,9 +148,7 @@ async fn both_generations_work_in_one_pod() {
     reserve(&cluster, "v1alpha2", "old", "p", &uid).await;
     cluster.reserve("new", "p", &uid).await;
     cluster.until_phase("p", "Running").await;
-    while cluster.log("p", "c", 0).is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    cluster.until_logged("p", &["c"]).await;
     assert_eq!(cluster.log("p", "c", 0), "b b\n");
     cluster.delete(&pod_path("p")).await;
     cluster.until(&pod_path("p"), "gone", Value::is_null).await;
@@ -207,9 +202,10 @@ async fn what_plugins_have_is_published_and_what_was_allocated_is_prepared() {
     let uid = cluster.pod("p", pod_with("c")).await;
     reserve(&cluster, "v1alpha2", "c", "p", &uid).await;
     cluster.until_phase("p", "Running").await;
-    while cluster.log("p", "c", 0).lines().count() < 2 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until_true("two lines are logged", || {
+        cluster.log("p", "c", 0).lines().count() >= 2
+    })
+    .await;
     let log = cluster.log("p", "c", 0).replace('\'', "");
     assert_eq!(log, "user_color=black\nuser_size=large\n");
     cluster.delete(&pod_path("p")).await;

@@ -246,9 +246,7 @@ async fn termination_is_graceful_and_then_not() {
         .await;
     for name in ["polite", "deaf"] {
         cluster.until_phase(name, "Running").await;
-        while cluster.log(name, "c", 0).is_empty() {
-            tokio::task::yield_now().await;
-        }
+        cluster.until_logged(name, &["c"]).await;
     }
     let begun = std::time::Instant::now();
     cluster.delete(&pod_path("deaf")).await;

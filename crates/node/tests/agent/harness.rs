@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
@@ -14,6 +14,7 @@ use allot_driver::{
 use allot_model::features::{Features, Release};
 use allot_node::Config;
 use allot_store::Embedded;
+use allot_testing::wait::{PATIENCE, until, until_true};
 use http::{Method, Request};
 use k8s_openapi::api::resource::v1::Device;
 use kube::Client;
@@ -21,8 +22,6 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Waits are bounded by this; they end as soon as the condition holds.
-const PATIENCE: Duration = Duration::from_secs(30);
 pub const DRIVER: &str = "test.example.com";
 
 pub struct Cluster {
@@ -152,18 +151,21 @@ impl Cluster {
     }
 
     pub async fn until(&self, path: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let start = Instant::now();
-        loop {
+        until(&format!("{path} is {what}"), || async {
             let value = self.get(path).await;
-            if holds(&value) {
-                return value;
-            }
-            assert!(
-                start.elapsed() < PATIENCE,
-                "{path}: not {what}; it is {value:#}"
-            );
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+            if holds(&value) { Ok(value) } else { Err(value) }
+        })
+        .await
+    }
+
+    /// Waits until each of these containers of a pod has logged something.
+    pub async fn until_logged(&self, pod: &str, containers: &[&str]) {
+        until_true(&format!("{containers:?} of {pod} log"), || {
+            containers
+                .iter()
+                .all(|container| !self.log(pod, container, 0).is_empty())
+        })
+        .await;
     }
 
     /// A pod on the node; `spec` needs only what matters.

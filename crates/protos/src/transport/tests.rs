@@ -100,7 +100,7 @@ async fn exchange(socket: &mut UnixStream, frames: &[u8], stream: u32) -> Result
     let mut body = Vec::new();
     loop {
         let mut header = [0u8; 9];
-        tokio::time::timeout(Duration::from_secs(10), socket.read_exact(&mut header))
+        tokio::time::timeout(Duration::from_secs(120), socket.read_exact(&mut header))
             .await
             .unwrap()
             .unwrap();

@@ -9,6 +9,7 @@ use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
 use allot_controllers::kit::metrics::Metrics;
 use allot_model::features::{Features, Release};
+use allot_testing::wait::PATIENCE;
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
@@ -16,8 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::driver::{Driver, Model};
 
-/// Waits are bounded by this; they end as soon as the condition holds.
-const PATIENCE: Duration = Duration::from_secs(30);
 pub const DRIVER: &str = "test-driver.cdi.k8s.io";
 
 pub struct Cluster {

@@ -101,7 +101,7 @@ async fn concurrent_watchers_miss_nothing() {
     }
     let all: Vec<u64> = (1..=WRITERS * EACH).collect();
     for watcher in watchers {
-        let seen = tokio::time::timeout(std::time::Duration::from_secs(20), watcher)
+        let seen = tokio::time::timeout(std::time::Duration::from_secs(120), watcher)
             .await
             .unwrap()
             .unwrap();
