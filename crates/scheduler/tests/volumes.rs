@@ -1,11 +1,9 @@
 //! Pods with volumes on a real API server. The test is whoever makes and binds volumes on a cluster.
 
-use std::time::Duration;
-
 use allot_apiserver::Server;
 use allot_apiserver::identity::User;
 use allot_scheduler::{Config, run};
-use allot_testing::wait::PATIENCE;
+use allot_testing::wait::until;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -139,27 +137,18 @@ impl Cluster {
 
     /// Waits until a field of an object has a text in it.
     async fn until(&self, path: &str, pointer: &str, text: &str) {
-        let seen = std::sync::Mutex::new(Value::Null);
-        let look = async {
-            loop {
-                let object = self
-                    .send("GET", path, "application/json", Value::Null)
-                    .await;
-                if let Some(found) = object.pointer(pointer).and_then(Value::as_str)
-                    && found.contains(text)
-                {
-                    return;
-                }
-                *seen.lock().expect("no panic") = object;
-                tokio::time::sleep(Duration::from_millis(10)).await;
+        until(&format!("{text:?} is at {pointer} of {path}"), || async {
+            let object = self
+                .send("GET", path, "application/json", Value::Null)
+                .await;
+            let found = object.pointer(pointer).and_then(Value::as_str);
+            if found.is_some_and(|found| found.contains(text)) {
+                Ok(())
+            } else {
+                Err(object)
             }
-        };
-        if tokio::time::timeout(PATIENCE, look).await.is_err() {
-            panic!(
-                "no {text:?} at {pointer}: {:#}",
-                seen.lock().expect("no panic")
-            );
-        }
+        })
+        .await;
     }
 
     async fn until_on(&self, pod: &str, node: &str) {
