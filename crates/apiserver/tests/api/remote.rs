@@ -20,10 +20,14 @@ pub struct Remote {
 /// A server on a socket, over a data directory; the token `secret` is the administrator's.
 pub async fn start(directory: &std::path::Path) -> Remote {
     let backend = Arc::new(Embedded::open(directory, Options::default()).unwrap());
-    let mut config = Config::default();
-    config
-        .tokens
-        .insert("secret".to_owned(), User::new("admin", [MASTERS]));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = Config {
+        advertise: Some(listener.local_addr().unwrap()),
+        ..Config::default()
+    };
+    let mut admin = User::new("admin", [MASTERS]);
+    admin.uid = "admin".to_owned();
+    config.tokens.insert("secret".to_owned(), admin);
     config.runtime_config = allot_apiserver::registry::RuntimeConfig::parse(
         "resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true",
     )
@@ -40,7 +44,6 @@ pub async fn start(directory: &std::path::Path) -> Remote {
         )
         .unwrap();
     let tls = serve::tls(&identity, Some(authority.certificate())).unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let stop = CancellationToken::new();
     let task = tokio::spawn(serve::serve(server, listener, tls, stop.clone()));

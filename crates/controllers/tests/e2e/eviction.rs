@@ -175,6 +175,7 @@ async fn a_no_execute_taint_evicts_and_says_why() {
             items.iter().any(|e| {
                 e["reason"] == "DeviceTaintManagerEviction"
                     && e["message"] == "Marking for deletion"
+                    && e["involvedObject"]["name"] == "p"
             })
         })
         .await;
