@@ -1,6 +1,6 @@
 //! Waiting until something is so, by asking again.
 //!
-//! For states that nobody tells of. Where there is an event (a watch, a channel, the end of a process), await that.
+//! For states that no event reports. Where there is an event (a watch, a channel, the end of a process), await that.
 
 use std::fmt::Debug;
 use std::future::Future;

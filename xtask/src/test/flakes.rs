@@ -9,7 +9,7 @@ use anyhow::Result;
 const HEAD: &str = "# Flaky tests
 
 `cargo xtask test` runs a failed test again alone, once. The tests below passed then: each is a fault of the test or
-of the program, to be mended. Who mends one takes its line away.
+of the program. Remove the line with the fix.
 
 ";
 

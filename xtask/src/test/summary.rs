@@ -42,7 +42,7 @@ impl Summary {
         text
     }
 
-    /// Prints the closing lines and leaves them in a file, for whoever prints them once more after other steps.
+    /// Prints the closing lines and writes them to `test-summary.txt`, which `.ci/run` prints again after its last step.
     pub fn finish(&self, target: &Path) -> Result<()> {
         let text = self.text();
         fs::create_dir_all(target)?;
