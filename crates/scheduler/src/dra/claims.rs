@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use allot_allocator::{Cluster, Holder};
+use allot_claims::same_devices;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -342,10 +343,9 @@ impl Claims {
         let held = claim.and_then(|c| Some((Holder::from(c), allocation_of(c)?)));
         let pending = self.in_flight.get(uid);
         let pending_id = format!("{uid}/pending");
-        let both = held
-            .as_ref()
-            .zip(pending)
-            .is_some_and(|((_, a), p)| a.devices != p.allocation.devices);
+        let both = held.as_ref().zip(pending).is_some_and(|((_, a), p)| {
+            !same_devices(a.devices.as_ref(), p.allocation.devices.as_ref())
+        });
         if let Some(pending) = pending.filter(|_| held.is_none() || both) {
             let holder = Holder {
                 namespace: (*pending.key.namespace).into(),

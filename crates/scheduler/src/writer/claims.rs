@@ -1,7 +1,7 @@
 //! Writes of claims.
 
 use allot_apimachinery::quote::go_json_bytes;
-use allot_claims::{Change, Target, reserved_for};
+use allot_claims::{Change, Target, reserved_for, same_devices};
 
 use super::*;
 use crate::actions::{ClaimTask, SpecialTask};
@@ -111,7 +111,10 @@ impl ClaimWriter {
         let expected = task.allocation.as_deref();
         let expected = expected.or_else(|| allocation_of(&task.claim));
         match (allocation_of(claim), &task.allocation) {
-            (Some(there), _) if expected.is_some_and(|e| e.devices != there.devices) => {
+            (Some(there), _)
+                if expected
+                    .is_some_and(|e| !same_devices(e.devices.as_ref(), there.devices.as_ref())) =>
+            {
                 return Err(BindError::new(format!(
                     "claim {} got allocated elsewhere in the meantime",
                     task.key
