@@ -168,8 +168,7 @@ impl Controller {
 
     fn pod_changed(&self, change: &Change<Pod>) {
         let pod = change.object();
-        let spec = pod.spec.as_ref();
-        if spec.is_none_or(|s| s.resource_claims.as_ref().is_none_or(Vec::is_empty)) {
+        if !plan::has_claims(pod) {
             return;
         }
         if change.is_delete() {
@@ -178,9 +177,13 @@ impl Controller {
         }
         let same = change.old().is_some_and(|old| {
             let statuses = |p: &Pod| {
-                p.status
-                    .as_ref()
-                    .and_then(|s| s.resource_claim_statuses.clone())
+                let status = p.status.as_ref();
+                status.map(|s| {
+                    (
+                        s.resource_claim_statuses.clone(),
+                        s.extended_resource_claim_status.clone(),
+                    )
+                })
             };
             meta::uid(&**old) == meta::uid(&**pod)
                 && meta::node_name(old) == meta::node_name(pod)

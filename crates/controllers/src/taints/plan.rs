@@ -220,8 +220,21 @@ fn claim_eviction(
     earliest.map(|at| (at, reasons))
 }
 
-/// Whether a pod has to go because of its claims. Claims for extended resources are not looked at,
-/// as in upstream.
+/// The name of the claim for the pod's extended resources.
+fn extended_resource_claim(pod: &Pod) -> Option<&str> {
+    let status = pod.status.as_ref()?;
+    let status = status.extended_resource_claim_status.as_ref()?;
+    Some(&status.resource_claim_name)
+}
+
+/// Whether a pod has claims that may be allocated tainted devices.
+pub(super) fn has_claims(pod: &Pod) -> bool {
+    let listed = pod.spec.as_ref().and_then(|s| s.resource_claims.as_ref());
+    listed.is_some_and(|list| !list.is_empty()) || extended_resource_claim(pod).is_some()
+}
+
+/// Whether a pod has to go because of its claims, the one for its extended resources included. Upstream 1.36 does not
+/// look at that one.
 pub(super) fn eviction(
     pod: &Pod,
     claim: impl Fn(&str) -> Option<Arc<ResourceClaim>>,
@@ -237,11 +250,11 @@ pub(super) fn eviction(
         return None;
     }
     let mut found: Option<Eviction> = None;
-    let claims = pod
+    let entries = pod
         .spec
         .iter()
         .flat_map(|s| s.resource_claims.iter().flatten());
-    for pod_claim in claims {
+    let listed = entries.map(|pod_claim| {
         let generated = pod_claim.resource_claim_template_name.is_some();
         let name = pod_claim.resource_claim_name.as_deref().or_else(|| {
             let statuses = pod
@@ -251,6 +264,10 @@ pub(super) fn eviction(
             let status = statuses.into_iter().find(|s| s.name == pod_claim.name)?;
             status.resource_claim_name.as_deref()
         });
+        (name, generated)
+    });
+    let extended = extended_resource_claim(pod).map(|name| (Some(name), true));
+    for (name, generated) in listed.chain(extended) {
         let Some(claim) = name.and_then(&claim) else {
             continue;
         };
