@@ -74,6 +74,13 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    pub(crate) fn node(text: String) -> Self {
+        Self {
+            kind: ErrorKind::Node,
+            text,
+        }
+    }
+
     pub(crate) fn fatal(text: String) -> Self {
         Self {
             kind: ErrorKind::Fatal,
@@ -302,10 +309,7 @@ impl Allocator {
                     .any(|p| matches!(p.view.state, ViewState::Invalid(_)))
                 {
                     let text = "invalid resource pools were encountered".to_owned();
-                    return Outcome::Failed(Error {
-                        kind: ErrorKind::Node,
-                        text,
-                    });
+                    return Outcome::Failed(Error::node(text));
                 }
                 Outcome::DoesNotFit
             }

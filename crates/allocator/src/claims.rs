@@ -83,6 +83,14 @@ pub(crate) struct Claim {
     pub(crate) config: Vec<api::DeviceClaimConfiguration>,
 }
 
+impl Claim {
+    /// Its namespace; empty where it is not known.
+    pub(crate) fn namespace(&self) -> &str {
+        let parts = self.shown.rsplit_once('/');
+        parts.map_or("", |(namespace, _)| namespace)
+    }
+}
+
 /// One request of a claim: exactly one alternative, or a list of which the first that works is taken.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -145,6 +153,11 @@ pub(crate) enum ConstraintKind {
 }
 
 impl Claims {
+    /// The number of requests of all claims; a list of alternatives is one.
+    pub fn requests(&self) -> usize {
+        self.claims.iter().map(|claim| claim.requests.len()).sum()
+    }
+
     /// Prepares claims for allocation in clusters with these features.
     pub fn prepare<'a>(
         features: &Features,

@@ -90,6 +90,29 @@ impl std::fmt::Display for Holder {
     }
 }
 
+impl Holder {
+    /// Whether somebody who may read `namespace` may be told the name of the claim.
+    fn may_be_named_in(&self, namespace: &str) -> bool {
+        self.namespace.is_empty() || self.namespace == namespace
+    }
+}
+
+/// The claims that hold something, for a message that is read in `namespace`: claims of other namespaces are only
+/// counted, because who may read events of one tenant must not learn the names of another one's objects.
+pub(crate) fn name_holders<'a>(
+    namespace: &str,
+    holders: impl Iterator<Item = &'a Holder>,
+) -> String {
+    let (own, foreign): (Vec<_>, Vec<_>) = holders.partition(|h| h.may_be_named_in(namespace));
+    let mut parts: Vec<String> = own.iter().map(ToString::to_string).collect();
+    match foreign.len() {
+        0 => {}
+        1 => parts.push("a claim of another namespace".to_owned()),
+        count => parts.push(format!("{count} claims of other namespaces")),
+    }
+    parts.join(", ")
+}
+
 impl From<&api::ResourceClaim> for Holder {
     fn from(claim: &api::ResourceClaim) -> Self {
         let text = |value: &Option<String>| SmolStr::new(value.as_deref().unwrap_or_default());

@@ -15,8 +15,10 @@ use crate::selector::SelectorCache;
 
 mod funnel;
 mod miss;
+mod nearness;
 
 pub use funnel::{InUse, NearMiss, Stage, StageKind};
+pub use nearness::Nearness;
 
 /// What there was for each request on a node, and what of it was left at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

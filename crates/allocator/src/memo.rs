@@ -111,6 +111,7 @@ impl Memo {
             if usage.any_shared() {
                 return false;
             }
+            self.key.push(u64::from(usage.has_unpublished()));
             self.key.extend_from_slice(usage.dedicated());
             for amount in usage.available() {
                 self.key.extend(amount.words());

@@ -102,8 +102,10 @@ pub struct Rejected {
     pub pod: Arc<PodInfo>,
     /// `Unschedulable` or `SchedulerError`.
     pub reason: &'static str,
-    /// Why, for a human.
+    /// Why, in upstream's words.
     pub message: String,
+    /// What the node lacks that came nearest; only the event says it.
+    pub explanation: Option<String>,
     /// What to do with the pod's nominated node.
     pub nominate: Nominate,
 }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use allot_allocator::explain::Explanation;
+use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
     Allocator, Claims, ClassSelectors, Cluster, ErrorKind, Features, Forms, Limits, SelectorCache,
 };
@@ -17,6 +17,13 @@ use crate::node::NodeInfo;
 /// Claims that are to be allocated together.
 #[derive(Debug, Clone)]
 pub struct Problem(Claims);
+
+impl Problem {
+    /// The number of requests.
+    pub fn requests(&self) -> usize {
+        self.0.requests()
+    }
+}
 
 /// What came out.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,6 +165,16 @@ impl Solver {
                 Outcome::GaveUp
             }
         }
+    }
+
+    /// How near a node comes to what is needed, and how many checks of devices it took to find out.
+    pub fn nearness(
+        &self,
+        cluster: &Cluster,
+        problem: &Problem,
+        node: &NodeInfo,
+    ) -> (Nearness, usize) {
+        Allocator::nearness(cluster, &node.device_node, &problem.0)
     }
 
     /// Why there is an allocation on a node, or none. `steps`: most decisions of the search, if not the usual number.

@@ -192,6 +192,7 @@ async fn nothing_old_is_said_about_a_pod_that_has_a_place() {
             pod: pod("ns", &format!("p{i}")),
             reason: "Unschedulable",
             message: "no".to_owned(),
+            explanation: None,
             nominate: Nominate::Keep,
         })));
     }

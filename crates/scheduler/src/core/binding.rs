@@ -167,7 +167,9 @@ impl Core {
                 ));
             }
             if let Some(conflict) = self.claims.has_to_give_way(claim, &self.pods) {
-                return Some(format!("claim {} was second: {conflict}", key_of(claim)));
+                let key = key_of(claim);
+                let conflict = conflict.describe(&key.namespace);
+                return Some(format!("claim {key} was allocated later: {conflict}"));
             }
             match conditions::readiness(claim) {
                 Readiness::Ready => None,

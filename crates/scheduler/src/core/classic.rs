@@ -228,6 +228,7 @@ impl Core {
             pod,
             reason: "Unschedulable",
             message,
+            explanation: None,
             nominate: Nominate::Keep,
         })));
         let by = [Plugin::DynamicResources].into_iter().collect();

@@ -158,7 +158,8 @@ impl Core {
             let uid = self.claims.get(key).map(|c| uid_of(c));
             if let Some(conflict) = uid.and_then(|uid| self.claims.conflict(uid)) {
                 self.metrics.contested();
-                tracing::warn!(claim = %key, %conflict, "a claim got what was given away before");
+                let conflict = conflict.describe(&key.namespace);
+                tracing::warn!(claim = %key, conflict, "a claim got devices that another claim had before");
             }
         }
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {

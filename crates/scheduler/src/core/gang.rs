@@ -14,6 +14,7 @@ use crate::actions::{Action, Nominate};
 use crate::config::Profile;
 use crate::dra::groups::PodGroup;
 use crate::gangs::{Condition, Gangs};
+use crate::message;
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, scheduler_name};
@@ -340,12 +341,16 @@ fn shortfall(
     let fit = before + round.placed();
     let mut left_out = members.iter().zip(&round.places);
     let left_out = left_out.find_map(|(m, (_, place))| match place {
-        Place::Nowhere(refusal) => Some((&*m.queued.info.key.name, &*refusal.message)),
+        Place::Nowhere(refusal) => {
+            let explanation = refusal.explanation.as_deref();
+            let why = message::explained(&refusal.message, explanation);
+            Some((&*m.queued.info.key.name, why))
+        }
         _ => None,
     });
     let (name, why) = left_out.unwrap_or_default();
     let count = format!("minCount {needed}, {fit} fit, {name} does not");
-    (count, why.to_owned())
+    (count, why)
 }
 
 /// Nobody has to go for a pod that would not be placed all the same.

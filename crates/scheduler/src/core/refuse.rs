@@ -6,7 +6,7 @@ use allot_model::classic::objects::SchedulingSpec;
 
 use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
-use crate::attempt::{Attempt, Unplaced};
+use crate::attempt::{Attempt, MOST_CHECKS, MOST_CHECKS_IN_GANG, Unplaced};
 use crate::config::Profile;
 use crate::dra::Deallocation;
 use crate::gangs::group_key;
@@ -22,7 +22,10 @@ use crate::status::Rejection;
 /// What follows from an attempt that found no node.
 pub(super) struct Refusal {
     pub(super) by: PluginSet,
+    /// What upstream says, for the condition.
     pub(super) message: String,
+    /// What the node lacks that came nearest, for the event.
+    pub(super) explanation: Option<String>,
     pub(super) nominate: Nominate,
     pub(super) undo: Option<Deallocation>,
     /// What drivers of classic claims have to know.
@@ -38,6 +41,7 @@ impl Refusal {
         Self {
             by: [by].into_iter().collect(),
             message,
+            explanation: None,
             nominate,
             undo: None,
             publish: None,
@@ -59,15 +63,6 @@ impl Core {
     ) -> Refusal {
         let nodes = &attempt.snapshot.nodes;
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
-        let explanation = unplaced
-            .nodes
-            .iter()
-            .zip(nodes)
-            .filter_map(|(r, n)| Some((r.as_ref()?, n)))
-            .find(|(r, _)| r.plugin == Plugin::DynamicResources)
-            .and_then(|(r, node)| {
-                Some((r.message(), attempt.devices()?.explain(node, &attempt.dra)?))
-            });
         let mut after = Vec::new();
         let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
         let (mut publish, mut room_is_made) = (None, false);
@@ -140,13 +135,16 @@ impl Core {
         {
             undo = attempt.devices().and_then(|d| d.held_in_vain(nodes));
         }
-        let explanation = explanation
-            .as_ref()
-            .map(|(of, why)| (of.as_str(), why.as_str()));
-        let message = message::unschedulable(unplaced, nodes.len(), explanation, &after.join(", "));
+        let message = message::unschedulable(unplaced, nodes.len(), &after.join(", "));
+        let most = match self.gang_of(attempt.pod, profile) {
+            Some(_) => MOST_CHECKS_IN_GANG,
+            None => MOST_CHECKS,
+        };
+        let explanation = attempt.explain_nearest(unplaced, most);
         Refusal {
             by,
             message,
+            explanation,
             nominate,
             undo,
             publish,
@@ -166,6 +164,7 @@ impl Core {
         let Refusal {
             by,
             message,
+            explanation,
             nominate,
             undo,
             publish,
@@ -194,6 +193,7 @@ impl Core {
             pod: pod.clone(),
             reason: "Unschedulable",
             message,
+            explanation,
             nominate,
         })));
         self.queue.put_back_rejected(queued, by, time.now);
@@ -218,6 +218,7 @@ impl Core {
             pod,
             reason: "SchedulerError",
             message,
+            explanation: None,
             nominate,
         };
         self.actions.push(Action::Reject(Box::new(rejected)));

@@ -141,7 +141,7 @@ impl Core {
                     before: Some(rejection),
                 };
                 let after = after_pre_filter(pod, profile, by, total);
-                let message = message::unschedulable(&unplaced, total, None, &after);
+                let message = message::unschedulable(&unplaced, total, &after);
                 let nominate = match profile.post_filters.contains(Plugin::DefaultPreemption) {
                     true => self.nowhere(pod),
                     false => Nominate::Keep,

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_allocator::explain::Explanation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
@@ -25,6 +24,7 @@ use crate::status::Rejection;
 
 mod classes;
 mod counts;
+mod explain;
 mod modest;
 mod node;
 mod special;
@@ -37,8 +37,6 @@ use special::Special;
 pub use undo::Deallocation;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
-/// How much work the line in a message is worth: it tells what is known, and other pods wait.
-const EXPLAIN_STEPS: u64 = 1000;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
 pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
@@ -200,34 +198,6 @@ impl PodDevices {
 
     fn open(&self) -> impl Iterator<Item = &PodClaim> {
         self.claims.iter().filter(|c| c.allocation.is_none())
-    }
-
-    /// Why the claims can not be allocated on a node, in one line, as far as that is found out with little work.
-    pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
-        let explanation = self.explanation(node, cx, Some(EXPLAIN_STEPS))?;
-        (!explanation.fits && !explanation.line.is_empty()).then_some(explanation.line)
-    }
-
-    /// Why the claims can not be allocated on a node. `None` when a claim that is allocated is in the way.
-    pub fn explanation(
-        &self,
-        node: &NodeInfo,
-        cx: &DraContext<'_>,
-        steps: Option<u64>,
-    ) -> Option<Explanation> {
-        if self.claims.iter().any(|c| c.is_unavailable(node)) {
-            return None;
-        }
-        let special = self
-            .special
-            .as_ref()
-            .and_then(|s| s.on_node(node, cx).ok().flatten());
-        let problem = self
-            .problem
-            .as_ref()
-            .or(special.as_ref().map(|s| &s.problem))?;
-        let explanation = cx.solver.explain(cx.claims.cluster(), problem, node, steps);
-        Some(explanation)
     }
 
     /// Sum over requests that are lists of how early the chosen alternative stands in its list.

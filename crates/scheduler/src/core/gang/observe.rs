@@ -97,6 +97,7 @@ impl Core {
             pod: pod.clone(),
             reason: "Unschedulable",
             message: rejection.message(),
+            explanation: None,
             nominate,
         })));
     }

@@ -54,7 +54,7 @@ fn a_pod_is_not_bound_with_a_device_that_another_claim_had_before() {
     let outcome = world.run();
     let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
     assert_eq!(taken.as_deref(), Some("a"));
-    let text = "running PreBind plugin \"DynamicResources\": claim ns/a was second: device d/n0/d0 is held by claim ns/b as well";
+    let text = "running PreBind plugin \"DynamicResources\": claim ns/a was allocated later: device d/n0/d0 is also allocated to ns/b";
     assert_eq!(outcome.message(), text);
     assert!(!binds(&outcome));
 }

@@ -154,7 +154,7 @@ fn claims_known_only_from_our_write_end_with_a_newer_list() {
 
 /// Why a claim has to give way.
 fn conflict(claims: &Claims, uid: &str) -> Option<String> {
-    claims.conflict(uid).map(|c| c.to_string())
+    claims.conflict(uid).map(|c| c.describe("ns"))
 }
 
 fn is_seen(claims: &Claims, claim: &ResourceClaim) -> bool {

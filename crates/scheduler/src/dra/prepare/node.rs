@@ -124,7 +124,7 @@ impl PodDevices {
     }
 
     /// What has to be found on a node; `None` when that is nothing.
-    fn problem_with(
+    pub(super) fn problem_with(
         &self,
         special: Option<&Arc<SpecialProblem>>,
         cx: &DraContext<'_>,
@@ -178,7 +178,7 @@ impl PodDevices {
 }
 
 /// A problem that was prepared before.
-enum Held<'a> {
+pub(super) enum Held<'a> {
     Borrowed(&'a Problem),
     Special(Arc<SpecialProblem>),
     Both(Arc<Problem>),
