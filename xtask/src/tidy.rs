@@ -16,7 +16,7 @@ const ORDER: &[&str] = &[
     "apiserver",
     "election",
     "reflector",
-    "claims",
+    "resourceclaim",
     "controllers",
     "scheduler",
     "protos",
@@ -51,7 +51,7 @@ const IMPURE: &[&str] = &[
 const CLIENTS: &[&str] = &[
     "election",
     "reflector",
-    "claims",
+    "resourceclaim",
     "controllers",
     "scheduler",
     "node",

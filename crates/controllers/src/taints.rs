@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_resourceclaim::{consumers, is_pod_group};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -209,13 +210,9 @@ impl Controller {
     /// The pods that a claim is reserved for, alone or as a group.
     fn users(&self, claim: &ResourceClaim) -> Vec<(Key, Arc<Pod>)> {
         let namespace = meta::namespace(claim);
-        let consumers = claim
-            .status
-            .iter()
-            .flat_map(|s| s.reserved_for.iter().flatten());
         let mut pods = Vec::new();
-        for consumer in consumers {
-            if groups::is_group(consumer) {
+        for consumer in consumers(claim) {
+            if is_pod_group(consumer) {
                 let group = key(Some(namespace), &consumer.name);
                 pods.extend(self.pods.by_index(BY_GROUP, &group));
             } else if consumer.resource == "pods" {

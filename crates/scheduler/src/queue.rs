@@ -415,21 +415,9 @@ impl Queue {
 
 /// The claims that a pod uses, as far as their names are known.
 fn claim_keys(info: &PodInfo) -> Vec<Key> {
-    let statuses = info
-        .pod
-        .status
-        .as_ref()
-        .and_then(|s| s.resource_claim_statuses.as_deref())
-        .unwrap_or_default();
     let mut keys: Vec<Key> = Vec::new();
     for claim in info.spec().resource_claims.iter().flatten() {
-        let generated = || {
-            statuses
-                .iter()
-                .find(|s| s.name == claim.name)
-                .and_then(|s| s.resource_claim_name.as_deref())
-        };
-        if let Some(name) = claim.resource_claim_name.as_deref().or_else(generated) {
+        if let Ok(Some(name)) = allot_resourceclaim::claim_name(&info.pod, claim) {
             let key = Key {
                 namespace: info.key.namespace.clone(),
                 name: name.into(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_resourceclaim::{consumers, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::volumes::Progress;
@@ -9,7 +10,7 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate};
 use crate::dra::claims::{Version, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
-use crate::dra::{groups, resolve};
+use crate::dra::groups;
 use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
 use crate::pod::{Key, Uid, scheduler_name};
@@ -158,8 +159,7 @@ impl Core {
                     key_of(claim)
                 ));
             }
-            let status = claim.status.iter();
-            let mut users = status.flat_map(|s| s.reserved_for.iter().flatten());
+            let mut users = consumers(claim).iter();
             if !users.any(|user| groups::serves(user, &binding.queued.info)) {
                 return Some(format!(
                     "claim {} lost the reservation for the pod in the meantime",
@@ -339,11 +339,10 @@ impl Core {
             let Some(claim) = self.claims.get(&version.key).cloned() else {
                 continue;
             };
-            if !resolve::is_reserved_for(&claim, pod) {
+            if !is_reserved_for(&claim, pod) {
                 continue;
             }
-            let users = claim.status.as_ref().and_then(|s| s.reserved_for.as_ref());
-            let alone = users.is_some_and(|u| u.len() == 1);
+            let alone = consumers(&claim).len() == 1;
             let contested = self.claims.has_to_give_way(&claim, &self.pods).is_some();
             match alone && (contested || gone) {
                 true => self.deallocate(claim),

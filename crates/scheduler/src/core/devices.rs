@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use allot_allocator::Features as AllocatorFeatures;
 use allot_model::features::{Feature, Features};
+use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -88,9 +89,7 @@ impl Core {
         concerns: impl Fn(&PodInfo) -> bool,
         then: Action,
     ) {
-        let status = claim.status.as_ref();
-        let users = status.and_then(|s| s.reserved_for.as_deref());
-        let users = users.unwrap_or_default();
+        let users = consumers(claim);
         let namespace = claim.metadata.namespace.as_deref();
         let pods = self.inherited.values().filter_map(|key| self.pods.get(key));
         let mut pods: Vec<Arc<PodInfo>> = pods

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use allot_resourceclaim::is_reserved_for;
+
 use super::refuse::{Refusal, after_pre_filter};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, Nominate, SpecialTask};
@@ -357,7 +359,7 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
             tasks.push(task(fresh));
         } else if allocation_of(claim).is_none() {
             joins.push(task(known.clone()));
-        } else if !resolve::is_reserved_for(claim, &consumer.uid) {
+        } else if !is_reserved_for(claim, &consumer.uid) {
             tasks.push(task(None));
         } else if attempt.dra.claims.is_inherited(&uid) {
             tasks.push(ClaimTask {

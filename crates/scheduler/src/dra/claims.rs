@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use allot_allocator::{Cluster, Holder};
-use allot_claims::same_devices;
+use allot_resourceclaim::{EXTENDED_RESOURCE_CLAIM_ANNOTATION, same_devices};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -375,7 +375,7 @@ fn special_owner(claim: &ResourceClaim) -> Option<&str> {
         .metadata
         .annotations
         .as_ref()?
-        .get(super::extended::ANNOTATION)?
+        .get(EXTENDED_RESOURCE_CLAIM_ANNOTATION)?
         == "true";
     let owners = claim
         .metadata

@@ -8,8 +8,6 @@ use crate::resources::whole;
 
 /// Name of the special claim while it exists only in memory.
 pub const IN_MEMORY_NAME: &str = "<extended-resources>";
-/// Annotation by which the special claim is found again.
-pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// Requests of the special claim and who uses them.
 #[derive(Debug, Clone, Default, PartialEq)]

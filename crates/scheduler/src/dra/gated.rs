@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_resourceclaim::{consumers, is_for_pod, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::Deallocation;
@@ -35,14 +36,12 @@ pub fn held_in_vain(
         if stays || allocation_of(claim).is_none() {
             return None;
         }
-        match allot_claims::reserved_for(claim) {
-            [] if claims.is_left(uid) || resolve::is_owner(&pod.pod, claim) => {
+        match consumers(claim) {
+            [] if claims.is_left(uid) || is_for_pod(&pod.pod, claim) => {
                 Some(Deallocation::Deallocate(claim.clone()))
             }
             [one] if *one.uid == *pod.uid => Some(Deallocation::Deallocate(claim.clone())),
-            _ if resolve::is_reserved_for(claim, &pod.uid) => {
-                Some(Deallocation::Leave(claim.clone()))
-            }
+            _ if is_reserved_for(claim, &pod.uid) => Some(Deallocation::Leave(claim.clone())),
             _ => None,
         }
     })

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use allot_resourceclaim::{POD_GROUP_API_GROUP, POD_GROUP_RESOURCE, is_consumer};
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::api::DynamicObject;
@@ -13,11 +14,6 @@ use serde::Deserialize;
 
 use crate::gangs::Condition;
 use crate::pod::{Key, PodInfo, Uid};
-
-/// The API group of PodGroups.
-pub const API_GROUP: &str = "scheduling.k8s.io";
-/// Their resource.
-pub const RESOURCE: &str = "podgroups";
 
 /// A group, as far as it matters for where its pods go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +96,7 @@ impl PodGroup {
         owners.into_iter().any(|o| {
             o.controller == Some(true)
                 && o.kind == "PodGroup"
-                && o.api_version.split('/').next() == Some(API_GROUP)
+                && o.api_version.split('/').next() == Some(POD_GROUP_API_GROUP)
                 && *o.uid == *self.uid
         })
     }
@@ -108,10 +104,7 @@ impl PodGroup {
 
 /// Whether a reservation is one for a pod, or for the group that it is in.
 pub fn serves(user: &ResourceClaimConsumerReference, pod: &PodInfo) -> bool {
-    match user.resource == RESOURCE {
-        true => pod.group() == Some(&*user.name),
-        false => *user.uid == *pod.uid,
-    }
+    is_consumer(user, &pod.uid, pod.group())
 }
 
 /// All groups.
@@ -156,8 +149,13 @@ impl Consumer {
     /// The entry in a claim's status.
     pub fn reference(&self) -> ResourceClaimConsumerReference {
         ResourceClaimConsumerReference {
-            api_group: self.is_group.then(|| API_GROUP.to_owned()),
-            resource: if self.is_group { RESOURCE } else { "pods" }.to_owned(),
+            api_group: self.is_group.then(|| POD_GROUP_API_GROUP.to_owned()),
+            resource: if self.is_group {
+                POD_GROUP_RESOURCE
+            } else {
+                "pods"
+            }
+            .to_owned(),
             name: self.name.clone(),
             uid: self.uid.to_string(),
         }

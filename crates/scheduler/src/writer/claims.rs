@@ -1,16 +1,12 @@
 //! Writes of claims.
 
 use allot_apimachinery::quote::go_json_bytes;
-use allot_claims::{Change, Target, reserved_for, same_devices};
+use allot_resourceclaim::{Change, FINALIZER, Target, consumers, is_reserved_for, same_devices};
 
 use super::*;
 use crate::actions::{ClaimTask, SpecialTask};
 use crate::dra::claims::allocation_of;
 use crate::dra::groups::Consumer;
-use crate::dra::resolve::is_reserved_for;
-
-/// Keeps a claim from going away while it is allocated.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 
 /// The annotation of a claim while it is [renewed](ClaimWriter::renew): the version that a scheduler found.
 const RENEWED: &str = "allot.dev/renewed-from";
@@ -140,7 +136,7 @@ impl ClaimWriter {
             }
         }
         let consumer = &task.consumer;
-        let mut consumers = reserved_for(claim).to_vec();
+        let mut consumers = consumers(claim).to_vec();
         if !is_reserved_for(claim, &consumer.uid) {
             consumers.push(consumer.reference());
         } else if status.is_empty() {
@@ -247,7 +243,7 @@ impl ClaimWriter {
         let api = self.api(&key.namespace);
         let mut now = claim.clone();
         loop {
-            let mut consumers = reserved_for(&now).to_vec();
+            let mut consumers = consumers(&now).to_vec();
             consumers.retain(|c| *c.uid != **pod);
             // Based on a version, so that a request which arrives late finds that the claim was reserved anew.
             let change = Change::ReservedFor(&consumers);
@@ -337,7 +333,7 @@ async fn change_claim(
     target: Target<'_>,
     change: Change<'_>,
 ) -> Result<ResourceClaim, kube::Error> {
-    allot_claims::change(
+    allot_resourceclaim::change(
         api,
         target,
         change,

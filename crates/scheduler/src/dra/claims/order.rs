@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use allot_allocator::{Conflict, Held, HeldKind, Holder};
+use allot_resourceclaim::{consumers, is_pod_group};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
 };
@@ -209,10 +210,8 @@ impl Claims {
     pub fn contested_of(&self, pod: &PodInfo) -> Vec<Key> {
         let keys = self.contested.values().map(|rivals| &rivals.of);
         let of_pod = |key: &&Key| {
-            let status = self.get(key).and_then(|c| c.status.as_ref());
-            let users = status.and_then(|s| s.reserved_for.as_deref());
-            let mut users = users.unwrap_or_default().iter();
-            key.namespace == pod.key.namespace && users.any(|u| groups::serves(u, pod))
+            let claim = self.get(key).filter(|_| key.namespace == pod.key.namespace);
+            claim.is_some_and(|claim| consumers(claim).iter().any(|u| groups::serves(u, pod)))
         };
         keys.filter(of_pod).cloned().collect()
     }
@@ -225,13 +224,9 @@ impl Claims {
     ) -> Option<Conflict<'_>> {
         let conflict = self.conflict(uid_of(claim))?;
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let users = claim
-            .status
-            .iter()
-            .flat_map(|s| s.reserved_for.iter().flatten());
         let runs = |user: &ResourceClaimConsumerReference| {
             let on_node = |p: &Arc<PodInfo>| groups::serves(user, p) && p.node_name().is_some();
-            match user.resource == groups::RESOURCE {
+            match is_pod_group(user) {
                 true => pods
                     .values()
                     .any(|p| *p.key.namespace == *namespace && on_node(p)),
@@ -240,6 +235,6 @@ impl Claims {
                     .is_some_and(on_node),
             }
         };
-        (!users.into_iter().any(runs)).then_some(conflict)
+        (!consumers(claim).iter().any(runs)).then_some(conflict)
     }
 }

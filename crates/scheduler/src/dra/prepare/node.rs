@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use super::special::SpecialProblem;
@@ -59,8 +60,7 @@ impl PodDevices {
                 continue;
             }
             let name = &*claim.key.name;
-            let users = claim.claim.status.iter();
-            let mut users = users.flat_map(|s| s.reserved_for.iter().flatten());
+            let mut users = consumers(&claim.claim).iter();
             if users.any(|u| u.uid != *self.pod.uid) || cx.claims.in_flight(uid).is_some() {
                 let text = format!(
                     "node allocatable resource claim {name} is already used by another pod"

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use allot_resourceclaim::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{
     DeviceClaim, DeviceRequest, ResourceClaim, ResourceClaimSpec,
@@ -138,7 +139,13 @@ fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
             namespace: Some(pod.key.namespace.to_string()),
             // Stands for the claim until the API server gives it a UID of its own.
             uid: Some(format!("{}/extended-resources", pod.uid)),
-            annotations: Some([(extended::ANNOTATION.to_owned(), "true".to_owned())].into()),
+            annotations: Some(
+                [(
+                    EXTENDED_RESOURCE_CLAIM_ANNOTATION.to_owned(),
+                    "true".to_owned(),
+                )]
+                .into(),
+            ),
             owner_references: Some(vec![OwnerReference {
                 api_version: "v1".to_owned(),
                 kind: "Pod".to_owned(),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use allot_model::classic::objects;
+use allot_resourceclaim::{consumers, is_for_pod, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::{PodClaim, PodDevices};
 use crate::dra::claims::allocation_of;
-use crate::dra::resolve;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 
@@ -53,9 +53,9 @@ impl PodDevices {
     /// it. Two pods that have each what the other one lacks would wait for ever, as they do upstream. What somebody
     /// else allocated and did not reserve stays.
     pub fn held_in_vain(&self, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
-        let reserved = |c: &PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
+        let reserved = |c: &PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
         // Also when nobody remembers whose attempt it was: no other pod can use it.
-        let own = |c: &PodClaim| resolve::is_owner(&self.pod.pod, &c.claim);
+        let own = |c: &PodClaim| is_for_pod(&self.pod.pod, &c.claim);
         let mut unused = self.unused(nodes);
         let unused = unused.find(|c| c.hopeless || c.left || reserved(c) || own(c));
         let unused = unused.map(|c| Deallocation::Deallocate(c.claim.clone()));
@@ -74,9 +74,7 @@ impl PodDevices {
             |p: &Arc<PodInfo>| p.group() == pod.group() && p.key.namespace == pod.key.namespace;
         let alone = pod.group().is_none() || !nodes.iter().flat_map(|n| &n.pods).any(member);
         self.claims.iter().filter(move |c| {
-            let users = c.claim.status.as_ref();
-            let users = users.and_then(|s| s.reserved_for.as_deref());
-            let unused = match users.unwrap_or_default() {
+            let unused = match consumers(&c.claim) {
                 [] => true,
                 [one] => one.uid == *c.consumer.uid && (!c.consumer.is_group() || alone),
                 _ => false,
@@ -87,7 +85,7 @@ impl PodDevices {
 
     /// Claims that are reserved for the pod, which is on no node.
     fn left_behind(&self) -> impl Iterator<Item = &PodClaim> {
-        let reserved = |c: &&PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
+        let reserved = |c: &&PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
         let own = self.claims.iter().filter(|c| !c.consumer.is_group());
         own.filter(reserved)
     }

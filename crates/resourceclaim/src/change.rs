@@ -9,25 +9,16 @@
 //! So a change is a patch as long as the server takes it, which is the cheapest for both sides; a claim for which it does
 //! not is read in protobuf, changed in the one field, and put.
 
-#![forbid(unsafe_code)]
-
-use allot_apimachinery::quantity::Quantity;
 use allot_reflector::Keep;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body_util::BodyExt;
-use k8s_openapi::api::resource::v1::{
-    DeviceAllocationResult, DeviceRequestAllocationResult, ResourceClaim,
-    ResourceClaimConsumerReference,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::core::{Request, Status};
 use kube::{Api, Error};
 use serde_json::{Value, json};
 
-#[cfg(test)]
-mod tests;
 mod wire;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -102,53 +93,6 @@ impl Change<'_> {
             Self::ReservedFor(all) => claim.set_reserved_for(all),
         }
     }
-}
-
-/// Whether two allocations of a claim give it the same devices. Amounts are compared by value: the server may print
-/// `1000000000` as `1G`.
-pub fn same_devices(
-    one: Option<&DeviceAllocationResult>,
-    other: Option<&DeviceAllocationResult>,
-) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => {
-            let results = |d: &DeviceAllocationResult| d.results.clone().unwrap_or_default();
-            let (ours, theirs) = (results(one), results(other));
-            // The configuration is copied from classes and the claim, by which the devices were chosen.
-            one.config == other.config
-                && ours.len() == theirs.len()
-                && ours.iter().zip(&theirs).all(|(a, b)| same_device(a, b))
-        }
-        (one, other) => one.is_none() && other.is_none(),
-    }
-}
-
-fn same_device(one: &DeviceRequestAllocationResult, other: &DeviceRequestAllocationResult) -> bool {
-    one == other || {
-        let (a, b) = (&one.consumed_capacity, &other.consumed_capacity);
-        let (a, b) = (a.iter().flatten(), b.iter().flatten());
-        let without = |result: &DeviceRequestAllocationResult| DeviceRequestAllocationResult {
-            consumed_capacity: None,
-            ..result.clone()
-        };
-        a.clone().count() == b.clone().count()
-            && a.zip(b)
-                .all(|((name, x), (other, y))| name == other && same_amount(x, y))
-            && without(one) == without(other)
-    }
-}
-
-fn same_amount(one: &ApiQuantity, other: &ApiQuantity) -> bool {
-    let read = |quantity: &ApiQuantity| quantity.0.parse::<Quantity>().ok();
-    one == other || matches!((read(one), read(other)), (Some(a), Some(b)) if a == b)
-}
-
-/// Who a claim is reserved for.
-pub fn reserved_for(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
-    let status = claim.status.as_ref();
-    status
-        .and_then(|s| s.reserved_for.as_deref())
-        .unwrap_or_default()
 }
 
 /// Makes a change under the name of a field manager, and returns the claim as it is then, as far as `keep` wants it.
@@ -245,3 +189,6 @@ async fn put(
 fn refused(code: u16, reason: &str, message: &str) -> Error {
     Error::Api(Box::new(Status::failure(message, reason).with_code(code)))
 }
+
+#[cfg(test)]
+mod tests;
