@@ -152,7 +152,7 @@ impl Claims {
     }
 
     /// An attempt decided to reserve a claim for a pod, perhaps after allocating it.
-    pub fn promise(&mut self, task: &ClaimTask, pod: &Uid) {
+    pub fn assume_allocated(&mut self, task: &ClaimTask, pod: &Uid) {
         let entry = self.in_flight.entry(task.uid.clone()).or_default();
         entry.pods.insert(pod.clone());
         if task.allocation.is_some() {

@@ -250,12 +250,12 @@ impl Core {
     }
 
     /// Classic claims are going to be reserved for a pod.
-    pub(super) fn promise_classic(&mut self, pod: &PodInfo, tasks: &[classic::ClaimTask]) {
+    pub(super) fn assume_classic(&mut self, pod: &PodInfo, tasks: &[classic::ClaimTask]) {
         let Some(classic) = &mut self.classic else {
             return;
         };
         for task in tasks {
-            classic.claims.promise(task, &pod.uid);
+            classic.claims.assume_allocated(task, &pod.uid);
         }
     }
 

@@ -69,7 +69,7 @@ impl Core {
         match self.decide(&queued, &profile, 0, time) {
             Decision::Place(placed) => {
                 let begin = Instant::now();
-                let job = self.promise(queued, *placed, time);
+                let job = self.assume(queued, *placed, time);
                 self.actions.push(Action::Bind(Box::new(job)));
                 let (point, end) = (Point::Reserve, End::Success);
                 self.metrics
@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// Takes what the attempt decided into account, as if it were done. With what is to be done.
-    pub(super) fn promise(&mut self, queued: QueuedPod, placed: Placed, time: Time) -> BindJob {
+    pub(super) fn assume(&mut self, queued: QueuedPod, placed: Placed, time: Time) -> BindJob {
         let Placed {
             placement,
             node,
@@ -249,7 +249,7 @@ impl Core {
         claims.extend(joins);
         let found = claims.iter().filter(|t| t.allocation.is_none() && !t.renew);
         let found = found.map(|t| t.uid.clone()).collect();
-        self.promise_classic(&pod, &classic);
+        self.assume_classic(&pod, &classic);
         let special = placement.devices.special.map(|special| {
             let uid = Uid::from(uid_of(&special.claim));
             let key = crate::dra::claims::key_of(&special.claim);
@@ -279,7 +279,7 @@ impl Core {
             .iter()
             .filter_map(|k| self.claims.get(k))
             .any(|c| conditions::any(c));
-        let (volumes, awaited) = self.promise_volumes(&pod, &node, &volumes);
+        let (volumes, awaited) = self.assume_volumes(&pod, &node, &volumes);
         wait |= !awaited.is_empty();
         // Whether the devices are the claims' alone is known when the watch shows them.
         let announce = wait;

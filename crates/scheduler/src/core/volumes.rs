@@ -226,7 +226,7 @@ impl Core {
     }
 
     /// Takes into account which volumes a pod gets. Says what has to be written, and what to wait for.
-    pub(super) fn promise_volumes(
+    pub(super) fn assume_volumes(
         &mut self,
         pod: &PodInfo,
         node: &Arc<str>,

@@ -192,7 +192,7 @@ impl Core {
         let queued = &member.queued;
         let refusal = match self.decide(queued, profile, member.spare, time) {
             Decision::Place(placed) => {
-                let job = self.promise(queued.clone(), *placed, time);
+                let job = self.assume(queued.clone(), *placed, time);
                 return Place::Found(Box::new(job));
             }
             Decision::Reject(refusal) => refusal,
@@ -217,7 +217,7 @@ impl Core {
         match self.decide(queued, profile, member.spare, time) {
             Decision::Place(placed) => {
                 round.gone.extend(gone);
-                let job = self.promise(queued.clone(), *placed, time);
+                let job = self.assume(queued.clone(), *placed, time);
                 Place::Made(Box::new(job), refusal)
             }
             _ => {
