@@ -123,7 +123,7 @@ impl Core {
             self.take_round_back(&mut last);
             self.make_room(order, last, profile, gang, time);
         } else {
-            self.carry_out(order, last, profile, gang, time);
+            self.bind_pod_group(order, last, profile, gang, time);
         }
     }
 
@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// Sends the pods that have a place on their way.
-    fn carry_out(
+    fn bind_pod_group(
         &mut self,
         members: Vec<Member>,
         round: Round,

@@ -23,7 +23,7 @@ use crate::queue::QueuedPod;
 use crate::status::{Code, Rejection};
 
 /// What an attempt decided, before anything is changed.
-pub(super) enum Decision {
+pub(super) enum CycleOutcome {
     Place(Box<Placed>),
     Negotiate(Negotiation),
     Reject(Box<Refusal>),
@@ -66,8 +66,8 @@ impl Core {
             self.schedule_gang(queued, &gang, &profile, time);
             return true;
         }
-        match self.decide(&queued, &profile, 0, time) {
-            Decision::Place(placed) => {
+        match self.scheduling_cycle(&queued, &profile, 0, time) {
+            CycleOutcome::Place(placed) => {
                 let begin = Instant::now();
                 let job = self.assume(queued, *placed, time);
                 self.actions.push(Action::Bind(Box::new(job)));
@@ -75,9 +75,11 @@ impl Core {
                 self.metrics
                     .point(point, &profile.name, end, begin.elapsed());
             }
-            Decision::Negotiate(negotiation) => self.negotiate(queued, &profile, negotiation, time),
-            Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
-            Decision::Fail(message) => {
+            CycleOutcome::Negotiate(negotiation) => {
+                self.negotiate(queued, &profile, negotiation, time)
+            }
+            CycleOutcome::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
+            CycleOutcome::Fail(message) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
@@ -89,20 +91,20 @@ impl Core {
     }
 
     /// Looks for a place for a pod, which leaves some of the best alternatives of its lists to others.
-    pub(super) fn decide(
+    pub(super) fn scheduling_cycle(
         &mut self,
         queued: &QueuedPod,
         profile: &Profile,
         spare: usize,
         time: Time,
-    ) -> Decision {
+    ) -> CycleOutcome {
         let pod = &queued.info;
         let total = self.cache.snapshot().nodes.len();
         if total == 0 {
             // Any node may help.
             let message = message::NO_NODES.to_owned();
             let refusal = Refusal::new(Plugin::NodeAffinity, message, self.nowhere(pod));
-            return Decision::Reject(Box::new(refusal));
+            return CycleOutcome::Reject(Box::new(refusal));
         }
         self.solver
             .set_timeout(profile.dynamic_resources.filter_timeout);
@@ -131,7 +133,7 @@ impl Core {
         let attempt = match prepared {
             Ok(attempt) => attempt,
             Err(rejection) if rejection.code == Code::Error => {
-                return Decision::Fail(format!(
+                return CycleOutcome::Fail(format!(
                     "running PreFilter plugin {:?}: {rejection}",
                     rejection.plugin.name()
                 ));
@@ -148,7 +150,7 @@ impl Core {
                     true => self.nowhere(pod),
                     false => Nominate::Keep,
                 };
-                return Decision::Reject(Box::new(Refusal {
+                return CycleOutcome::Reject(Box::new(Refusal {
                     undo: gated::held_in_vain(pod, &self.claims, self.classic.as_deref()),
                     ..Refusal::new(by, message, nominate)
                 }));
@@ -179,22 +181,24 @@ impl Core {
                         .collect();
                     let devices = &placement.devices;
                     let others = !devices.allocations.is_empty() || devices.special.is_some();
-                    return Decision::Negotiate(claims.negotiate(&pod.uid, &names, &node, others));
+                    return CycleOutcome::Negotiate(
+                        claims.negotiate(&pod.uid, &names, &node, others),
+                    );
                 }
                 let mut classic = Vec::new();
                 if let (Some(claims), Some(known)) = (attempt.classic(), attempt.dra.classic) {
                     match claims.tasks(&pod.uid, &node, known) {
                         Ok(tasks) => classic = tasks,
-                        Err(rejection) => return Decision::Fail(rejection.message()),
+                        Err(rejection) => return CycleOutcome::Fail(rejection.message()),
                     }
                 }
                 let volumes = match attempt.choose_volumes(&nodes[placement.node]) {
                     Ok(choice) => choice,
-                    Err(rejection) => return Decision::Fail(rejection.message()),
+                    Err(rejection) => return CycleOutcome::Fail(rejection.message()),
                 };
                 let classic_claims = attempt.classic().map(PodClaims::keys);
                 let (claims, joins) = claim_tasks(&attempt, &placement);
-                Decision::Place(Box::new(Placed {
+                CycleOutcome::Place(Box::new(Placed {
                     placement,
                     node,
                     claims,
@@ -212,7 +216,7 @@ impl Core {
                         self.next_start = (at + 1) % total;
                     }
                     let plugin = error.plugin.name();
-                    Decision::Fail(format!("running {plugin:?} filter plugin: {error}"))
+                    CycleOutcome::Fail(format!("running {plugin:?} filter plugin: {error}"))
                 }
                 None => {
                     let begin = Instant::now();
@@ -220,7 +224,7 @@ impl Core {
                         self.refusal(&attempt, &unplaced, profile, start, queued.attempts);
                     let end = End::of(refusal.victims.is_some(), End::Unschedulable);
                     metrics.point(Point::PostFilter, &profile.name, end, begin.elapsed());
-                    Decision::Reject(Box::new(refusal))
+                    CycleOutcome::Reject(Box::new(refusal))
                 }
             },
         }

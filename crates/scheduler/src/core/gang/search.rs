@@ -14,7 +14,7 @@ use rustc_hash::FxHashSet;
 use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::refuse::Refusal;
-use crate::core::schedule::Decision;
+use crate::core::schedule::CycleOutcome;
 use crate::core::{Core, Time};
 use crate::dra::next_spare;
 use crate::nominations::Nomination;
@@ -190,17 +190,17 @@ impl Core {
         let uid = &member.queued.info.uid;
         round.nominated.extend(self.nominations.get(uid).cloned());
         let queued = &member.queued;
-        let refusal = match self.decide(queued, profile, member.spare, time) {
-            Decision::Place(placed) => {
+        let refusal = match self.scheduling_cycle(queued, profile, member.spare, time) {
+            CycleOutcome::Place(placed) => {
                 let job = self.assume(queued.clone(), *placed, time);
                 return Place::Found(Box::new(job));
             }
-            Decision::Reject(refusal) => refusal,
-            Decision::Negotiate(_) => {
+            CycleOutcome::Reject(refusal) => refusal,
+            CycleOutcome::Negotiate(_) => {
                 let message = "a driver has to allocate claims of a pod that is in a gang";
                 return Place::Failed(message.to_owned());
             }
-            Decision::Fail(message) => return Place::Failed(message),
+            CycleOutcome::Fail(message) => return Place::Failed(message),
         };
         let Some((node, victims)) = refusal.victims.clone().filter(|_| make_room) else {
             return Place::Nowhere(refusal);
@@ -214,8 +214,8 @@ impl Core {
             })
             .collect();
         gone.iter().for_each(|g| self.cache.remove_pod(&g.pod.uid));
-        match self.decide(queued, profile, member.spare, time) {
-            Decision::Place(placed) => {
+        match self.scheduling_cycle(queued, profile, member.spare, time) {
+            CycleOutcome::Place(placed) => {
                 round.gone.extend(gone);
                 let job = self.assume(queued.clone(), *placed, time);
                 Place::Made(Box::new(job), refusal)
