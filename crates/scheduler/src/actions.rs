@@ -23,10 +23,10 @@ pub struct ClaimTask {
     pub consumer: Consumer,
     /// What to allocate, when the claim is not known to be allocated.
     pub allocation: Option<Arc<AllocationResult>>,
-    /// The reservation is there, and the claim has to get a new version, see [`Claims::is_inherited`].
+    /// The reservation is there, and the claim has to get a new version, see [`Claims::needs_fencing`].
     ///
-    /// [`Claims::is_inherited`]: crate::dra::claims::Claims::is_inherited
-    pub renew: bool,
+    /// [`Claims::needs_fencing`]: crate::dra::claims::Claims::needs_fencing
+    pub fence: bool,
 }
 
 /// The claim for extended resources that has to be created before its pod can be bound.
@@ -170,7 +170,7 @@ pub enum Action {
     },
     /// Take something of a claim back on which a binding of an earlier scheduler may count that is still under way: make a
     /// new version of its pods first, so that it is refused.
-    AfterTouch {
+    Fenced {
         /// The pods.
         pods: Vec<Arc<PodInfo>>,
         /// What to write then, unless one of them has a node.

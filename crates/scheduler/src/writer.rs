@@ -39,11 +39,11 @@ mod claims;
 mod classic;
 mod condition;
 mod events;
+mod fence;
 mod groups;
 mod preemption;
 mod rejections;
 mod retry;
-mod touch;
 mod unbound;
 mod volumes;
 
@@ -51,10 +51,10 @@ use binding::{log, patch_pod_status};
 use claims::ClaimWriter;
 use classic::ClassicWriter;
 pub use events::{Note, Recorder};
+use fence::Versions;
 use groups::GroupWriter;
 use rejections::{Rejections, Report};
 use retry::{Failures, Pause, Turns, answered, code, text, until_known};
-use touch::Versions;
 
 /// From how long on a pod on its way to a node does not count among those that are limited.
 const SLOW: Duration = Duration::from_secs(1);
@@ -173,8 +173,8 @@ impl Writer {
                 });
                 w.released(&claim, Some(pod), written);
             }),
-            Action::AfterTouch { pods, then } => {
-                writer.spawn(async move |w| w.after_touch(&pods, *then).await);
+            Action::Fenced { pods, then } => {
+                writer.spawn(async move |w| w.write_fenced(&pods, *then).await);
             }
             Action::Classic(action) => self.start_classic(action),
             Action::TellGroup { group, uid, condition } => writer.tell_group(group, uid, condition),

@@ -100,7 +100,7 @@ impl Core {
         pods.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));
         let action = match pods.is_empty() {
             true => then,
-            false => Action::AfterTouch {
+            false => Action::Fenced {
                 pods,
                 then: Box::new(then),
             },

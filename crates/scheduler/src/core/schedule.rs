@@ -251,7 +251,7 @@ impl Core {
             }
         }
         claims.extend(joins);
-        let found = claims.iter().filter(|t| t.allocation.is_none() && !t.renew);
+        let found = claims.iter().filter(|t| t.allocation.is_none() && !t.fence);
         let found = found.map(|t| t.uid.clone()).collect();
         self.assume_classic(&pod, &classic);
         let special = placement.devices.special.map(|special| {
@@ -357,7 +357,7 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
             claim: claim.clone(),
             consumer: consumer.clone(),
             allocation,
-            renew: false,
+            fence: false,
         };
         if fresh.is_some() {
             tasks.push(task(fresh));
@@ -365,9 +365,9 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
             joins.push(task(known.clone()));
         } else if !is_reserved_for(claim, &consumer.uid) {
             tasks.push(task(None));
-        } else if attempt.dra.claims.is_inherited(&uid) {
+        } else if attempt.dra.claims.needs_fencing(&uid) {
             tasks.push(ClaimTask {
-                renew: true,
+                fence: true,
                 ..task(None)
             });
         }

@@ -136,7 +136,7 @@ impl Writer {
             let given_up = failures.is_final(&error);
             if given_up && on.is_none() && bound.is_some() && std::mem::take(&mut unknown) {
                 // What the pod's claims have is taken back now: no earlier request may bind it any more.
-                if let Ok(true) = self.touch(pod).await {
+                if let Ok(true) = self.fence(pod).await {
                     continue;
                 }
             }

@@ -8,8 +8,8 @@ use crate::actions::{ClaimTask, SpecialTask};
 use crate::dra::claims::allocation_of;
 use crate::dra::groups::Consumer;
 
-/// The annotation of a claim while it is [renewed](ClaimWriter::renew): the version that a scheduler found.
-const RENEWED: &str = "allot.dev/renewed-from";
+/// The annotation of a claim while it is [fenced](ClaimWriter::fence): the version that a scheduler found.
+const FENCED: &str = "allot.dev/renewed-from";
 
 pub(super) struct ClaimWriter {
     client: Client,
@@ -36,8 +36,8 @@ impl ClaimWriter {
     /// Writes the allocation of a claim, if it is not written yet, and the reservation.
     pub(super) async fn reserve(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
-        if task.renew {
-            claim = self.renew(task).await?;
+        if task.fence {
+            claim = self.fence(task).await?;
         }
         let mut failures = Failures::default();
         let mut doing = "add finalizer to";
@@ -78,18 +78,18 @@ impl ClaimWriter {
 
     /// Makes a new version of a claim, so that nothing which is based on an older one is carried out any more. What is
     /// changed for that is changed back, unless this process dies in between.
-    async fn renew(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
+    async fn fence(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (api, name) = (self.api(&task.key.namespace), &*task.key.name);
         let version = task.claim.metadata.resource_version.as_deref();
-        let mut renewed = None;
+        let mut fenced = None;
         for value in [version, None] {
-            let change = Change::Annotation(RENEWED, value);
+            let change = Change::Annotation(FENCED, value);
             let write = || change_claim(&api, Target::any_of(&task.claim), change);
             let known = until_known(write, || observe::get(&api, name)).await;
-            renewed = known.map_err(|e| failed(&format!("renew claim {}", task.key), &e))?;
+            fenced = known.map_err(|e| failed(&format!("renew claim {}", task.key), &e))?;
         }
-        let renewed = renewed.filter(|c| c.uid() == &*task.uid);
-        renewed.map(Arc::new).ok_or_else(|| deleted(&task.key))
+        let fenced = fenced.filter(|c| c.uid() == &*task.uid);
+        fenced.map(Arc::new).ok_or_else(|| deleted(&task.key))
     }
 
     /// The next write that is needed, carried out.
@@ -202,7 +202,7 @@ impl ClaimWriter {
             uid: claim.uid().into(),
             claim: claim.clone(),
             consumer: Consumer::pod(pod),
-            renew: false,
+            fence: false,
             allocation: Some(task.allocation.clone()),
         };
         match self.reserve(&task).await {

@@ -226,7 +226,7 @@ fn a_pod_that_lacks_a_claim_keeps_nothing_from_others() {
 /// A binding that a dead scheduler sent arrived after that, and the pod ran without its devices.
 #[test]
 fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
-    let touches = |is_inherited: bool| {
+    let fences = |needs_fencing: bool| {
         let mut world = World::new("");
         world.node("n0", json!({"unschedulable": true}));
         world.claim("a", allocated("n0", &["p"]));
@@ -235,7 +235,7 @@ fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
             "spec": {"containers": [], "resourceClaims": [{"name": "a", "resourceClaimName": "a"}]},
         });
         let info = PodInfo::observed(*world.object::<Pod>(pod));
-        let items = match is_inherited {
+        let items = match needs_fencing {
             true => vec![Arc::new(info.clone())],
             false => Vec::new(),
         };
@@ -244,15 +244,15 @@ fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
         world.handle(Input::Pod(Observed::Applied(Box::new(Arc::new(info)))));
         let outcome = world.run();
         assert_eq!(outcome.node(), None);
-        let touch = outcome.0.iter().find_map(|a| match a {
-            Action::AfterTouch { pods, then } => Some((pods.len(), &**then)),
+        let fenced = outcome.0.iter().find_map(|a| match a {
+            Action::Fenced { pods, then } => Some((pods.len(), &**then)),
             _ => None,
         });
         let direct = outcome.deallocated().is_some();
-        (matches!(touch, Some((1, Action::Deallocate(_)))), direct)
+        (matches!(fenced, Some((1, Action::Deallocate(_)))), direct)
     };
-    assert_eq!(touches(true), (true, false));
-    assert_eq!(touches(false), (false, true));
+    assert_eq!(fences(true), (true, false));
+    assert_eq!(fences(false), (false, true));
 }
 
 /// The claim controller frees devices when it is the one who lets go of a claim last.

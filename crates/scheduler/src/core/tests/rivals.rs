@@ -108,7 +108,7 @@ fn a_claim_of_a_predecessor_gets_a_new_version() {
     world.pod("p", &["a"]);
     let outcome = world.run();
     let tasks = &outcome.bound().expect("bound").claims;
-    assert!(tasks.len() == 1 && tasks[0].renew, "{tasks:?}");
+    assert!(tasks.len() == 1 && tasks[0].fence, "{tasks:?}");
     // One that comes later is nobody's whom this one follows.
     let mut world = World::new("");
     world.handle(Input::Claim(Observed::Listed {

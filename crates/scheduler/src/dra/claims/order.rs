@@ -13,10 +13,10 @@
 //!
 //! A scheduler that died may also have been taking a claim back, by a request that arrives when its successor counts on
 //! that claim. Such requests are based on a version of the claim; so the successor makes a new version of each claim that
-//! it finds allocated before it binds a pod with it ([`Claims::is_inherited`]), and what is late is refused. The other way
+//! it finds allocated before it binds a pod with it ([`Claims::needs_fencing`]), and what is late is refused. The other way
 //! round, it may have been binding a pod whose claims its successor takes back. Bindings name the version of their pod; so
 //! the successor makes a new version of a pod that it finds waiting before it takes anything back that is reserved for it
-//! ([`Action::AfterTouch`](crate::actions::Action::AfterTouch)).
+//! ([`Action::Fenced`](crate::actions::Action::Fenced)).
 
 use std::sync::Arc;
 
@@ -191,7 +191,7 @@ impl Claims {
 
     /// Whether a claim may be taken back by somebody who does not exist any more: it was allocated when this scheduler
     /// started, which has not written it since.
-    pub fn is_inherited(&self, uid: &str) -> bool {
+    pub fn needs_fencing(&self, uid: &str) -> bool {
         self.inherited.contains(uid)
     }
 
