@@ -306,7 +306,7 @@ impl Core {
                 let current = self.current(&binding.queued.info);
                 let runs = current.is_some_and(|p| p.node_name().is_some());
                 if !error.bound_elsewhere && !runs {
-                    self.unreserve(pod, &binding);
+                    self.unreserve_all(pod, &binding);
                 }
                 self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
@@ -330,7 +330,7 @@ impl Core {
     }
 
     /// Takes back what was written for a pod that is on no node.
-    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
+    fn unreserve_all(&mut self, pod: &Uid, binding: &super::Binding) {
         let special = binding.special.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != special;
         // Whoever lets go of a claim last frees its devices; for a pod that is gone there is no next attempt.
@@ -349,9 +349,9 @@ impl Core {
                 false => {
                     // It stays for the next attempt; nobody but the pod would give it back.
                     if !binding.found.contains(&version.uid) {
-                        self.claims.leave_allocated(&version.uid);
+                        self.claims.mark_orphaned(&version.uid);
                     }
-                    self.leave(pod, claim);
+                    self.unreserve(pod, claim);
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of, uid_of};
 use crate::dra::groups;
-use crate::dra::{Deallocation, gated};
+use crate::dra::{ClaimCleanup, release};
 use crate::hints::{CLAIM, ClusterEvent};
 use crate::pod::{Key, PodInfo, Uid};
 use crate::taint_rules::DeviceTaintRule;
@@ -73,17 +73,17 @@ impl Core {
     /// Takes the allocation from a claim that stands in the way of a pod.
     pub(super) fn deallocate(&mut self, claim: Arc<ResourceClaim>) {
         self.claims.release(&claim, None);
-        self.take_back(&claim.clone(), |_| true, Action::Deallocate(claim));
+        self.push_fenced(&claim.clone(), |_| true, Action::Deallocate(claim));
     }
 
     /// Deletes a claim for extended resources that is left over.
     pub(super) fn delete_special(&mut self, claim: Arc<ResourceClaim>) {
-        self.take_back(&claim.clone(), |_| true, Action::DeleteSpecial(claim));
+        self.push_fenced(&claim.clone(), |_| true, Action::DeleteSpecial(claim));
     }
 
     /// Takes something of a claim back that some of its users may count on: bindings of an earlier scheduler are refused
     /// before.
-    fn take_back(
+    fn push_fenced(
         &mut self,
         claim: &ResourceClaim,
         concerns: impl Fn(&PodInfo) -> bool,
@@ -109,32 +109,32 @@ impl Core {
     }
 
     /// Takes a pod's reservation of a claim back.
-    pub(super) fn leave(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
+    pub(super) fn unreserve(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
         self.claims.release(&claim, Some(pod.clone()));
         let then = Action::Unreserve {
             pod: pod.clone(),
             claim: claim.clone(),
         };
-        self.take_back(&claim, |p| p.uid == *pod, then);
+        self.push_fenced(&claim, |p| p.uid == *pod, then);
     }
 
     /// Takes back something that a pod holds which can not be tried; what came of it leads to the next.
-    pub(super) fn give_back(&mut self, pod: &Arc<PodInfo>) {
+    pub(super) fn release_claims(&mut self, pod: &Arc<PodInfo>) {
         if !self.queue.contains(&pod.uid) || self.cache.is_assumed(&pod.uid) {
             return;
         }
-        if let Some(held) = gated::held_in_vain(pod, &self.claims, self.classic.as_deref()) {
-            self.undo(pod, held);
+        if let Some(held) = release::claims_to_release(pod, &self.claims, self.classic.as_deref()) {
+            self.clean_up(pod, held);
         }
     }
 
     /// Undoes what stands in the way of a pod.
-    pub(super) fn undo(&mut self, pod: &Arc<PodInfo>, what: Deallocation) {
+    pub(super) fn clean_up(&mut self, pod: &Arc<PodInfo>, what: ClaimCleanup) {
         match what {
-            Deallocation::Deallocate(claim) => self.deallocate(claim),
-            Deallocation::Leave(claim) => self.leave(&pod.uid, claim),
-            Deallocation::Delete(claim) => self.delete_special(claim),
-            Deallocation::Classic(claim, publish) => self.deallocate_classic(pod, claim, publish),
+            ClaimCleanup::Deallocate(claim) => self.deallocate(claim),
+            ClaimCleanup::Unreserve(claim) => self.unreserve(&pod.uid, claim),
+            ClaimCleanup::Delete(claim) => self.delete_special(claim),
+            ClaimCleanup::Classic(claim, publish) => self.deallocate_classic(pod, claim, publish),
         }
     }
 

@@ -88,7 +88,7 @@ impl Core {
             for member in members {
                 let pod = member.queued.info.clone();
                 self.queue.put_back_pending(member.queued, by, time.now);
-                self.give_back(&pod);
+                self.release_claims(&pod);
             }
             return;
         }
@@ -250,7 +250,7 @@ impl Core {
                     };
                     self.wait_for_gang(member.queued, &message, nominate, profile, time);
                     // Gangs that hold what the others need would wait for ever.
-                    self.give_back(&pod);
+                    self.release_claims(&pod);
                 }
             }
         }

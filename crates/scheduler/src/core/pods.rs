@@ -118,7 +118,7 @@ impl Core {
         if !self.queue.contains(&new.uid) {
             self.queue.add(new.clone(), gate, time.now);
             if gate.is_some_and(holds_nothing) {
-                self.give_back(&new);
+                self.release_claims(&new);
             }
             return;
         }

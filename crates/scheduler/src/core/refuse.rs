@@ -8,7 +8,7 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
 use crate::attempt::{Attempt, MOST_CHECKS, MOST_CHECKS_IN_GANG, Unplaced};
 use crate::config::Profile;
-use crate::dra::Deallocation;
+use crate::dra::ClaimCleanup;
 use crate::gangs::group_key;
 use crate::message;
 use crate::metrics::Outcome;
@@ -27,7 +27,7 @@ pub(super) struct Refusal {
     /// What the node lacks that came nearest, for the event.
     pub(super) explanation: Option<String>,
     pub(super) nominate: Nominate,
-    pub(super) undo: Option<Deallocation>,
+    pub(super) cleanup: Option<ClaimCleanup>,
     /// What drivers of classic claims have to know.
     pub(super) publish: Option<SchedulingSpec>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
@@ -43,7 +43,7 @@ impl Refusal {
             message,
             explanation: None,
             nominate,
-            undo: None,
+            cleanup: None,
             publish: None,
             victims: None,
             room_is_made: false,
@@ -52,7 +52,7 @@ impl Refusal {
 }
 
 impl Core {
-    /// What follows from a pod that fits nowhere: whom to ask, what to undo, what to say.
+    /// What follows from a pod that fits nowhere: whom to ask, what to clean up, what to say.
     pub(super) fn refusal(
         &self,
         attempt: &Attempt<'_>,
@@ -64,7 +64,7 @@ impl Core {
         let nodes = &attempt.snapshot.nodes;
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
         let mut after = Vec::new();
-        let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
+        let (mut cleanup, mut victims, mut nominate) = (None, None, Nominate::Keep);
         let (mut publish, mut room_is_made) = (None, false);
         if profile.post_filters.contains(Plugin::DynamicResources) {
             let rejected = unplaced.nodes.iter().zip(nodes);
@@ -72,24 +72,26 @@ impl Core {
                 .filter(|(r, _)| r.as_ref().is_some_and(Rejection::is_not_available))
                 .map(|(_, node)| &**node)
                 .collect();
-            undo = attempt
+            cleanup = attempt
                 .devices()
-                .and_then(|d| d.deallocation(nodes, &elsewhere));
-            if let (None, Some(classic)) = (&undo, attempt.classic()) {
-                undo = classic
+                .and_then(|d| d.claim_to_deallocate(nodes, &elsewhere));
+            if let (None, Some(classic)) = (&cleanup, attempt.classic()) {
+                cleanup = classic
                     .deallocation(&attempt.pod.uid, &elsewhere, tries)
-                    .map(|(claim, publish)| Deallocation::Classic(claim, publish));
-                publish = classic.withdrawal().filter(|_| undo.is_none());
+                    .map(|(claim, publish)| ClaimCleanup::Classic(claim, publish));
+                publish = classic.withdrawal().filter(|_| cleanup.is_none());
             }
             let has_claims = attempt.devices().is_some() || attempt.classic().is_some();
-            after.push(match (&undo, has_claims) {
-                (Some(Deallocation::Deallocate(_) | Deallocation::Classic(..)), _) => {
+            after.push(match (&cleanup, has_claims) {
+                (Some(ClaimCleanup::Deallocate(_) | ClaimCleanup::Classic(..)), _) => {
                     "deallocation of ResourceClaim completed".to_owned()
                 }
-                (Some(Deallocation::Delete(_)), _) => {
+                (Some(ClaimCleanup::Delete(_)), _) => {
                     "deletion of ResourceClaim completed".to_owned()
                 }
-                (None | Some(Deallocation::Leave(_)), true) => "still not schedulable".to_owned(),
+                (None | Some(ClaimCleanup::Unreserve(_)), true) => {
+                    "still not schedulable".to_owned()
+                }
                 (_, false) => "no new claims to deallocate".to_owned(),
             });
         }
@@ -104,7 +106,7 @@ impl Core {
             };
             match preemption::preempt(attempt, unplaced, start, &rules) {
                 // Whether anybody has to go is seen when the claim is free.
-                preemption::Outcome::Preempt(_) if undo.is_some() => {}
+                preemption::Outcome::Preempt(_) if cleanup.is_some() => {}
                 preemption::Outcome::Preempt(found) => {
                     let node = nodes[found.node].name.clone();
                     // Who waits for pods that leave anyway stays where it is expected: looking for others again and again,
@@ -117,7 +119,7 @@ impl Core {
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    if undo.is_none() {
+                    if cleanup.is_none() {
                         nominate = self.nowhere(attempt.pod);
                     }
                     after.push(text);
@@ -129,11 +131,11 @@ impl Core {
             }
         }
         if profile.post_filters.contains(Plugin::DynamicResources)
-            && undo.is_none()
+            && cleanup.is_none()
             && victims.is_none()
             && !room_is_made
         {
-            undo = attempt.devices().and_then(|d| d.held_in_vain(nodes));
+            cleanup = attempt.devices().and_then(|d| d.claims_to_release(nodes));
         }
         let message = message::unschedulable(unplaced, nodes.len(), &after.join(", "));
         let most = match self.gang_of(attempt.pod, profile) {
@@ -146,7 +148,7 @@ impl Core {
             message,
             explanation,
             nominate,
-            undo,
+            cleanup,
             publish,
             victims,
             room_is_made,
@@ -166,7 +168,7 @@ impl Core {
             message,
             explanation,
             nominate,
-            undo,
+            cleanup,
             publish,
             victims,
             room_is_made: _,
@@ -178,8 +180,8 @@ impl Core {
             std::time::Duration::ZERO,
         );
         tracing::debug!(pod = %pod.key, message, "unschedulable");
-        if let Some(undo) = undo {
-            self.undo(&pod, undo);
+        if let Some(cleanup) = cleanup {
+            self.clean_up(&pod, cleanup);
         }
         if let Some(spec) = publish {
             self.publish_classic(&pod, spec);

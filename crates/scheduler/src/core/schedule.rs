@@ -13,7 +13,7 @@ use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{Version, allocation_of, uid_of};
-use crate::dra::{PodClaim, conditions, gated, resolve};
+use crate::dra::{PodClaim, conditions, release, resolve};
 use crate::message;
 use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
@@ -151,7 +151,7 @@ impl Core {
                     false => Nominate::Keep,
                 };
                 return CycleOutcome::Reject(Box::new(Refusal {
-                    undo: gated::held_in_vain(pod, &self.claims, self.classic.as_deref()),
+                    cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
                     ..Refusal::new(by, message, nominate)
                 }));
             }

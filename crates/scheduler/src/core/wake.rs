@@ -46,7 +46,7 @@ impl Core {
         let gate = self.gate(pod);
         self.queue.activate(&pod.uid, gate, event, time.now);
         if gate.is_some_and(holds_nothing) {
-            self.give_back(pod);
+            self.release_claims(pod);
         }
     }
 

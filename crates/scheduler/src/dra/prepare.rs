@@ -23,18 +23,18 @@ use crate::solver::{Problem, Solver};
 use crate::status::Rejection;
 
 mod classes;
+mod cleanup;
 mod counts;
 mod explain;
 mod modest;
 mod node;
 mod special;
-mod undo;
 
 use classes::check_classes;
+pub use cleanup::ClaimCleanup;
 pub use counts::Counts;
 pub use modest::next_spare;
 use special::Special;
-pub use undo::Deallocation;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
@@ -155,7 +155,7 @@ impl PodDevices {
                 && (cx.binding_conditions
                     && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now)
                     || cx.claims.has_to_give_way(&claim, cx.pods).is_some());
-            let left = cx.claims.is_left(uid_of(&claim));
+            let left = cx.claims.is_orphaned(uid_of(&claim));
             claims.push(PodClaim {
                 key,
                 claim,

@@ -64,7 +64,7 @@ impl Claims {
     }
 
     /// The binding for which a claim was allocated failed; the allocation stays for now.
-    pub fn leave_allocated(&mut self, uid: &Uid) {
+    pub fn mark_orphaned(&mut self, uid: &Uid) {
         self.left.insert(uid.clone());
     }
 
@@ -74,7 +74,7 @@ impl Claims {
     }
 
     /// Whether a claim was left allocated by a binding that failed, rather than by somebody else.
-    pub fn is_left(&self, uid: &str) -> bool {
+    pub fn is_orphaned(&self, uid: &str) -> bool {
         self.left.contains(uid)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use allot_resourceclaim::{consumers, is_for_pod, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use super::Deallocation;
+use super::ClaimCleanup;
 use super::claims::{Claims, allocation_of, uid_of};
 use super::resolve;
 use crate::classic::Classic;
@@ -14,11 +14,11 @@ use crate::pod::PodInfo;
 /// Something that an earlier attempt got for the pod, which is on no node and can not be tried: an allocation that
 /// serves nobody else, or its reservation of a claim that others use. Upstream leaves it until the pod is gone. What
 /// somebody else allocated and did not reserve stays, as do claims of groups and claims that are being deleted.
-pub fn held_in_vain(
+pub fn claims_to_release(
     pod: &PodInfo,
     claims: &Claims,
     classic: Option<&Classic>,
-) -> Option<Deallocation> {
+) -> Option<ClaimCleanup> {
     let entries = pod.spec().resource_claims.iter().flatten();
     let newer = entries.filter(|entry| !classic.is_some_and(|c| c.owns(pod, entry)));
     let known = newer.filter_map(|entry| claims.get(&resolve::name(pod, entry).ok()??));
@@ -37,11 +37,11 @@ pub fn held_in_vain(
             return None;
         }
         match consumers(claim) {
-            [] if claims.is_left(uid) || is_for_pod(&pod.pod, claim) => {
-                Some(Deallocation::Deallocate(claim.clone()))
+            [] if claims.is_orphaned(uid) || is_for_pod(&pod.pod, claim) => {
+                Some(ClaimCleanup::Deallocate(claim.clone()))
             }
-            [one] if *one.uid == *pod.uid => Some(Deallocation::Deallocate(claim.clone())),
-            _ if is_reserved_for(claim, &pod.uid) => Some(Deallocation::Leave(claim.clone())),
+            [one] if *one.uid == *pod.uid => Some(ClaimCleanup::Deallocate(claim.clone())),
+            _ if is_reserved_for(claim, &pod.uid) => Some(ClaimCleanup::Unreserve(claim.clone())),
             _ => None,
         }
     })

@@ -13,12 +13,12 @@ use crate::pod::PodInfo;
 
 /// What to undo so that a pod may fit.
 #[derive(Debug, Clone)]
-pub enum Deallocation {
+pub enum ClaimCleanup {
     /// Take the allocation away from a claim.
     Deallocate(Arc<ResourceClaim>),
     /// Give the pod's own reservation back, which an earlier attempt left on a claim that serves nobody: as long as
     /// several pods hold one, none of them may take the allocation away. Upstream waits for ever there.
-    Leave(Arc<ResourceClaim>),
+    Unreserve(Arc<ResourceClaim>),
     /// Delete a special claim that is left over.
     Delete(Arc<ResourceClaim>),
     /// Have the allocation of a classic claim taken back, after something was published.
@@ -28,40 +28,40 @@ pub enum Deallocation {
 impl PodDevices {
     /// Something that stands in the pod's way and nobody else uses: a claim that is not available on a node where it is
     /// all that is missing (`elsewhere`), and on as many of them as possible.
-    pub fn deallocation(
+    pub fn claim_to_deallocate(
         &self,
         nodes: &[Arc<NodeInfo>],
         elsewhere: &[&NodeInfo],
-    ) -> Option<Deallocation> {
+    ) -> Option<ClaimCleanup> {
         let misses = |c: &PodClaim| elsewhere.iter().filter(|n| c.is_unavailable(n)).count();
         let claims = self.unused(nodes).rev();
         let worst = claims.map(|c| (misses(c), c)).max_by_key(|(n, _)| *n);
         if let Some((_, claim)) = worst.filter(|(n, _)| *n > 0) {
-            return Some(Deallocation::Deallocate(claim.claim.clone()));
+            return Some(ClaimCleanup::Deallocate(claim.claim.clone()));
         }
-        if let Some(claim) = self.left_behind().find(|c| c.hopeless) {
-            return Some(Deallocation::Leave(claim.claim.clone()));
+        if let Some(claim) = self.reserved_for_pod().find(|c| c.hopeless) {
+            return Some(ClaimCleanup::Unreserve(claim.claim.clone()));
         }
         self.special
             .as_ref()?
             .stale
             .clone()
-            .map(Deallocation::Delete)
+            .map(ClaimCleanup::Delete)
     }
 
     /// What the pod keeps from others without being able to use it, as long as it fits nowhere: an earlier attempt left
     /// it. Two pods that have each what the other one lacks would wait for ever, as they do upstream. What somebody
     /// else allocated and did not reserve stays.
-    pub fn held_in_vain(&self, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
+    pub fn claims_to_release(&self, nodes: &[Arc<NodeInfo>]) -> Option<ClaimCleanup> {
         let reserved = |c: &PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
         // Also when nobody remembers whose attempt it was: no other pod can use it.
         let own = |c: &PodClaim| is_for_pod(&self.pod.pod, &c.claim);
         let mut unused = self.unused(nodes);
         let unused = unused.find(|c| c.hopeless || c.left || reserved(c) || own(c));
-        let unused = unused.map(|c| Deallocation::Deallocate(c.claim.clone()));
+        let unused = unused.map(|c| ClaimCleanup::Deallocate(c.claim.clone()));
         let left = || {
-            let claim = self.left_behind().next()?;
-            Some(Deallocation::Leave(claim.claim.clone()))
+            let claim = self.reserved_for_pod().next()?;
+            Some(ClaimCleanup::Unreserve(claim.claim.clone()))
         };
         unused.or_else(left)
     }
@@ -84,7 +84,7 @@ impl PodDevices {
     }
 
     /// Claims that are reserved for the pod, which is on no node.
-    fn left_behind(&self) -> impl Iterator<Item = &PodClaim> {
+    fn reserved_for_pod(&self) -> impl Iterator<Item = &PodClaim> {
         let reserved = |c: &&PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
         let own = self.claims.iter().filter(|c| !c.consumer.is_group());
         own.filter(reserved)
