@@ -357,7 +357,7 @@ impl Metrics {
     }
 
     /// A claim got what another one had before.
-    pub(crate) fn contested(&self) {
+    pub(crate) fn double_allocated(&self) {
         self.0.contested.inc();
     }
 }

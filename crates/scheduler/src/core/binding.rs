@@ -166,7 +166,7 @@ impl Core {
                     key_of(claim)
                 ));
             }
-            if let Some(conflict) = self.claims.has_to_give_way(claim, &self.pods) {
+            if let Some(conflict) = self.claims.must_yield(claim, &self.pods) {
                 let key = key_of(claim);
                 let conflict = conflict.describe(&key.namespace);
                 return Some(format!("claim {key} was allocated later: {conflict}"));
@@ -343,8 +343,8 @@ impl Core {
                 continue;
             }
             let alone = consumers(&claim).len() == 1;
-            let contested = self.claims.has_to_give_way(&claim, &self.pods).is_some();
-            match alone && (contested || gone) {
+            let double_allocated = self.claims.must_yield(&claim, &self.pods).is_some();
+            match alone && (double_allocated || gone) {
                 true => self.deallocate(claim),
                 false => {
                     // It stays for the next attempt; nobody but the pod would give it back.

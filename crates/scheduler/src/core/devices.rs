@@ -153,10 +153,10 @@ impl Core {
 
     /// Brings back the pods that a change of a claim concerns.
     pub(super) fn after(&mut self, change: &Change, time: Time) {
-        if let Some(key) = change.key.as_ref().filter(|_| change.contested) {
+        if let Some(key) = change.key.as_ref().filter(|_| change.double_allocated) {
             let uid = self.claims.get(key).map(|c| uid_of(c));
             if let Some(conflict) = uid.and_then(|uid| self.claims.conflict(uid)) {
-                self.metrics.contested();
+                self.metrics.double_allocated();
                 let conflict = conflict.describe(&key.namespace);
                 tracing::warn!(claim = %key, conflict, "a claim got devices that another claim had before");
             }
@@ -196,7 +196,7 @@ impl Core {
                 gone.iter().for_each(|name| self.remove_slice(name));
                 items.iter().for_each(|slice| self.set_slice(slice));
                 if !std::mem::replace(&mut self.slices_listed, true) {
-                    self.claims.order_all();
+                    self.claims.check_all_double_allocations();
                 }
             }
         }

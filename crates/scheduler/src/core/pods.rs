@@ -82,7 +82,7 @@ impl Core {
 
     /// A pod got a node: what it has stays, also where that had to give way, and others can share it now.
     fn wake_sharers(&mut self, pod: &PodInfo, time: Time) {
-        for key in self.claims.contested_of(pod) {
+        for key in self.claims.double_allocated_of(pod) {
             let change = Change {
                 key: Some(key),
                 progressed: true,

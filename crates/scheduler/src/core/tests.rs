@@ -11,13 +11,13 @@ use super::*;
 use crate::actions::BindJob;
 
 mod declared;
+mod double_allocations;
 mod explain;
 mod failures;
 mod gangs;
 mod leftovers;
 mod nominations;
 mod profiles;
-mod rivals;
 mod volumes;
 
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.

@@ -5,7 +5,7 @@
 //! as long as any of them says that a claim holds a device, the [`Cluster`] that attempts allocate from has it in
 //! use. It holds after every single call, whatever their order, because every call ends in [`Claims::recount`].
 //!
-//! What attempts do to claims is in [`attempts`]; claims that other schedulers write are in [`order`].
+//! What attempts do to claims is in [`attempts`]; claims that other schedulers write are in [`conflict`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::releases::Releases;
 use crate::version::is_newer;
 
 mod attempts;
-mod order;
+mod conflict;
 
-pub use order::Version;
-use order::{Rivals, devices_of};
+pub use conflict::Version;
+use conflict::{DoubleAllocation, devices_of};
 
 /// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
 const REMEMBERED: usize = 8192;
@@ -51,7 +51,7 @@ pub struct Change {
     /// A pod that waits for this claim may go on.
     pub progressed: bool,
     /// The claim got what another one had before.
-    pub contested: bool,
+    pub double_allocated: bool,
     /// The special claim of this pod is gone.
     pub special_gone: Option<Uid>,
 }
@@ -68,7 +68,7 @@ pub struct Claims {
     gone: FxHashSet<Uid>,
     gone_order: VecDeque<Uid>,
     /// Claims that got what somebody else had before.
-    contested: FxHashMap<Uid, Rivals>,
+    double_allocated: FxHashMap<Uid, DoubleAllocation>,
     /// Claims that were allocated when the first list came, and that were not written by us since.
     inherited: FxHashSet<Uid>,
     is_listed: bool,
@@ -109,7 +109,7 @@ impl Claims {
             specials: FxHashMap::default(),
             gone: FxHashSet::default(),
             gone_order: VecDeque::new(),
-            contested: FxHashMap::default(),
+            double_allocated: FxHashMap::default(),
             inherited: FxHashSet::default(),
             is_listed: false,
             left: FxHashSet::default(),
@@ -175,7 +175,7 @@ impl Claims {
     pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let (mut change, moved) = self.take_in(claim.clone());
         if moved {
-            change.contested = self.order(&claim);
+            change.double_allocated = self.check_double_allocation(&claim);
         }
         change
     }
@@ -259,14 +259,14 @@ impl Claims {
                 change.special_gone = Some(pod);
             }
             let uid = Uid::from(uid_of(claim));
-            self.contested.remove(&uid);
+            self.double_allocated.remove(&uid);
             self.inherited.remove(&uid);
             self.left.remove(&uid);
             self.tried.remove(&uid);
             self.remember_gone(uid.clone());
             self.recount(&uid, None);
         }
-        self.forget_rivals();
+        self.forget_resolved_conflicts();
         change
     }
 

@@ -154,7 +154,7 @@ impl PodDevices {
             let hopeless = is_written
                 && (cx.binding_conditions
                     && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now)
-                    || cx.claims.has_to_give_way(&claim, cx.pods).is_some());
+                    || cx.claims.must_yield(&claim, cx.pods).is_some());
             let left = cx.claims.is_orphaned(uid_of(&claim));
             claims.push(PodClaim {
                 key,

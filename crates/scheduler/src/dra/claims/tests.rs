@@ -169,13 +169,13 @@ fn who_is_seen_second_gives_way() {
     c.see(claim("b", "2", 1, None));
     c.reserve(&uid("2"), &key("b"), &allocation("x"), &uid("pod"));
     // Somebody else was faster: of ours, nothing was seen yet.
-    assert!(!c.see(claim("a", "1", 3, Some("x"))).contested);
+    assert!(!c.see(claim("a", "1", 3, Some("x"))).double_allocated);
     c.assume(claim("b", "2", 4, Some("x")));
     c.settle(&uid("2"), &uid("pod"), true);
     let ours = claim("b", "2", 4, Some("x"));
     assert!(!is_seen(&c, &ours));
     assert_eq!((conflict(&c, "1"), conflict(&c, "2")), (None, None));
-    assert!(c.see(claim("b", "2", 4, Some("x"))).contested);
+    assert!(c.see(claim("b", "2", 4, Some("x"))).double_allocated);
     assert!(is_seen(&c, &ours));
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
@@ -208,7 +208,7 @@ fn who_is_seen_first_stays() {
     c.assume(claim("a", "1", 3, Some("x")));
     c.settle(&uid("1"), &uid("pod"), true);
     c.see(claim("a", "1", 3, Some("x")));
-    assert!(c.see(claim("b", "2", 4, Some("x"))).contested);
+    assert!(c.see(claim("b", "2", 4, Some("x"))).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
 }
@@ -285,9 +285,9 @@ fn what_was_not_seen_overdraws_nothing() {
     c.see(claim("b", "2", 1, None));
     c.assume(share("b", "2", 4, 3));
     // Somebody else's was written before ours, which is the second.
-    assert!(!c.see(share("a", "1", 3, 2)).contested);
+    assert!(!c.see(share("a", "1", 3, 2)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
-    assert!(c.see(share("b", "2", 4, 3)).contested);
+    assert!(c.see(share("b", "2", 4, 3)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
     let text = "device d/p/x is given out beyond its capacity or counters";
     assert_eq!(conflict(&c, "2").as_deref(), Some(text));

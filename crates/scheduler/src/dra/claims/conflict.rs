@@ -7,7 +7,7 @@
 //!
 //! - a pod is bound only after the watch has shown the version of its claims that the decision rests on, or that was
 //!   written for it ([`Claims::is_seen`]);
-//! - a claim whose allocation the watch shows when somebody else has the device already is *contested*, and gives way
+//! - a claim whose allocation the watch shows when somebody else has the device already is *double-allocated*, and gives way
 //!   ([`Claims::conflict`]). Of several that a list shows for the first time none is known to be the first, and whichever
 //!   is tried first gives way.
 //!
@@ -55,7 +55,7 @@ impl From<&ResourceClaim> for Version {
 
 /// Who had before what a claim got.
 #[derive(Debug)]
-pub(super) struct Rivals {
+pub(super) struct DoubleAllocation {
     /// The claim.
     of: Key,
     claims: FxHashSet<Uid>,
@@ -63,7 +63,7 @@ pub(super) struct Rivals {
     overdrawn: bool,
 }
 
-impl Rivals {
+impl DoubleAllocation {
     fn is_empty(&self) -> bool {
         self.claims.is_empty() && !self.overdrawn
     }
@@ -89,7 +89,7 @@ impl Claims {
             changes.push(change);
         }
         for (at, claim) in &moved {
-            changes[*at].contested = self.order(claim);
+            changes[*at].double_allocated = self.check_double_allocation(claim);
         }
         if !std::mem::replace(&mut self.is_listed, true) {
             let allocated = moved.iter().filter(|(_, c)| allocation_of(c).is_some());
@@ -100,10 +100,10 @@ impl Claims {
     }
 
     /// The watch shows that a claim got its devices now, or lost them. Says whether somebody else had them before.
-    pub(super) fn order(&mut self, claim: &ResourceClaim) -> bool {
-        self.forget_rivals();
+    pub(super) fn check_double_allocation(&mut self, claim: &ResourceClaim) -> bool {
+        self.forget_resolved_conflicts();
         let uid = uid_of(claim);
-        let mut rivals = Rivals {
+        let mut earlier = DoubleAllocation {
             of: key_of(claim),
             claims: FxHashSet::default(),
             overdrawn: false,
@@ -111,27 +111,27 @@ impl Claims {
         for conflict in self.conflicts_seen(uid) {
             match conflict {
                 Conflict::Device { by, .. } => {
-                    rivals.claims.insert(by.uid.as_str().into());
+                    earlier.claims.insert(by.uid.as_str().into());
                 }
-                Conflict::Overdrawn { .. } => rivals.overdrawn = true,
+                Conflict::Overdrawn { .. } => earlier.overdrawn = true,
             }
         }
-        let contested = !rivals.is_empty();
-        if contested {
-            self.contested.insert(uid.into(), rivals);
-        } else if !self.contested.is_empty() {
-            self.contested.remove(uid);
+        let double_allocated = !earlier.is_empty();
+        if double_allocated {
+            self.double_allocated.insert(uid.into(), earlier);
+        } else if !self.double_allocated.is_empty() {
+            self.double_allocated.remove(uid);
         }
-        contested
+        double_allocated
     }
 
     /// Whoever was seen to lose what he had before others was the first no longer, even if he gets it back.
-    pub(super) fn forget_rivals(&mut self) {
-        if self.contested.is_empty() {
+    pub(super) fn forget_resolved_conflicts(&mut self) {
+        if self.double_allocated.is_empty() {
             return;
         }
-        let mut contested = std::mem::take(&mut self.contested);
-        for (uid, rivals) in &mut contested {
+        let mut double_allocated = std::mem::take(&mut self.double_allocated);
+        for (uid, earlier) in &mut double_allocated {
             let (mut still, mut overdrawn) = (FxHashSet::default(), false);
             for conflict in self.conflicts_seen(uid) {
                 match conflict {
@@ -141,11 +141,11 @@ impl Claims {
                     Conflict::Overdrawn { .. } => overdrawn = true,
                 }
             }
-            rivals.claims.retain(|r| still.contains(&**r));
-            rivals.overdrawn &= overdrawn;
+            earlier.claims.retain(|r| still.contains(&**r));
+            earlier.overdrawn &= overdrawn;
         }
-        contested.retain(|_, rivals| !rivals.is_empty());
-        self.contested = contested;
+        double_allocated.retain(|_, earlier| !earlier.is_empty());
+        self.double_allocated = double_allocated;
     }
 
     /// What speaks against what a claim holds, by what the watch has shown: what we have in mind or have written is going
@@ -171,14 +171,14 @@ impl Claims {
 
     /// The first list of slices came: only now is it known what there is of counters and capacities, and nobody is known
     /// to be the first to take from them.
-    pub fn order_all(&mut self) {
+    pub fn check_all_double_allocations(&mut self) {
         let seen = self.known.entries().filter_map(|(_, e)| e.seen());
         let allocated: Vec<_> = seen
             .filter(|c| allocation_of(c).is_some())
             .cloned()
             .collect();
         for claim in &allocated {
-            self.order(claim);
+            self.check_double_allocation(claim);
         }
     }
 
@@ -197,18 +197,18 @@ impl Claims {
 
     /// Why a claim has to give back what it holds, if it has to.
     pub fn conflict(&self, uid: &str) -> Option<Conflict<'_>> {
-        let rivals = self.contested.get(uid)?;
+        let earlier = self.double_allocated.get(uid)?;
         // Who was first may be giving it back.
         let stands = |conflict: &Conflict<'_>| match conflict {
-            Conflict::Device { by, .. } => rivals.claims.contains(by.uid.as_str()),
-            Conflict::Overdrawn { .. } => rivals.overdrawn,
+            Conflict::Device { by, .. } => earlier.claims.contains(by.uid.as_str()),
+            Conflict::Overdrawn { .. } => earlier.overdrawn,
         };
         self.conflicts_seen(uid).into_iter().find(stands)
     }
 
     /// The claims of a pod or its group that may have to give way.
-    pub fn contested_of(&self, pod: &PodInfo) -> Vec<Key> {
-        let keys = self.contested.values().map(|rivals| &rivals.of);
+    pub fn double_allocated_of(&self, pod: &PodInfo) -> Vec<Key> {
+        let keys = self.double_allocated.values().map(|earlier| &earlier.of);
         let of_pod = |key: &&Key| {
             let claim = self.get(key).filter(|_| key.namespace == pod.key.namespace);
             claim.is_some_and(|claim| consumers(claim).iter().any(|u| groups::serves(u, pod)))
@@ -217,7 +217,7 @@ impl Claims {
     }
 
     /// As [`Claims::conflict`], for a claim that can still give way: no pod that uses it has a node.
-    pub fn has_to_give_way(
+    pub fn must_yield(
         &self,
         claim: &ResourceClaim,
         pods: &FxHashMap<Key, Arc<PodInfo>>,
