@@ -47,7 +47,7 @@ pub struct Attempt<'a> {
     /// Devices.
     pub dra: DraContext<'a>,
     /// The node where the pod is expected: room was made for it there.
-    pub expected_on: Option<&'a str>,
+    pub nominated_node: Option<&'a str>,
     affinity: NodeAffinity,
     others: Others,
     attachments: Option<Attachments<'a>>,
@@ -105,7 +105,7 @@ impl<'a> Attempt<'a> {
         snapshot: &'a Snapshot,
         profile: &'a Profile,
         dra: DraContext<'a>,
-        expected_on: Option<&'a str>,
+        nominated_node: Option<&'a str>,
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
         let affinity = NodeAffinity::new(pod);
@@ -146,7 +146,7 @@ impl<'a> Attempt<'a> {
             snapshot,
             profile,
             dra,
-            expected_on,
+            nominated_node,
             affinity,
             others: Others {
                 exclusive,

@@ -49,7 +49,7 @@ mod volumes;
 mod waiting;
 mod wake;
 
-use nominate::Leaving;
+use nominate::PendingVictims;
 use waiting::Waiting;
 
 pub use binding::BindError;
@@ -205,7 +205,7 @@ pub struct Core {
     budgets: FxHashMap<Key, Budget>,
     nominations: Nominations,
     /// Pods that wait until others are seen leaving for them.
-    preempting: FxHashMap<Uid, Leaving>,
+    preempting: FxHashMap<Uid, PendingVictims>,
     bindings: FxHashMap<Uid, Binding>,
     /// Those of them that wait for their claims to be seen, for conditions, or for volumes.
     waiting: Waiting,
@@ -286,7 +286,7 @@ impl Core {
             } => self.released((&key, &uid), pod, claim, time),
             Input::Classic(input) => self.classic_input(*input, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
-            Input::NotPreempted(victim) => self.left_for_others(&victim, time),
+            Input::NotPreempted(victim) => self.victim_terminating(&victim, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
         }
     }

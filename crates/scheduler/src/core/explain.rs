@@ -97,7 +97,7 @@ impl Core {
 
     fn expected(&self, pod: &PodInfo) -> Option<Expected> {
         let snapshot = self.cache.snapshot();
-        let node = &snapshot.nodes[snapshot.position(self.expected_on(pod)?)?];
+        let node = &snapshot.nodes[snapshot.position(self.nominated_node(pod)?)?];
         let leaving = |p: &&Arc<PodInfo>| p.is_terminating() && p.priority() < pod.priority();
         let leaving = node.pods.iter().filter(leaving);
         Some(Expected {
@@ -122,7 +122,7 @@ impl Core {
             self.cache.snapshot(),
             profile,
             dra,
-            self.expected_on(pod),
+            self.nominated_node(pod),
         )?;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let mut nodes = Vec::new();

@@ -98,16 +98,16 @@ impl Core {
         }
         let mut search = self.search(&members, needed, profile, false, time);
         if !search.last.is_over(needed) {
-            self.take_round_back(&mut search.last);
+            self.revert_round(&mut search.last);
             // People are told of what is in the way of the best that the pods ask for.
             let first = search.first.unwrap_or(search.last);
-            let room = search.could_make_room;
+            let room = search.preemption_helps;
             let room = room.then(|| self.search(&members, needed, profile, true, time));
             search = match room {
                 Some(room) if room.last.is_over(needed) && self.is_news(&room) => room,
                 room => {
                     room.into_iter()
-                        .for_each(|mut r| self.take_round_back(&mut r.last));
+                        .for_each(|mut r| self.revert_round(&mut r.last));
                     self.refuse_gang(members, first, placed, profile, gang, time);
                     return;
                 }
@@ -117,11 +117,11 @@ impl Core {
             order, mut last, ..
         } = search;
         if let Some(message) = last.failure().map(str::to_owned) {
-            self.take_round_back(&mut last);
+            self.revert_round(&mut last);
             self.fail_gang(order, &last, &message, gang, time);
-        } else if last.makes_room() {
-            self.take_round_back(&mut last);
-            self.make_room(order, last, profile, gang, time);
+        } else if last.needs_preemption() {
+            self.revert_round(&mut last);
+            self.preempt_for_gang(order, last, profile, gang, time);
         } else {
             self.bind_pod_group(order, last, profile, gang, time);
         }
@@ -131,7 +131,7 @@ impl Core {
     /// waits for them where it is expected.
     fn is_news(&self, search: &Search) -> bool {
         let expected = |m: &Member| self.nominations.get(&m.queued.info.uid).is_some();
-        search.last.drives_away() || !search.order.iter().any(expected)
+        search.last.has_new_victims() || !search.order.iter().any(expected)
     }
 
     /// The pods of a gang that can be tried, most important first, and how many are placed already.
@@ -162,8 +162,12 @@ impl Core {
     ) {
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             match place {
-                Place::Found(job) | Place::Made(job, _) => self.actions.push(Action::Bind(job)),
-                Place::Nowhere(refusal) => self.refuse(member.queued, profile, *refusal, time),
+                Place::Found(job) | Place::AfterPreemption(job, _) => {
+                    self.actions.push(Action::Bind(job))
+                }
+                Place::Unschedulable(refusal) => {
+                    self.refuse(member.queued, profile, *refusal, time)
+                }
                 Place::Failed(message) => self.fail(member.queued, message, Nominate::Keep, time),
                 Place::NotTried => {
                     self.wait_for_gang(member.queued, "", Nominate::Keep, profile, time)
@@ -174,7 +178,7 @@ impl Core {
     }
 
     /// Lets pods go that are in the way of the gang, whose pods are expected on their nodes then.
-    fn make_room(
+    fn preempt_for_gang(
         &mut self,
         members: Vec<Member>,
         round: Round,
@@ -194,11 +198,11 @@ impl Core {
                     let nominate = Nominate::Set(job.node);
                     self.wait_for_gang(member.queued, PREEMPTING, nominate, profile, time);
                 }
-                Place::Made(job, mut refusal) => {
+                Place::AfterPreemption(job, mut refusal) => {
                     refusal.nominate = Nominate::Set(job.node);
                     self.refuse(member.queued, profile, *refusal, time);
                 }
-                Place::Nowhere(refusal) => {
+                Place::Unschedulable(refusal) => {
                     let refusal = without_victims(*refusal);
                     self.refuse(member.queued, profile, refusal, time);
                 }
@@ -224,29 +228,30 @@ impl Core {
         let left_out = || {
             let places = round.places.iter();
             places.filter_map(|(_, p)| match p {
-                Place::Nowhere(refusal) => Some(refusal.room_is_made),
+                Place::Unschedulable(refusal) => Some(refusal.victims_terminating),
                 _ => None,
             })
         };
         // Who waits until others have left their nodes keeps its place beside the others of the gang.
-        let keep = left_out().any(|room_is_made| room_is_made);
-        let (message, told) = match keep && left_out().all(|room_is_made| room_is_made) {
-            true => (PREEMPTING.to_owned(), PREEMPTING.to_owned()),
-            false => (
-                format!("waiting for minCount pods from a gang to be scheduled ({count})"),
-                format!("pod group is unschedulable ({count}: {why})"),
-            ),
-        };
+        let keep = left_out().any(|victims_terminating| victims_terminating);
+        let (message, told) =
+            match keep && left_out().all(|victims_terminating| victims_terminating) {
+                true => (PREEMPTING.to_owned(), PREEMPTING.to_owned()),
+                false => (
+                    format!("waiting for minCount pods from a gang to be scheduled ({count})"),
+                    format!("pod group is unschedulable ({count}: {why})"),
+                ),
+            };
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             let pod = member.queued.info.clone();
             match place {
-                Place::Nowhere(refusal) => {
+                Place::Unschedulable(refusal) => {
                     self.refuse(member.queued, profile, without_victims(*refusal), time);
                 }
                 _ => {
                     let nominate = match keep {
                         true => Nominate::Keep,
-                        false => self.nowhere(&pod),
+                        false => self.cleared_nomination(&pod),
                     };
                     self.wait_for_gang(member.queued, &message, nominate, profile, time);
                     // Gangs that hold what the others need would wait for ever.
@@ -341,7 +346,7 @@ fn shortfall(
     let fit = before + round.placed();
     let mut left_out = members.iter().zip(&round.places);
     let left_out = left_out.find_map(|(m, (_, place))| match place {
-        Place::Nowhere(refusal) => {
+        Place::Unschedulable(refusal) => {
             let explanation = refusal.explanation.as_deref();
             let why = message::explained(&refusal.message, explanation);
             Some((&*m.queued.info.key.name, why))

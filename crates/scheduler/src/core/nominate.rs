@@ -14,7 +14,7 @@ use crate::nominations::Nomination;
 use crate::pod::{PodInfo, Uid};
 
 /// The pods that were told to leave for another one, and are not seen leaving yet.
-pub(super) type Leaving = FxHashSet<Uid>;
+pub(super) type PendingVictims = FxHashSet<Uid>;
 
 impl Core {
     /// Pods of at least the same priority for which room is kept on a node. A pod that lost a claim may never get one
@@ -29,7 +29,7 @@ impl Core {
     }
 
     /// Where a pod is expected, whether the API server has it already or not.
-    pub(super) fn expected_on<'a>(&'a self, pod: &'a PodInfo) -> Option<&'a str> {
+    pub(super) fn nominated_node<'a>(&'a self, pod: &'a PodInfo) -> Option<&'a str> {
         let nomination = self.nominations.get(&pod.uid);
         nomination
             .map(|(_, node)| &**node)
@@ -37,8 +37,8 @@ impl Core {
     }
 
     /// The pod is expected nowhere (any more).
-    pub(super) fn nowhere(&self, pod: &PodInfo) -> Nominate {
-        match self.expected_on(pod) {
+    pub(super) fn cleared_nomination(&self, pod: &PodInfo) -> Nominate {
+        match self.nominated_node(pod) {
             Some(_) => Nominate::Clear,
             None => Nominate::Keep,
         }
@@ -50,7 +50,7 @@ impl Core {
         let known = self.nominations.get(&pod.uid);
         let is_news = known.is_none_or(|(_, at)| at != node);
         let before = self.nominations.insert(pod.clone(), node.clone());
-        self.room_is_free(before, time);
+        self.nomination_freed(before, time);
         if !is_news {
             return;
         }
@@ -67,19 +67,19 @@ impl Core {
     }
 
     /// The API server has it that a pod is expected on a node.
-    pub(super) fn expect(&mut self, pod: &Arc<PodInfo>, node: &str, time: Time) {
+    pub(super) fn observe_nomination(&mut self, pod: &Arc<PodInfo>, node: &str, time: Time) {
         let before = self.nominations.insert(pod.clone(), node.into());
-        self.room_is_free(before, time);
+        self.nomination_freed(before, time);
     }
 
     /// A pod is expected nowhere any more: others may have what was kept for it.
     pub(super) fn forget_nomination(&mut self, uid: &Uid, time: Time) {
         let before = self.nominations.remove(uid);
-        self.room_is_free(before, time);
+        self.nomination_freed(before, time);
     }
 
     /// Others may have what was kept for a pod, if anything was.
-    pub(super) fn room_is_free(&mut self, before: Option<Nomination>, time: Time) {
+    pub(super) fn nomination_freed(&mut self, before: Option<Nomination>, time: Time) {
         if let Some((pod, _)) = before {
             self.requeue(&ClusterEvent::PodGone(&pod), time);
         }
@@ -116,7 +116,7 @@ impl Core {
             });
         }
         if !there.is_empty() {
-            let leaving: Leaving = there.iter().map(|v| v.uid.clone()).collect();
+            let leaving: PendingVictims = there.iter().map(|v| v.uid.clone()).collect();
             self.preempting.insert(preemptor.uid.clone(), leaving);
             self.actions.push(Action::Preempt {
                 preemptor: preemptor.clone(),
@@ -127,14 +127,14 @@ impl Core {
     }
 
     /// Whether somebody has to go for a pod, or for another one of its gang, who is not seen leaving yet.
-    pub(super) fn makes_room(&self, pod: &PodInfo) -> bool {
+    pub(super) fn has_pending_victims(&self, pod: &PodInfo) -> bool {
         let waits = |uid: &Uid| self.preempting.contains_key(uid);
         !self.preempting.is_empty()
             && (waits(&pod.uid) || self.gang_mates(pod).any(|mate| waits(&mate.uid)))
     }
 
     /// Nobody has to go for a pod any more. The others of its gang need not wait for that.
-    pub(super) fn needs_no_room(&mut self, pod: &PodInfo, time: Time) {
+    pub(super) fn preemption_done(&mut self, pod: &PodInfo, time: Time) {
         if self.preempting.remove(&pod.uid).is_some() {
             self.activate_gang(pod, time);
         }
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// A pod is seen leaving, or it turned out that it stays: the pods for which it was to go need not wait for that.
-    pub(super) fn left_for_others(&mut self, victim: &Uid, time: Time) {
+    pub(super) fn victim_terminating(&mut self, victim: &Uid, time: Time) {
         if self.preempting.is_empty() {
             return;
         }

@@ -32,7 +32,7 @@ pub(super) struct Refusal {
     pub(super) publish: Option<SchedulingSpec>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
     /// Others are leaving the node where it is expected.
-    pub(super) room_is_made: bool,
+    pub(super) victims_terminating: bool,
 }
 
 impl Refusal {
@@ -46,7 +46,7 @@ impl Refusal {
             cleanup: None,
             publish: None,
             victims: None,
-            room_is_made: false,
+            victims_terminating: false,
         }
     }
 }
@@ -65,7 +65,7 @@ impl Core {
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
         let mut after = Vec::new();
         let (mut cleanup, mut victims, mut nominate) = (None, None, Nominate::Keep);
-        let (mut publish, mut room_is_made) = (None, false);
+        let (mut publish, mut victims_terminating) = (None, false);
         if profile.post_filters.contains(Plugin::DynamicResources) {
             let rejected = unplaced.nodes.iter().zip(nodes);
             let elsewhere: Vec<&NodeInfo> = rejected
@@ -111,8 +111,9 @@ impl Core {
                     let node = nodes[found.node].name.clone();
                     // Who waits for pods that leave anyway stays where it is expected: looking for others again and again,
                     // pods would wake each other for ever.
-                    room_is_made = found.pods.iter().all(|v| v.is_terminating());
-                    if !room_is_made || preemption::expected_at(attempt, unplaced).is_none() {
+                    victims_terminating = found.pods.iter().all(|v| v.is_terminating());
+                    if !victims_terminating || preemption::expected_at(attempt, unplaced).is_none()
+                    {
                         nominate = Nominate::Set(node.clone());
                     }
                     victims = Some((node, found.pods));
@@ -120,12 +121,12 @@ impl Core {
                 }
                 preemption::Outcome::Nothing(text) => {
                     if cleanup.is_none() {
-                        nominate = self.nowhere(attempt.pod);
+                        nominate = self.cleared_nomination(attempt.pod);
                     }
                     after.push(text);
                 }
-                preemption::Outcome::RoomIsMade(text) => {
-                    room_is_made = true;
+                preemption::Outcome::VictimsTerminating(text) => {
+                    victims_terminating = true;
                     after.push(text);
                 }
             }
@@ -133,7 +134,7 @@ impl Core {
         if profile.post_filters.contains(Plugin::DynamicResources)
             && cleanup.is_none()
             && victims.is_none()
-            && !room_is_made
+            && !victims_terminating
         {
             cleanup = attempt.devices().and_then(|d| d.claims_to_release(nodes));
         }
@@ -151,7 +152,7 @@ impl Core {
             cleanup,
             publish,
             victims,
-            room_is_made,
+            victims_terminating,
         }
     }
 
@@ -171,7 +172,7 @@ impl Core {
             cleanup,
             publish,
             victims,
-            room_is_made: _,
+            victims_terminating: _,
         } = refusal;
         let pod = queued.info.clone();
         self.metrics.attempt(

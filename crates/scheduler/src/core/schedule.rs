@@ -83,7 +83,7 @@ impl Core {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
-                let nominate = self.nowhere(&queued.info);
+                let nominate = self.cleared_nomination(&queued.info);
                 self.fail(queued, message, nominate, time);
             }
         }
@@ -103,7 +103,7 @@ impl Core {
         if total == 0 {
             // Any node may help.
             let message = message::NO_NODES.to_owned();
-            let refusal = Refusal::new(Plugin::NodeAffinity, message, self.nowhere(pod));
+            let refusal = Refusal::new(Plugin::NodeAffinity, message, self.cleared_nomination(pod));
             return CycleOutcome::Reject(Box::new(refusal));
         }
         self.solver
@@ -122,7 +122,7 @@ impl Core {
             self.cache.snapshot(),
             profile,
             dra,
-            self.expected_on(pod),
+            self.nominated_node(pod),
         );
         let end = match &prepared {
             Ok(_) => End::Success,
@@ -147,7 +147,7 @@ impl Core {
                 let after = after_pre_filter(pod, profile, by, total);
                 let message = message::unschedulable(&unplaced, total, &after);
                 let nominate = match profile.post_filters.contains(Plugin::DefaultPreemption) {
-                    true => self.nowhere(pod),
+                    true => self.cleared_nomination(pod),
                     false => Nominate::Keep,
                 };
                 return CycleOutcome::Reject(Box::new(Refusal {

@@ -22,7 +22,7 @@ impl Core {
         if self.lacks_claims(pod) {
             return Some(Plugin::DynamicResources);
         }
-        if self.makes_room(pod) {
+        if self.has_pending_victims(pod) {
             return Some(Plugin::DefaultPreemption);
         }
         if self
@@ -56,7 +56,7 @@ impl Core {
             self.activate(&pod, CLAIM, time);
             let kept = self.nominations.get(&pod.uid).cloned();
             if kept.is_some() && self.lacks_claims(&pod) {
-                self.room_is_free(kept, time);
+                self.nomination_freed(kept, time);
             }
         }
     }

@@ -13,7 +13,7 @@ impl Writer {
         if victim.is_terminating() {
             return;
         }
-        match self.make_leave(preemptor, victim).await {
+        match self.evict(preemptor, victim).await {
             Ok(true) => {
                 tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
                 self.recorder.note(Note::preempted(preemptor, victim, node));
@@ -29,7 +29,7 @@ impl Writer {
     }
 
     /// Marks a pod, so that its owner knows why it goes, and deletes it. Says whether there was one.
-    async fn make_leave(&self, preemptor: &PodInfo, victim: &PodInfo) -> Result<bool, kube::Error> {
+    async fn evict(&self, preemptor: &PodInfo, victim: &PodInfo) -> Result<bool, kube::Error> {
         let scheduler = crate::pod::scheduler_name(&preemptor.pod);
         let mut condition = json!({
             "type": "DisruptionTarget",

@@ -89,7 +89,7 @@ impl Core {
         let Some(rejection) = self.held_back(pod) else {
             return;
         };
-        let nominate = self.nowhere(pod);
+        let nominate = self.cleared_nomination(pod);
         if nominate == Nominate::Clear {
             self.forget_nomination(&pod.uid, time);
         }

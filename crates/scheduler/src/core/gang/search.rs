@@ -36,8 +36,8 @@ pub(super) struct Member {
 pub(super) enum Place {
     Found(Box<BindJob>),
     /// It has a place when others have gone.
-    Made(Box<BindJob>, Box<Refusal>),
-    Nowhere(Box<Refusal>),
+    AfterPreemption(Box<BindJob>, Box<Refusal>),
+    Unschedulable(Box<Refusal>),
     Failed(String),
     /// It would be in vain.
     NotTried,
@@ -46,13 +46,13 @@ pub(super) enum Place {
 impl Place {
     pub(super) fn job(&self) -> Option<&BindJob> {
         match self {
-            Self::Found(job) | Self::Made(job, _) => Some(job),
-            Self::Nowhere(_) | Self::Failed(_) | Self::NotTried => None,
+            Self::Found(job) | Self::AfterPreemption(job, _) => Some(job),
+            Self::Unschedulable(_) | Self::Failed(_) | Self::NotTried => None,
         }
     }
 
-    fn is_nowhere(&self) -> bool {
-        matches!(self, Self::Nowhere(_))
+    fn is_unschedulable(&self) -> bool {
+        matches!(self, Self::Unschedulable(_))
     }
 }
 
@@ -61,11 +61,11 @@ impl Place {
 pub(super) struct Round {
     pub(super) places: Vec<(Uid, Place)>,
     nominated: Vec<Nomination>,
-    gone: Vec<Gone>,
+    gone: Vec<Victim>,
 }
 
 /// A pod that would have to go.
-struct Gone {
+struct Victim {
     pod: Arc<PodInfo>,
     node: Arc<str>,
     assumed: bool,
@@ -89,24 +89,26 @@ impl Round {
     }
 
     /// Whether somebody has to go first.
-    pub(super) fn makes_room(&self) -> bool {
-        let made = |p: &Place| matches!(p, Place::Made(..));
+    pub(super) fn needs_preemption(&self) -> bool {
+        let made = |p: &Place| matches!(p, Place::AfterPreemption(..));
         self.places.iter().any(|(_, p)| made(p))
     }
 
     /// Whether somebody has to go who would stay otherwise.
-    pub(super) fn drives_away(&self) -> bool {
+    pub(super) fn has_new_victims(&self) -> bool {
         self.gone.iter().any(|gone| !gone.pod.is_terminating())
     }
 
     /// The first pod without a place.
     fn left_out(&self) -> Option<&Uid> {
         let mut places = self.places.iter();
-        places.find(|(_, p)| p.is_nowhere()).map(|(uid, _)| uid)
+        places
+            .find(|(_, p)| p.is_unschedulable())
+            .map(|(uid, _)| uid)
     }
 
     fn has_victims(&self) -> bool {
-        let victims = |p: &Place| matches!(p, Place::Nowhere(r) if r.victims.is_some());
+        let victims = |p: &Place| matches!(p, Place::Unschedulable(r) if r.victims.is_some());
         self.places.iter().any(|(_, p)| victims(p))
     }
 }
@@ -120,23 +122,23 @@ pub(super) struct Search {
     /// The first one, if it was another, which was taken back.
     pub(super) first: Option<Round>,
     /// Whether a pod had a place in one of them if others left.
-    pub(super) could_make_room: bool,
+    pub(super) preemption_helps: bool,
 }
 
 impl Core {
-    /// Looks for places for at least so many of the pods; with `make_room` also for such that others have to leave.
+    /// Looks for places for at least so many of the pods; with `with_preemption` also for such that others have to leave.
     pub(super) fn search(
         &mut self,
         members: &[Member],
         needed: usize,
         profile: &Profile,
-        make_room: bool,
+        with_preemption: bool,
         time: Time,
     ) -> Search {
         let (mut order, mut first) = (members.to_vec(), None);
         let (mut step, mut moved) = (1, FxHashSet::default());
-        let mut last = self.round(&order, needed, profile, make_room, time);
-        let mut could_make_room = last.has_victims();
+        let mut last = self.round(&order, needed, profile, with_preemption, time);
+        let mut preemption_helps = last.has_victims();
         for _ in 1..ROUNDS {
             if last.is_over(needed)
                 || !(do_with_less(&mut order, &last, &mut step)
@@ -144,9 +146,9 @@ impl Core {
             {
                 break;
             }
-            self.take_round_back(&mut last);
-            let another = self.round(&order, needed, profile, make_room, time);
-            could_make_room |= another.has_victims();
+            self.revert_round(&mut last);
+            let another = self.round(&order, needed, profile, with_preemption, time);
+            preemption_helps |= another.has_victims();
             let before = std::mem::replace(&mut last, another);
             first.get_or_insert(before);
         }
@@ -154,7 +156,7 @@ impl Core {
             order,
             last,
             first,
-            could_make_room,
+            preemption_helps,
         }
     }
 
@@ -164,7 +166,7 @@ impl Core {
         members: &[Member],
         needed: usize,
         profile: &Profile,
-        make_room: bool,
+        with_preemption: bool,
         time: Time,
     ) -> Round {
         let mut round = Round::default();
@@ -172,7 +174,7 @@ impl Core {
             let in_vain = round.placed() + (members.len() - i) < needed;
             let place = match in_vain || round.failure().is_some() {
                 true => Place::NotTried,
-                false => self.find_place(member, &mut round, profile, make_room, time),
+                false => self.find_place(member, &mut round, profile, with_preemption, time),
             };
             round.places.push((member.queued.info.uid.clone(), place));
         }
@@ -184,7 +186,7 @@ impl Core {
         member: &Member,
         round: &mut Round,
         profile: &Profile,
-        make_room: bool,
+        with_preemption: bool,
         time: Time,
     ) -> Place {
         let uid = &member.queued.info.uid;
@@ -202,12 +204,12 @@ impl Core {
             }
             CycleOutcome::Fail(message) => return Place::Failed(message),
         };
-        let Some((node, victims)) = refusal.victims.clone().filter(|_| make_room) else {
-            return Place::Nowhere(refusal);
+        let Some((node, victims)) = refusal.victims.clone().filter(|_| with_preemption) else {
+            return Place::Unschedulable(refusal);
         };
-        let gone: Vec<Gone> = victims
+        let gone: Vec<Victim> = victims
             .into_iter()
-            .map(|pod| Gone {
+            .map(|pod| Victim {
                 assumed: self.cache.is_assumed(&pod.uid),
                 node: node.clone(),
                 pod,
@@ -218,17 +220,17 @@ impl Core {
             CycleOutcome::Place(placed) => {
                 round.gone.extend(gone);
                 let job = self.assume(queued.clone(), *placed, time);
-                Place::Made(Box::new(job), refusal)
+                Place::AfterPreemption(Box::new(job), refusal)
             }
             _ => {
                 self.bring_back(gone);
-                Place::Nowhere(refusal)
+                Place::Unschedulable(refusal)
             }
         }
     }
 
-    fn bring_back(&mut self, gone: impl IntoIterator<Item = Gone>) {
-        for Gone { pod, node, assumed } in gone {
+    fn bring_back(&mut self, gone: impl IntoIterator<Item = Victim>) {
+        for Victim { pod, node, assumed } in gone {
             match assumed {
                 true => self.cache.assume(pod, &node),
                 false => self.cache.set_pod(pod),
@@ -237,7 +239,7 @@ impl Core {
     }
 
     /// As if the round had not been.
-    pub(super) fn take_round_back(&mut self, round: &mut Round) {
+    pub(super) fn revert_round(&mut self, round: &mut Round) {
         for (uid, _) in round.places.iter().filter(|(_, p)| p.job().is_some()) {
             let Some(binding) = self.bindings.remove(uid) else {
                 continue;

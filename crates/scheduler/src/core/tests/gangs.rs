@@ -320,7 +320,7 @@ fn the_pods_of_a_gang_do_not_displace_each_other() {
     assert!(tries < 10, "{tries} attempts while nothing happens");
     let expected = |w: &World, pod: &str| {
         let pod = w.core.pods[&Key::new("ns", pod)].clone();
-        w.core.expected_on(&pod).map(str::to_owned)
+        w.core.nominated_node(&pod).map(str::to_owned)
     };
     for pod in ["p0", "p1"] {
         assert_eq!(expected(&world, pod).as_deref(), Some("n0"), "{pod}");

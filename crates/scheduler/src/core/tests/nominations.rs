@@ -377,7 +377,7 @@ fn a_pod_that_waits_for_others_takes_another_place() {
     world.plain("p", 4, 10, None);
     world.run();
     let p = world.known("p");
-    let other = match world.core.expected_on(&p).expect("a node") {
+    let other = match world.core.nominated_node(&p).expect("a node") {
         "n0" => "n1",
         _ => "n0",
     };

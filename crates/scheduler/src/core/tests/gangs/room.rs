@@ -47,7 +47,7 @@ impl World {
     fn kept(&self, pods: &[&str]) -> Vec<Option<String>> {
         let on = |name: &&str| {
             let pod = self.known(name);
-            self.core.expected_on(&pod).map(str::to_owned)
+            self.core.nominated_node(&pod).map(str::to_owned)
         };
         pods.iter().map(on).collect()
     }
