@@ -31,7 +31,7 @@ pub struct ClaimTask {
 
 /// The claim for extended resources that has to be created before its pod can be bound.
 #[derive(Debug, Clone)]
-pub struct SpecialTask {
+pub struct ExtendedResourceClaimTask {
     /// Identity while it exists only in memory.
     pub uid: Uid,
     /// The claim as it exists in memory.
@@ -83,7 +83,7 @@ pub struct BindJob {
     /// Classic claims to write first.
     pub classic: Vec<crate::classic::ClaimTask>,
     /// A claim to create first.
-    pub special: Option<SpecialTask>,
+    pub extended: Option<ExtendedResourceClaimTask>,
     /// What to write about its volumes first.
     pub volumes: VolumeTasks,
     /// What to record in the pod's status: resources of the node that come with its devices.
@@ -159,8 +159,8 @@ pub enum Action {
     ClearDemand(Arc<PodInfo>),
     /// Take the allocation from a claim that nobody uses.
     Deallocate(Arc<ResourceClaim>),
-    /// Delete a special claim that is left over.
-    DeleteSpecial(Arc<ResourceClaim>),
+    /// Delete an extended resource claim that is left over.
+    DeleteExtendedResourceClaim(Arc<ResourceClaim>),
     /// Take the reservation for a pod back after its binding failed.
     Unreserve {
         /// The pod.

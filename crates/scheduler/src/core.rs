@@ -154,7 +154,7 @@ struct Binding {
     node: Arc<str>,
     /// Identities under which allocations are in flight for it.
     in_flight: Vec<Uid>,
-    /// The claims that it needs, with the special claim once that was created, in the versions that a watch has to show.
+    /// The claims that it needs, with the extended resource claim once that was created, in the versions that a watch has to show.
     claims: Vec<Version>,
     /// Those that were allocated before, and not for it.
     found: Vec<Uid>,
@@ -162,8 +162,8 @@ struct Binding {
     classic: Vec<(Key, Uid)>,
     /// Whether something is recorded in the pod's status about resources of the node.
     demands: bool,
-    /// The special claim, once it was created.
-    special: Option<Arc<ResourceClaim>>,
+    /// The extended resource claim, once it was created.
+    extended: Option<Arc<ResourceClaim>>,
     /// Claims are written, conditions have to come true until then.
     waits_until: Option<Timestamp>,
     /// Volumes that have to be bound first.

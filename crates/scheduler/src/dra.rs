@@ -14,8 +14,8 @@ pub mod release;
 pub mod resolve;
 
 pub use prepare::{
-    ClaimCleanup, Counts, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodClaim, PodDevices,
-    SpecialOnNode, next_spare,
+    ClaimCleanup, Counts, DraContext, ExtendedResourceClaimOnNode, MUST_BE_REALLOCATED,
+    NodeDevices, PodClaim, PodDevices, next_spare,
 };
 
 use crate::classic::Classic;

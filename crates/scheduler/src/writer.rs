@@ -161,9 +161,9 @@ impl Writer {
                 });
                 w.released(&claim, None, written);
             }),
-            Action::DeleteSpecial(claim) => writer.spawn(async move |w| {
-                if let Err(error) = w.claims.delete_special(&claim).await {
-                    tracing::warn!(claim = claim_name(&claim), %error, "cannot delete special claim");
+            Action::DeleteExtendedResourceClaim(claim) => writer.spawn(async move |w| {
+                if let Err(error) = w.claims.delete_extended_resource_claim(&claim).await {
+                    tracing::warn!(claim = claim_name(&claim), %error, "cannot delete extended resource claim");
                 }
             }),
             Action::Unreserve { pod, claim } => writer.spawn(async move |w| {

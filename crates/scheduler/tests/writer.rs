@@ -82,7 +82,7 @@ impl World {
             node: "n".into(),
             claims: Vec::new(),
             classic: Vec::new(),
-            special: None,
+            extended: None,
             volumes: Default::default(),
             demand: Default::default(),
             wait: false,

@@ -67,7 +67,7 @@ impl Core {
                 None => binding.claims.push(written),
             }
             if **in_flight != *uid_of(&claim) {
-                binding.special = Some(claim);
+                binding.extended = Some(claim);
             }
         }
         self.after(&change, time);
@@ -220,11 +220,11 @@ impl Core {
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
             // The watch has shown all claims that were made for it before the one that it gets: requests of earlier
             // attempts whose answers were lost.
-            let special = binding.special.as_deref().map(uid_of);
-            let specials = self.claims.specials_of(&pod.uid);
-            let others = specials.filter(|c| Some(uid_of(c)) != special);
+            let extended = binding.extended.as_deref().map(uid_of);
+            let created = self.claims.extended_resource_claims_of(&pod.uid);
+            let others = created.filter(|c| Some(uid_of(c)) != extended);
             for left in others.cloned().collect::<Vec<_>>() {
-                self.delete_special(left);
+                self.delete_extended_resource_claim(left);
             }
             self.actions.push(Action::BindPod { pod, node });
             return false;
@@ -331,8 +331,8 @@ impl Core {
 
     /// Takes back what was written for a pod that is on no node.
     fn unreserve_all(&mut self, pod: &Uid, binding: &super::Binding) {
-        let special = binding.special.as_deref().map(uid_of);
-        let own = |v: &&Version| Some(&*v.uid) != special;
+        let extended = binding.extended.as_deref().map(uid_of);
+        let own = |v: &&Version| Some(&*v.uid) != extended;
         // Whoever lets go of a claim last frees its devices; for a pod that is gone there is no next attempt.
         let gone = self.current(&binding.queued.info).is_none();
         for version in binding.claims.iter().filter(own) {
@@ -355,8 +355,8 @@ impl Core {
                 }
             }
         }
-        if let Some(special) = &binding.special {
-            self.delete_special(special.clone());
+        if let Some(extended) = &binding.extended {
+            self.delete_extended_resource_claim(extended.clone());
         }
         if binding.demands {
             let pod = binding.queued.info.clone();

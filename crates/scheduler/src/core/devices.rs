@@ -77,8 +77,12 @@ impl Core {
     }
 
     /// Deletes a claim for extended resources that is left over.
-    pub(super) fn delete_special(&mut self, claim: Arc<ResourceClaim>) {
-        self.push_fenced(&claim.clone(), |_| true, Action::DeleteSpecial(claim));
+    pub(super) fn delete_extended_resource_claim(&mut self, claim: Arc<ResourceClaim>) {
+        self.push_fenced(
+            &claim.clone(),
+            |_| true,
+            Action::DeleteExtendedResourceClaim(claim),
+        );
     }
 
     /// Takes something of a claim back that some of its users may count on: bindings of an earlier scheduler are refused
@@ -133,7 +137,7 @@ impl Core {
         match what {
             ClaimCleanup::Deallocate(claim) => self.deallocate(claim),
             ClaimCleanup::Unreserve(claim) => self.unreserve(&pod.uid, claim),
-            ClaimCleanup::Delete(claim) => self.delete_special(claim),
+            ClaimCleanup::Delete(claim) => self.delete_extended_resource_claim(claim),
             ClaimCleanup::Classic(claim, publish) => self.deallocate_classic(pod, claim, publish),
         }
     }
@@ -166,7 +170,7 @@ impl Core {
             self.check_claim(key, time);
         }
         // The pod has to wait for that, and no entry of it names the claim.
-        let owner = change.special_gone.as_ref();
+        let owner = change.extended_resource_claim_gone.as_ref();
         if let Some(pod) = owner.and_then(|pod| self.queue.get(pod)) {
             let pod = pod.info.clone();
             self.activate(&pod, CLAIM, time);

@@ -147,11 +147,11 @@ impl Core {
         }
         let chosen = attempt.place(0, &nominated).ok().map(|placement| {
             let devices = placement.devices;
-            let special = devices.special.map(|s| (key_of(&s.claim), s.allocation));
+            let extended = devices.extended.map(|s| (key_of(&s.claim), s.allocation));
             let own = devices.allocations.into_iter();
             Chosen {
                 node: attempt.snapshot.nodes[placement.node].name.clone(),
-                allocations: own.map(|(key, _, a)| (key, a)).chain(special).collect(),
+                allocations: own.map(|(key, _, a)| (key, a)).chain(extended).collect(),
             }
         });
         Ok((nodes, chosen))

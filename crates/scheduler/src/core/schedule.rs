@@ -7,7 +7,7 @@ use allot_resourceclaim::is_reserved_for;
 
 use super::refuse::{Refusal, after_pre_filter};
 use super::{Binding, Core, Time};
-use crate::actions::{Action, BindJob, ClaimTask, Nominate, SpecialTask};
+use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
 use crate::attempt::{Attempt, Placement, Unplaced};
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
@@ -180,7 +180,7 @@ impl Core {
                         .map(|i| &*nodes[*i].name)
                         .collect();
                     let devices = &placement.devices;
-                    let others = !devices.allocations.is_empty() || devices.special.is_some();
+                    let others = !devices.allocations.is_empty() || devices.extended.is_some();
                     return CycleOutcome::Negotiate(
                         claims.negotiate(&pod.uid, &names, &node, others),
                     );
@@ -254,17 +254,17 @@ impl Core {
         let found = claims.iter().filter(|t| t.allocation.is_none() && !t.fence);
         let found = found.map(|t| t.uid.clone()).collect();
         self.assume_classic(&pod, &classic);
-        let special = placement.devices.special.map(|special| {
-            let uid = Uid::from(uid_of(&special.claim));
-            let key = crate::dra::claims::key_of(&special.claim);
+        let extended = placement.devices.extended.map(|extended| {
+            let uid = Uid::from(uid_of(&extended.claim));
+            let key = crate::dra::claims::key_of(&extended.claim);
             self.claims
-                .reserve(&uid, &key, &special.allocation, &pod.uid);
+                .reserve(&uid, &key, &extended.allocation, &pod.uid);
             in_flight.push(uid.clone());
-            SpecialTask {
+            ExtendedResourceClaimTask {
                 uid,
-                claim: special.claim,
-                allocation: special.allocation,
-                mappings: special.mappings,
+                claim: extended.claim,
+                allocation: extended.allocation,
+                mappings: extended.mappings,
             }
         });
         let needed: Vec<_> = pod
@@ -277,7 +277,7 @@ impl Core {
             .collect();
         let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
         let mut wait = allocations
-            .chain(special.iter().map(|s| &*s.allocation))
+            .chain(extended.iter().map(|s| &*s.allocation))
             .any(conditions::in_allocation);
         wait |= needed
             .iter()
@@ -289,7 +289,7 @@ impl Core {
         let announce = wait;
         let known = needed.iter().filter_map(|k| self.claims.get(k));
         let needed: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
-        wait |= special.is_some() || !claims.is_empty();
+        wait |= extended.is_some() || !claims.is_empty();
         wait |= needed.iter().any(|v| !self.claims.is_seen(v));
         let demand = placement.devices.demand;
         let counts = match demand.0.is_empty() {
@@ -308,7 +308,7 @@ impl Core {
                 found,
                 classic: classic_claims,
                 demands: !demand.0.is_empty(),
-                special: None,
+                extended: None,
                 waits_until: None,
                 volumes: awaited,
                 started: time.now,
@@ -320,7 +320,7 @@ impl Core {
             node,
             claims,
             classic,
-            special,
+            extended,
             volumes,
             demand,
             wait,

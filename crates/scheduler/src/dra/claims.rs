@@ -52,8 +52,8 @@ pub struct Change {
     pub progressed: bool,
     /// The claim got what another one had before.
     pub double_allocated: bool,
-    /// The special claim of this pod is gone.
-    pub special_gone: Option<Uid>,
+    /// The extended resource claim of this pod is gone.
+    pub extended_resource_claim_gone: Option<Uid>,
 }
 
 /// All claims. See the module.
@@ -63,8 +63,8 @@ pub struct Claims {
     in_flight: FxHashMap<Uid, InFlight>,
     releases: Releases,
     cluster: Cluster,
-    /// Special claims by the pod that owns them: more than one where the answer to a request that made one was lost.
-    specials: FxHashMap<Uid, Vec<Key>>,
+    /// Extended resource claims by the pod that owns them: more than one where the answer to a request that made one was lost.
+    extended_resource_claims: FxHashMap<Uid, Vec<Key>>,
     gone: FxHashSet<Uid>,
     gone_order: VecDeque<Uid>,
     /// Claims that got what somebody else had before.
@@ -106,7 +106,7 @@ impl Claims {
             in_flight: FxHashMap::default(),
             releases: Releases::default(),
             cluster,
-            specials: FxHashMap::default(),
+            extended_resource_claims: FxHashMap::default(),
             gone: FxHashSet::default(),
             gone_order: VecDeque::new(),
             double_allocated: FxHashMap::default(),
@@ -155,9 +155,16 @@ impl Claims {
         self.known.iter()
     }
 
-    /// The special claims for extended resources that were made for a pod: at most one, unless an answer was lost.
-    pub fn specials_of(&self, pod_uid: &str) -> impl Iterator<Item = &Arc<ResourceClaim>> {
-        let keys = self.specials.get(pod_uid).into_iter().flatten();
+    /// The extended resource claims that were made for a pod: at most one, unless an answer was lost.
+    pub fn extended_resource_claims_of(
+        &self,
+        pod_uid: &str,
+    ) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        let keys = self
+            .extended_resource_claims
+            .get(pod_uid)
+            .into_iter()
+            .flatten();
         keys.filter_map(|key| self.get(key))
     }
 
@@ -248,15 +255,15 @@ impl Claims {
         };
         for claim in entry.versions() {
             change.freed |= allocation_of(claim).is_some();
-            if let Some(pod) = special_owner(claim) {
+            if let Some(pod) = extended_resource_claim_owner(claim) {
                 let pod = Uid::from(pod);
-                if let Some(keys) = self.specials.get_mut(&pod) {
+                if let Some(keys) = self.extended_resource_claims.get_mut(&pod) {
                     keys.retain(|k| k != key);
                     if keys.is_empty() {
-                        self.specials.remove(&pod);
+                        self.extended_resource_claims.remove(&pod);
                     }
                 }
-                change.special_gone = Some(pod);
+                change.extended_resource_claim_gone = Some(pod);
             }
             let uid = Uid::from(uid_of(claim));
             self.double_allocated.remove(&uid);
@@ -314,8 +321,8 @@ impl Claims {
     }
 
     fn note_special(&mut self, claim: &ResourceClaim, key: &Key) {
-        if let Some(pod) = special_owner(claim) {
-            let keys = self.specials.entry(pod.into()).or_default();
+        if let Some(pod) = extended_resource_claim_owner(claim) {
+            let keys = self.extended_resource_claims.entry(pod.into()).or_default();
             if !keys.contains(key) {
                 keys.push(key.clone());
             }
@@ -370,8 +377,8 @@ impl Claims {
 }
 
 /// The pod for whose extended resources the claim was created.
-fn special_owner(claim: &ResourceClaim) -> Option<&str> {
-    let special = claim
+fn extended_resource_claim_owner(claim: &ResourceClaim) -> Option<&str> {
+    let extended = claim
         .metadata
         .annotations
         .as_ref()?
@@ -381,7 +388,7 @@ fn special_owner(claim: &ResourceClaim) -> Option<&str> {
         .metadata
         .owner_references
         .as_deref()
-        .filter(|_| special)?;
+        .filter(|_| extended)?;
     owners
         .iter()
         .find(|o| o.controller == Some(true))

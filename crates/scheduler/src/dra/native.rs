@@ -154,7 +154,7 @@ impl Demand {
     }
 
     /// What the claim for the pod's extended resources adds; its name is known once it is created.
-    pub fn add_special(
+    pub fn add_extended_resource_claim(
         &mut self,
         uses: &[ContainerExtendedResourceRequest],
         resources: BTreeMap<String, ApiQuantity>,
@@ -180,8 +180,8 @@ impl Demand {
 
     /// As it is recorded once the claim for extended resources has a name.
     #[must_use]
-    pub fn named(mut self, special: Option<&str>) -> Self {
-        let claims = self.0.iter_mut().zip(special.into_iter().cycle());
+    pub fn named(mut self, extended: Option<&str>) -> Self {
+        let claims = self.0.iter_mut().zip(extended.into_iter().cycle());
         for (claim, name) in
             claims.filter(|(c, _)| c.resource_claim_name == extended::IN_MEMORY_NAME)
         {

@@ -26,15 +26,15 @@ mod classes;
 mod cleanup;
 mod counts;
 mod explain;
+mod extended;
 mod modest;
 mod node;
-mod special;
 
 use classes::check_classes;
 pub use cleanup::ClaimCleanup;
 pub use counts::Counts;
+use extended::ExtendedResources;
 pub use modest::next_spare;
-use special::Special;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
@@ -88,9 +88,9 @@ pub struct PodClaim {
     left: bool,
 }
 
-/// The special claim as it would be on a node.
+/// The extended resource claim as it would be on a node.
 #[derive(Debug, Clone)]
-pub struct SpecialOnNode {
+pub struct ExtendedResourceClaimOnNode {
     /// The claim to create.
     pub claim: Arc<ResourceClaim>,
     /// Which container uses which request.
@@ -104,8 +104,8 @@ pub struct SpecialOnNode {
 pub struct NodeDevices {
     /// Allocations for claims that had none, by key and UID.
     pub allocations: Vec<(Key, Uid, Arc<AllocationResult>)>,
-    /// The special claim, if needed on this node.
-    pub special: Option<SpecialOnNode>,
+    /// The extended resource claim, if needed on this node.
+    pub extended: Option<ExtendedResourceClaimOnNode>,
     /// Resources of the node that come with the devices.
     pub demand: Demand,
 }
@@ -116,7 +116,7 @@ pub struct PodDevices {
     pod: Arc<PodInfo>,
     claims: Vec<PodClaim>,
     problem: Option<Problem>,
-    special: Option<Special>,
+    extended: Option<ExtendedResources>,
 }
 
 impl PodDevices {
@@ -124,8 +124,8 @@ impl PodDevices {
     pub fn prepare(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Result<Option<Self>, Rejection> {
         let resolved = resolve::all(pod, cx.classic, cx.claims)
             .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
-        let special = Special::new(pod, cx);
-        if resolved.is_empty() && special.is_none() {
+        let extended = ExtendedResources::new(pod, cx);
+        if resolved.is_empty() && extended.is_none() {
             return Ok(None);
         }
         let mut claims = Vec::with_capacity(resolved.len());
@@ -175,7 +175,7 @@ impl PodDevices {
             pod: pod.clone(),
             claims,
             problem,
-            special,
+            extended,
         }))
     }
 
@@ -191,7 +191,7 @@ impl PodDevices {
 
     /// Names of the extended resources that devices provide where the node does not.
     pub fn delegates(&self, resource: &str) -> bool {
-        self.special
+        self.extended
             .as_ref()
             .is_some_and(|s| s.resources.iter().any(|(r, _)| r == resource))
     }

@@ -4,7 +4,7 @@ use allot_apimachinery::quote::go_json_bytes;
 use allot_resourceclaim::{Change, FINALIZER, Target, consumers, is_reserved_for, same_devices};
 
 use super::*;
-use crate::actions::{ClaimTask, SpecialTask};
+use crate::actions::{ClaimTask, ExtendedResourceClaimTask};
 use crate::dra::claims::allocation_of;
 use crate::dra::groups::Consumer;
 
@@ -180,9 +180,9 @@ impl ClaimWriter {
     }
 
     /// Creates the claim for extended resources of a pod and allocates it.
-    pub(super) async fn create_special(
+    pub(super) async fn create_extended_resource_claim(
         &self,
-        task: &SpecialTask,
+        task: &ExtendedResourceClaimTask,
         pod: &PodInfo,
     ) -> Result<Arc<ResourceClaim>, BindError> {
         let mut new = (*task.claim).clone();
@@ -208,8 +208,8 @@ impl ClaimWriter {
         match self.reserve(&task).await {
             Ok(claim) => Ok(claim),
             Err(error) => {
-                if let Err(error) = self.delete_special(&claim).await {
-                    tracing::warn!(claim = %task.key, error = text(&error), "cannot delete special claim");
+                if let Err(error) = self.delete_extended_resource_claim(&claim).await {
+                    tracing::warn!(claim = %task.key, error = text(&error), "cannot delete extended resource claim");
                 }
                 Err(error)
             }
@@ -256,8 +256,11 @@ impl ClaimWriter {
         }
     }
 
-    /// Removes a special claim that was created for a pod which did not get bound.
-    pub(super) async fn delete_special(&self, claim: &ResourceClaim) -> Result<(), kube::Error> {
+    /// Removes an extended resource claim that was created for a pod which did not get bound.
+    pub(super) async fn delete_extended_resource_claim(
+        &self,
+        claim: &ResourceClaim,
+    ) -> Result<(), kube::Error> {
         let (key, claim_uid) = (key_of(claim), claim.uid());
         let (api, name) = (self.api(&key.namespace), &*key.name);
         let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();

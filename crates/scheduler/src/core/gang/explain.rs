@@ -260,14 +260,14 @@ fn tell(
 fn chosen_of(job: &BindJob) -> Chosen {
     let own = job.claims.iter();
     let own = own.filter_map(|t| Some((t.key.clone(), t.allocation.clone()?)));
-    let special = job.special.iter();
-    let special = special.map(|s| {
+    let extended = job.extended.iter();
+    let extended = extended.map(|s| {
         let key = crate::dra::claims::key_of(&s.claim);
         (key, s.allocation.clone())
     });
     Chosen {
         node: job.node.clone(),
-        allocations: own.chain(special).collect(),
+        allocations: own.chain(extended).collect(),
     }
 }
 

@@ -11,7 +11,7 @@ fn with_resource() -> World {
 }
 
 /// The claim that was made for it.
-fn special(world: &mut World, name: &str, status: Value) -> Box<ResourceClaim> {
+fn extended(world: &mut World, name: &str, status: Value) -> Box<ResourceClaim> {
     let owner =
         json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": true});
     let annotations = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
@@ -26,18 +26,18 @@ fn special(world: &mut World, name: &str, status: Value) -> Box<ResourceClaim> {
 }
 
 fn deleted(outcome: &Outcome) -> Vec<&str> {
-    let specials = outcome.0.iter().filter_map(|a| match a {
-        Action::DeleteSpecial(claim) => claim.metadata.name.as_deref(),
+    let created = outcome.0.iter().filter_map(|a| match a {
+        Action::DeleteExtendedResourceClaim(claim) => claim.metadata.name.as_deref(),
         _ => None,
     });
-    specials.collect()
+    created.collect()
 }
 
 #[test]
 fn a_pod_is_tried_again_when_the_claim_for_its_resources_is_gone() {
     let mut world = with_resource();
     // It never got a device, so that its end frees none.
-    let claim = special(&mut world, "old", json!({}));
+    let claim = extended(&mut world, "old", json!({}));
     world.handle(Input::Claim(Observed::Applied(claim.clone())));
     let outcome = world.run();
     assert_eq!(deleted(&outcome), ["old"], "{}", outcome.message());
@@ -50,9 +50,9 @@ fn a_claim_whose_creation_was_not_answered_goes_before_its_pod_is_bound() {
     let mut world = with_resource();
     let job = world.run();
     let job = job.bound().expect("bound");
-    let in_flight = job.special.as_ref().expect("a claim").uid.clone();
-    let lost = special(&mut world, "lost", json!({}));
-    let claim = special(&mut world, "new", allocated(&job.node, &["p"]));
+    let in_flight = job.extended.as_ref().expect("a claim").uid.clone();
+    let lost = extended(&mut world, "lost", json!({}));
+    let claim = extended(&mut world, "new", allocated(&job.node, &["p"]));
     let pod = job.pod.uid.clone();
     world.handle(Input::ClaimWritten {
         pod: pod.clone(),

@@ -19,7 +19,7 @@ pub enum ClaimCleanup {
     /// Give the pod's own reservation back, which an earlier attempt left on a claim that serves nobody: as long as
     /// several pods hold one, none of them may take the allocation away. Upstream waits for ever there.
     Unreserve(Arc<ResourceClaim>),
-    /// Delete a special claim that is left over.
+    /// Delete an extended resource claim that is left over.
     Delete(Arc<ResourceClaim>),
     /// Have the allocation of a classic claim taken back, after something was published.
     Classic(Arc<objects::ResourceClaim>, Option<objects::SchedulingSpec>),
@@ -42,7 +42,7 @@ impl PodDevices {
         if let Some(claim) = self.reserved_for_pod().find(|c| c.hopeless) {
             return Some(ClaimCleanup::Unreserve(claim.claim.clone()));
         }
-        self.special
+        self.extended
             .as_ref()?
             .stale
             .clone()

@@ -29,12 +29,12 @@ impl PodDevices {
                 false => nearness.satisfied += requests_of(&claim.claim).len(),
             }
         }
-        let special = match &self.special {
+        let extended = match &self.extended {
             None => None,
-            Some(special) => match special.on_node(node, cx) {
+            Some(extended) => match extended.on_node(node, cx) {
                 Ok(Some(problem)) => Some(problem),
                 Ok(None) => {
-                    nearness.satisfied += special.resources.len();
+                    nearness.satisfied += extended.resources.len();
                     None
                 }
                 Err(_) => {
@@ -43,7 +43,7 @@ impl PodDevices {
                 }
             },
         };
-        if let Some(problem) = self.problem_with(special.as_ref(), cx) {
+        if let Some(problem) = self.problem_with(extended.as_ref(), cx) {
             let (found, work) = cx.solver.nearness(cx.claims.cluster(), &problem, node);
             all &= found.satisfied == problem.requests();
             checks += work;
@@ -90,9 +90,9 @@ impl PodDevices {
         cx: &DraContext<'_>,
         steps: Option<u64>,
     ) -> Option<Explanation> {
-        let special = self.special.as_ref();
-        let special = special.and_then(|s| s.on_node(node, cx).ok().flatten());
-        let problem = self.problem_with(special.as_ref(), cx)?;
+        let extended = self.extended.as_ref();
+        let extended = extended.and_then(|s| s.on_node(node, cx).ok().flatten());
+        let problem = self.problem_with(extended.as_ref(), cx)?;
         Some(
             cx.solver
                 .explain(cx.claims.cluster(), &problem, node, steps),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-use super::special::SpecialProblem;
-use super::{DraContext, NodeDevices, PLUGIN, PodDevices, SpecialOnNode, modest};
+use super::extended::ExtendedResourceProblem;
+use super::{DraContext, ExtendedResourceClaimOnNode, NodeDevices, PLUGIN, PodDevices, modest};
 use crate::dra::claims::uid_of;
 use crate::dra::native::Mappings;
 use crate::dra::resolve;
@@ -33,8 +33,8 @@ impl PodDevices {
         if cx.native.is_some_and(|m| !m.is_empty()) {
             return self.filter(node, cx).map(drop);
         }
-        let special = self.usable(node, cx)?;
-        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
+        let extended = self.usable(node, cx)?;
+        let Some(problem) = self.problem_with(extended.as_ref(), cx) else {
             return Ok(());
         };
         let outcome = cx.solver.probe(cx.claims.cluster(), &problem, node);
@@ -79,19 +79,21 @@ impl PodDevices {
                 .demand
                 .add(&self.pod.pod, name, &entries, resources)?;
         }
-        let special = devices.special.as_ref();
-        if let Some((special, resources)) = special
+        let extended = devices.extended.as_ref();
+        if let Some((extended, resources)) = extended
             .map(|s| (s, mappings.of(&s.allocation)))
             .filter(|(_, resources)| !resources.is_empty())
         {
-            devices.demand.add_special(&special.mappings, resources);
+            devices
+                .demand
+                .add_extended_resource_claim(&extended.mappings, resources);
         }
         Ok(())
     }
 
     fn allocate(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
-        let special = self.usable(node, cx)?;
-        self.search(special, node, cx)
+        let extended = self.usable(node, cx)?;
+        self.search(extended, node, cx)
     }
 
     /// What devices have to provide there as extended resources, if what is allocated already can be used on the node.
@@ -99,14 +101,14 @@ impl PodDevices {
         &self,
         node: &NodeInfo,
         cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
-        let special = match &self.special {
-            Some(special) => special.on_node(node, cx)?,
+    ) -> Result<Option<Arc<ExtendedResourceProblem>>, Rejection> {
+        let extended = match &self.extended {
+            Some(extended) => extended.on_node(node, cx)?,
             None => None,
         };
         match self.claims.iter().any(|c| c.is_unavailable(node)) {
             true => Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE)),
-            false => Ok(special),
+            false => Ok(extended),
         }
     }
 
@@ -116,27 +118,27 @@ impl PodDevices {
     /// # Errors
     /// When the other claims can not be allocated there either.
     pub fn fits_otherwise(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
-        let special = match &self.special {
-            Some(special) => special.on_node(node, cx)?,
+        let extended = match &self.extended {
+            Some(extended) => extended.on_node(node, cx)?,
             None => None,
         };
-        self.search(special, node, cx).map(|_| ())
+        self.search(extended, node, cx).map(|_| ())
     }
 
     /// What has to be found on a node; `None` when that is nothing.
     pub(super) fn problem_with(
         &self,
-        special: Option<&Arc<SpecialProblem>>,
+        extended: Option<&Arc<ExtendedResourceProblem>>,
         cx: &DraContext<'_>,
     ) -> Option<Held<'_>> {
-        match (special, &self.problem) {
+        match (extended, &self.problem) {
             (None, None) => None,
             (None, Some(problem)) => Some(Held::Borrowed(problem)),
-            (Some(special), None) => Some(Held::Special(special.clone())),
+            (Some(extended), None) => Some(Held::Extended(extended.clone())),
             // Both have to come out of one search, since they compete for the same devices.
-            (Some(special), Some(_)) => {
+            (Some(extended), Some(_)) => {
                 let all = self.open().map(|c| modest::sparing(&c.claim, cx.spare));
-                Some(Held::Both(special.with(all, cx)))
+                Some(Held::Both(extended.with(all, cx)))
             }
         }
     }
@@ -144,11 +146,11 @@ impl PodDevices {
     /// Devices for the claims that have none.
     fn search(
         &self,
-        special: Option<Arc<SpecialProblem>>,
+        extended: Option<Arc<ExtendedResourceProblem>>,
         node: &NodeInfo,
         cx: &DraContext<'_>,
     ) -> Result<NodeDevices, Rejection> {
-        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
+        let Some(problem) = self.problem_with(extended.as_ref(), cx) else {
             return Ok(NodeDevices::default());
         };
         let outcome = cx.solver.solve(cx.claims.cluster(), &problem, node);
@@ -166,10 +168,10 @@ impl PodDevices {
                 .allocations
                 .push((claim.key.clone(), uid_of(&claim.claim).into(), allocation));
         }
-        if let (Some(special), Some(allocation)) = (special, results.next()) {
-            devices.special = Some(SpecialOnNode {
-                claim: special.claim.clone(),
-                mappings: special.mappings.clone(),
+        if let (Some(extended), Some(allocation)) = (extended, results.next()) {
+            devices.extended = Some(ExtendedResourceClaimOnNode {
+                claim: extended.claim.clone(),
+                mappings: extended.mappings.clone(),
                 allocation,
             });
         }
@@ -180,7 +182,7 @@ impl PodDevices {
 /// A problem that was prepared before.
 pub(super) enum Held<'a> {
     Borrowed(&'a Problem),
-    Special(Arc<SpecialProblem>),
+    Extended(Arc<ExtendedResourceProblem>),
     Both(Arc<Problem>),
 }
 
@@ -190,7 +192,7 @@ impl std::ops::Deref for Held<'_> {
     fn deref(&self) -> &Problem {
         match self {
             Held::Borrowed(problem) => problem,
-            Held::Special(special) => &special.problem,
+            Held::Extended(extended) => &extended.problem,
             Held::Both(problem) => problem,
         }
     }

@@ -19,20 +19,20 @@ use crate::pod::PodInfo;
 use crate::solver::Problem;
 use crate::status::Rejection;
 
-/// The special claim of a pod that asks for extended resources.
+/// The extended resource claim of a pod that asks for extended resources.
 #[derive(Debug)]
-pub(super) struct Special {
+pub(super) struct ExtendedResources {
     pod: Arc<PodInfo>,
     /// Resource and class.
     pub(super) resources: Vec<(String, String)>,
     /// Left over from an earlier attempt.
     pub(super) stale: Option<Arc<ResourceClaim>>,
     /// A problem per set of resources that devices have to provide.
-    problems: Mutex<BTreeMap<u64, Arc<SpecialProblem>>>,
+    problems: Mutex<BTreeMap<u64, Arc<ExtendedResourceProblem>>>,
 }
 
 #[derive(Debug)]
-pub(super) struct SpecialProblem {
+pub(super) struct ExtendedResourceProblem {
     pub(super) claim: Arc<ResourceClaim>,
     pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
     pub(super) problem: Problem,
@@ -40,7 +40,7 @@ pub(super) struct SpecialProblem {
     both: OnceLock<Arc<Problem>>,
 }
 
-impl SpecialProblem {
+impl ExtendedResourceProblem {
     /// The problem together with the other claims of the pod, which are the same on every node.
     pub(super) fn with<'c>(
         &self,
@@ -56,7 +56,7 @@ impl SpecialProblem {
     }
 }
 
-impl Special {
+impl ExtendedResources {
     pub(super) fn new(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Option<Self> {
         if !cx.extended_resources {
             return None;
@@ -70,7 +70,11 @@ impl Special {
         if resources.is_empty() {
             return None;
         }
-        let stale = cx.claims.specials_of(&pod.uid).next().cloned();
+        let stale = cx
+            .claims
+            .extended_resource_claims_of(&pod.uid)
+            .next()
+            .cloned();
         Some(Self {
             pod: pod.clone(),
             resources,
@@ -84,7 +88,7 @@ impl Special {
         &self,
         node: &NodeInfo,
         cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
+    ) -> Result<Option<Arc<ExtendedResourceProblem>>, Rejection> {
         let mut mask = 0u64;
         for (i, (resource, _)) in self.resources.iter().enumerate().take(64) {
             if node.allocatable.scalar(resource) == 0 {
@@ -103,7 +107,7 @@ impl Special {
         Ok(Some(self.of(mask, cx)))
     }
 
-    fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<SpecialProblem> {
+    fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<ExtendedResourceProblem> {
         let mut problems = self.problems.lock();
         let made = problems
             .entry(mask)
@@ -111,7 +115,7 @@ impl Special {
         made.clone()
     }
 
-    fn problem(&self, mask: u64, cx: &DraContext<'_>) -> SpecialProblem {
+    fn problem(&self, mask: u64, cx: &DraContext<'_>) -> ExtendedResourceProblem {
         let chosen = self
             .resources
             .iter()
@@ -119,9 +123,9 @@ impl Special {
             .filter(|(i, _)| mask >> i & 1 == 1);
         let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
         let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
-        let claim = special_claim(&self.pod, requests);
+        let claim = extended_resource_claim(&self.pod, requests);
         let problem = cx.solver.prepare(cx.classes, &[&claim]);
-        SpecialProblem {
+        ExtendedResourceProblem {
             claim: Arc::new(claim),
             mappings,
             problem,
@@ -130,8 +134,8 @@ impl Special {
     }
 }
 
-/// The special claim as it exists in memory.
-fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
+/// The extended resource claim as it exists in memory.
+fn extended_resource_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
     ResourceClaim {
         metadata: ObjectMeta {
             name: Some(extended::IN_MEMORY_NAME.to_owned()),
