@@ -115,7 +115,7 @@ impl Devices {
             binding_timeout: Duration::from_secs(600),
             binding_conditions: false,
             extended_resources: false,
-            native: None,
+            node_allocatable: None,
             prioritized_list: false,
             classic: None,
             spare: 0,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 
 use crate::dra::groups::Consumer;
-use crate::dra::native::Demand;
+use crate::dra::node_allocatable::NodeAllocatableRequests;
 use crate::gangs::Condition;
 use crate::pod::{Key, PodInfo, Uid};
 
@@ -87,7 +87,7 @@ pub struct BindJob {
     /// What to write about its volumes first.
     pub volumes: VolumeTasks,
     /// What to record in the pod's status: resources of the node that come with its devices.
-    pub demand: Demand,
+    pub node_allocatable: NodeAllocatableRequests,
     /// Report when the claims are written instead of going on: a watch has to show that first, binding conditions have
     /// to come true, or volumes have to be bound.
     pub wait: bool,
@@ -155,8 +155,8 @@ pub enum Action {
     },
     /// Take the nomination from a pod, because a pod of higher priority comes to its node.
     ClearNomination(Arc<PodInfo>),
-    /// Clear from a pod's status what [`BindJob::demand`] recorded there, because its binding failed.
-    ClearDemand(Arc<PodInfo>),
+    /// Clear from a pod's status what [`BindJob::node_allocatable`] recorded there, because its binding failed.
+    ClearNodeAllocatable(Arc<PodInfo>),
     /// Take the allocation from a claim that nobody uses.
     Deallocate(Arc<ResourceClaim>),
     /// Delete an extended resource claim that is left over.

@@ -24,7 +24,7 @@ use crate::dra::DraContext;
 use crate::dra::claims::{Claims, Version};
 use crate::dra::classes::Classes;
 use crate::dra::groups::PodGroup;
-use crate::dra::native::Mappings;
+use crate::dra::node_allocatable::Mappings;
 use crate::gangs::Gangs;
 use crate::metrics::Metrics;
 use crate::nominations::Nominations;
@@ -161,7 +161,7 @@ struct Binding {
     /// Classic claims that it needs.
     classic: Vec<(Key, Uid)>,
     /// Whether something is recorded in the pod's status about resources of the node.
-    demands: bool,
+    has_node_allocatable: bool,
     /// The extended resource claim, once it was created.
     extended: Option<Arc<ResourceClaim>>,
     /// Claims are written, conditions have to come true until then.
@@ -198,7 +198,7 @@ pub struct Core {
     slices: FxHashSet<String>,
     slices_listed: bool,
     /// What devices stand for, where that counts.
-    native: Option<Mappings>,
+    node_allocatable: Option<Mappings>,
     /// Groups of pods, where they matter.
     gangs: Option<Gangs>,
     rules: FxHashMap<String, DeviceTaintRule>,
@@ -231,7 +231,7 @@ impl Core {
             pods_listed: false,
             slices: FxHashSet::default(),
             slices_listed: false,
-            native: config
+            node_allocatable: config
                 .features
                 .enabled(Feature::DRANodeAllocatableResources)
                 .then(Mappings::default),
@@ -357,7 +357,7 @@ impl Core {
             binding_conditions: on(Feature::DRADeviceBindingConditions)
                 && on(Feature::DRAResourceClaimDeviceStatus),
             extended_resources: on(Feature::DRAExtendedResource),
-            native: self.native.as_ref(),
+            node_allocatable: self.node_allocatable.as_ref(),
             prioritized_list: on(Feature::DRAPrioritizedList),
             classic: self.classic.as_deref(),
             spare: 0,

@@ -8,7 +8,7 @@ pub mod classes;
 pub mod conditions;
 pub mod extended;
 pub mod groups;
-pub mod native;
+pub mod node_allocatable;
 mod prepare;
 pub mod release;
 pub mod resolve;

@@ -27,7 +27,7 @@ use crate::actions::{Action, BindJob};
 use crate::classic::Served;
 use crate::core::{BindError, Input};
 use crate::dra::claims::key_of;
-use crate::dra::native::Demand;
+use crate::dra::node_allocatable::NodeAllocatableRequests;
 use crate::known::{self, Object};
 use crate::metrics::Metrics;
 use crate::observe;
@@ -153,7 +153,7 @@ impl Writer {
             Action::TellPreempted { preemptor, node, victim } => {
                 self.recorder.note(Note::preempted(&preemptor, &victim, &node));
             }
-            Action::ClearDemand(pod) => self.clear_demand(pod),
+            Action::ClearNodeAllocatable(pod) => self.clear_node_allocatable(pod),
             Action::Deallocate(claim) => writer.spawn(async move |w| {
                 let written = w.claims.deallocate(&claim).await.unwrap_or_else(|error| {
                     tracing::warn!(claim = claim_name(&claim), %error, "cannot deallocate");

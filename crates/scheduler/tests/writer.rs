@@ -84,7 +84,7 @@ impl World {
             classic: Vec::new(),
             extended: None,
             volumes: Default::default(),
-            demand: Default::default(),
+            node_allocatable: Default::default(),
             wait: false,
             announce: false,
         };

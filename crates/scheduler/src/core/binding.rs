@@ -358,9 +358,9 @@ impl Core {
         if let Some(extended) = &binding.extended {
             self.delete_extended_resource_claim(extended.clone());
         }
-        if binding.demands {
+        if binding.has_node_allocatable {
             let pod = binding.queued.info.clone();
-            self.actions.push(Action::ClearDemand(pod));
+            self.actions.push(Action::ClearNodeAllocatable(pod));
         }
     }
 }

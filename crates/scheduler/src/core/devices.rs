@@ -212,16 +212,16 @@ impl Core {
         self.slices
             .insert(slice.metadata.name.clone().unwrap_or_default());
         self.claims.cluster_mut().apply(slice);
-        if let Some(native) = &mut self.native {
-            native.set(slice);
+        if let Some(node_allocatable) = &mut self.node_allocatable {
+            node_allocatable.set(slice);
         }
     }
 
     fn remove_slice(&mut self, name: &str) {
         self.slices.remove(name);
         self.claims.cluster_mut().remove(name);
-        if let Some(native) = &mut self.native {
-            native.remove(name);
+        if let Some(node_allocatable) = &mut self.node_allocatable {
+            node_allocatable.remove(name);
         }
     }
 

@@ -291,10 +291,10 @@ impl Core {
         let needed: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
         wait |= extended.is_some() || !claims.is_empty();
         wait |= needed.iter().any(|v| !self.claims.is_seen(v));
-        let demand = placement.devices.demand;
-        let counts = match demand.0.is_empty() {
+        let node_allocatable = placement.devices.node_allocatable;
+        let counts = match node_allocatable.0.is_empty() {
             true => pod.clone(),
-            false => Arc::new(pod.with_demand(&demand)),
+            false => Arc::new(pod.with_node_allocatable(&node_allocatable)),
         };
         self.cache.assume(counts, &node);
         self.nominations.remove(&pod.uid);
@@ -307,7 +307,7 @@ impl Core {
                 claims: needed,
                 found,
                 classic: classic_claims,
-                demands: !demand.0.is_empty(),
+                has_node_allocatable: !node_allocatable.0.is_empty(),
                 extended: None,
                 waits_until: None,
                 volumes: awaited,
@@ -322,7 +322,7 @@ impl Core {
             classic,
             extended,
             volumes,
-            demand,
+            node_allocatable,
             wait,
             announce,
         }

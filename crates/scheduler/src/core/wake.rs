@@ -64,7 +64,7 @@ impl Core {
     /// Brings pods back that an event may help.
     pub(super) fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
         let mut interested = hints::interested(event);
-        if self.native.is_some()
+        if self.node_allocatable.is_some()
             && matches!(
                 event,
                 ClusterEvent::PodGone(_) | ClusterEvent::PodResized { .. }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use super::claims::{Claims, allocation_of, uid_of};
 use super::classes::Classes;
 use super::groups::Consumer;
-use super::native::{Demand, Mappings};
+use super::node_allocatable::{Mappings, NodeAllocatableRequests};
 use super::{conditions, resolve};
 use crate::classic::Classic;
 use crate::node::NodeInfo;
@@ -58,7 +58,7 @@ pub struct DraContext<'a> {
     /// Whether device classes stand for extended resources.
     pub extended_resources: bool,
     /// What devices stand for, where that counts.
-    pub native: Option<&'a Mappings>,
+    pub node_allocatable: Option<&'a Mappings>,
     /// Whether requests may be lists of alternatives.
     pub prioritized_list: bool,
     /// Classic claims, where the server has them.
@@ -107,7 +107,7 @@ pub struct NodeDevices {
     /// The extended resource claim, if needed on this node.
     pub extended: Option<ExtendedResourceClaimOnNode>,
     /// Resources of the node that come with the devices.
-    pub demand: Demand,
+    pub node_allocatable: NodeAllocatableRequests,
 }
 
 /// The claims of a pod, prepared for judging nodes.

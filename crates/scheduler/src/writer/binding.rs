@@ -76,12 +76,12 @@ impl Writer {
             .map_err(of_claims)?;
         volumes.map_err(|e| e.before_binding(Plugin::VolumeBinding))?;
         let extended = extended.map_err(of_claims)?;
-        if job.demand.0.is_empty() {
+        if job.node_allocatable.0.is_empty() {
             return Ok(());
         }
         let _turn = self.demands.of(&pod.uid).lock_owned().await;
-        let demand = job.demand.clone().named(extended.as_deref());
-        let written = self.record_demand(pod, &demand).await;
+        let node_allocatable = job.node_allocatable.clone().named(extended.as_deref());
+        let written = self.record_node_allocatable(pod, &node_allocatable).await;
         written.map_err(|e| of_claims(not_recorded(&e)))
     }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::AllocationResult;
 use super::extended::ExtendedResourceProblem;
 use super::{DraContext, ExtendedResourceClaimOnNode, NodeDevices, PLUGIN, PodDevices, modest};
 use crate::dra::claims::uid_of;
-use crate::dra::native::Mappings;
+use crate::dra::node_allocatable::Mappings;
 use crate::dra::resolve;
 use crate::node::NodeInfo;
 use crate::solver::{Outcome, Problem};
@@ -18,9 +18,9 @@ impl PodDevices {
     /// Finds devices for the pod on a node.
     pub fn filter(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
         let mut devices = self.allocate(node, cx)?;
-        if let Some(mappings) = cx.native.filter(|m| !m.is_empty()) {
-            self.demand(&mut devices, mappings, cx)?;
-            devices.demand.fits(&self.pod, node)?;
+        if let Some(mappings) = cx.node_allocatable.filter(|m| !m.is_empty()) {
+            self.add_node_allocatable(&mut devices, mappings, cx)?;
+            devices.node_allocatable.fits(&self.pod, node)?;
         }
         Ok(devices)
     }
@@ -30,7 +30,7 @@ impl PodDevices {
     /// # Errors
     /// As [`PodDevices::filter`].
     pub fn check(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
-        if cx.native.is_some_and(|m| !m.is_empty()) {
+        if cx.node_allocatable.is_some_and(|m| !m.is_empty()) {
             return self.filter(node, cx).map(drop);
         }
         let extended = self.usable(node, cx)?;
@@ -42,7 +42,7 @@ impl PodDevices {
     }
 
     /// What the devices stand for. Only one pod can have it.
-    fn demand(
+    fn add_node_allocatable(
         &self,
         devices: &mut NodeDevices,
         mappings: &Mappings,
@@ -76,7 +76,7 @@ impl PodDevices {
                 .map(|e| e.name.as_str())
                 .collect();
             devices
-                .demand
+                .node_allocatable
                 .add(&self.pod.pod, name, &entries, resources)?;
         }
         let extended = devices.extended.as_ref();
@@ -85,7 +85,7 @@ impl PodDevices {
             .filter(|(_, resources)| !resources.is_empty())
         {
             devices
-                .demand
+                .node_allocatable
                 .add_extended_resource_claim(&extended.mappings, resources);
         }
         Ok(())

@@ -147,7 +147,7 @@ proptest! {
             binding_timeout: Duration::ZERO,
             binding_conditions: false,
             extended_resources: false,
-            native: None,
+            node_allocatable: None,
             prioritized_list: false,
             classic: None,
             spare: 0,
