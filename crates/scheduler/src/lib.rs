@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actions;
+pub mod assume_cache;
 pub mod attempt;
 pub mod cache;
 pub mod classic;
@@ -30,7 +31,6 @@ pub mod core;
 pub mod dra;
 pub mod gangs;
 pub mod hints;
-pub mod known;
 mod limit;
 pub mod message;
 pub mod metrics;

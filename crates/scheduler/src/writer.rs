@@ -24,11 +24,11 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::actions::{Action, BindJob};
+use crate::assume_cache::{self, Object};
 use crate::classic::Served;
 use crate::core::{BindError, Input};
 use crate::dra::claims::key_of;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
-use crate::known::{self, Object};
 use crate::metrics::Metrics;
 use crate::observe;
 use crate::plugins::Plugin;

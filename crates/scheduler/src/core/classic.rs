@@ -8,13 +8,13 @@ use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
+use crate::assume_cache::Object;
 use crate::classic::claims::Change;
 use crate::classic::negotiations::News;
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
 use crate::config::Profile;
 use crate::hints::ClusterEvent;
-use crate::known::Object;
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};

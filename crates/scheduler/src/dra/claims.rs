@@ -16,7 +16,7 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::groups::Groups;
-use crate::known::{Known, Object};
+use crate::assume_cache::{AssumeCache, Object};
 use crate::pod::{Key, Uid};
 use crate::releases::Releases;
 use crate::version::is_newer;
@@ -59,7 +59,7 @@ pub struct Change {
 /// All claims. See the module.
 #[derive(Debug)]
 pub struct Claims {
-    known: Known<ResourceClaim>,
+    cache: AssumeCache<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
     releases: Releases,
     cluster: Cluster,
@@ -102,7 +102,7 @@ impl Claims {
     /// No claims, on a cluster that so far only has its features.
     pub fn new(cluster: Cluster) -> Self {
         Self {
-            known: Known::default(),
+            cache: AssumeCache::default(),
             in_flight: FxHashMap::default(),
             releases: Releases::default(),
             cluster,
@@ -147,12 +147,12 @@ impl Claims {
 
     /// The newest known version of a claim.
     pub fn get(&self, key: &Key) -> Option<&Arc<ResourceClaim>> {
-        self.known.get(key)
+        self.cache.get(key)
     }
 
     /// The newest known version of every claim.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
-        self.known.iter()
+        self.cache.iter()
     }
 
     /// The extended resource claims that were made for a pod: at most one, unless an answer was lost.
@@ -195,11 +195,11 @@ impl Claims {
             progressed: true,
             ..Change::default()
         };
-        if let Some(old) = self.known.get(&key).cloned()
+        if let Some(old) = self.cache.get(&key).cloned()
             && uid_of(&old) != uid_of(&claim)
         {
             // Re-created while the watch was away; or a watch shows a claim older than one that was assumed.
-            if self.known.entry(&key).is_some_and(|e| e.is_unseen())
+            if self.cache.entry(&key).is_some_and(|e| e.is_unseen())
                 && !is_newer(claim.version(), old.version())
             {
                 return (Change::default(), false);
@@ -211,7 +211,7 @@ impl Claims {
             return (change, false);
         }
         self.note_special(&claim, &key);
-        let entry = self.known.entry_mut(key);
+        let entry = self.cache.entry_mut(key);
         let before = entry.effective().cloned();
         let seen_before = entry.seen().cloned();
         if !entry.see(claim.clone()) {
@@ -245,7 +245,7 @@ impl Claims {
 
     /// A watch showed a claim gone, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
-        let Some(entry) = self.known.remove(key) else {
+        let Some(entry) = self.cache.remove(key) else {
             return Change::default();
         };
         let mut change = Change {
@@ -279,7 +279,7 @@ impl Claims {
 
     /// Claims that a watch showed; a new list that lacks one of them means that it is gone.
     pub fn seen_keys(&self) -> Vec<Key> {
-        self.known
+        self.cache
             .entries()
             .filter(|(_, e)| !e.is_unseen())
             .map(|(k, _)| k.clone())
@@ -290,7 +290,7 @@ impl Claims {
     /// they are gone.
     pub fn unseen_older_than(&self, list_version: &str) -> Vec<Key> {
         let is_old = |c: &Arc<ResourceClaim>| !is_newer(c.version(), list_version);
-        self.known
+        self.cache
             .entries()
             .filter(|(_, e)| e.is_unseen() && e.effective().is_some_and(is_old))
             .map(|(k, _)| k.clone())
@@ -304,7 +304,7 @@ impl Claims {
             return Change::default();
         }
         self.inherited.remove(&uid);
-        let entry = self.known.entry_mut(key.clone());
+        let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
         if !entry.assume(claim.clone()) {
             return Change::default();

@@ -28,8 +28,8 @@ use k8s_openapi::api::resource::v1::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Change, Claims, allocation_of, key_of, uid_of};
+use crate::assume_cache::Object;
 use crate::dra::groups;
-use crate::known::Object;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::version::is_newer;
 
@@ -153,7 +153,7 @@ impl Claims {
     fn conflicts_seen(&self, uid: &str) -> Vec<Conflict<'_>> {
         let holds = |by: &Holder, held: &Held| {
             let key = Key::new(&by.namespace, &by.name);
-            let seen = self.known.entry(&key).and_then(|e| e.seen());
+            let seen = self.cache.entry(&key).and_then(|e| e.seen());
             let seen = seen.filter(|c| uid_of(c) == by.uid);
             let results = devices_of(seen.map(|c| &**c)).and_then(|d| d.results.as_deref());
             let mut results = results.unwrap_or_default().iter();
@@ -172,7 +172,7 @@ impl Claims {
     /// The first list of slices came: only now is it known what there is of counters and capacities, and nobody is known
     /// to be the first to take from them.
     pub fn check_all_double_allocations(&mut self) {
-        let seen = self.known.entries().filter_map(|(_, e)| e.seen());
+        let seen = self.cache.entries().filter_map(|(_, e)| e.seen());
         let allocated: Vec<_> = seen
             .filter(|c| allocation_of(c).is_some())
             .cloned()
@@ -185,7 +185,7 @@ impl Claims {
     /// Whether the watch has shown a version of a claim, or a later one. That what it has shown looks the same is not
     /// enough: the claim may have lost its devices in between, and somebody else got them.
     pub fn is_seen(&self, version: &Version) -> bool {
-        let seen = self.known.entry(&version.key).and_then(|e| e.seen());
+        let seen = self.cache.entry(&version.key).and_then(|e| e.seen());
         seen.is_some_and(|c| uid_of(c) == &*version.uid && !is_newer(&version.version, c.version()))
     }
 
