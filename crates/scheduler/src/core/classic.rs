@@ -232,7 +232,7 @@ impl Core {
             nominate: Nominate::Keep,
         })));
         let by = [Plugin::DynamicResources].into_iter().collect();
-        self.queue.put_back_pending(queued, by, time.now);
+        self.queue.add_unschedulable_pending(queued, by, time.now);
     }
 
     pub(super) fn publish_classic(&mut self, pod: &Arc<PodInfo>, spec: SchedulingSpec) {

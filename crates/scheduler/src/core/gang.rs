@@ -87,7 +87,8 @@ impl Core {
             let by: PluginSet = [Plugin::GangScheduling].into_iter().collect();
             for member in members {
                 let pod = member.queued.info.clone();
-                self.queue.put_back_pending(member.queued, by, time.now);
+                self.queue
+                    .add_unschedulable_pending(member.queued, by, time.now);
                 self.release_claims(&pod);
             }
             return;

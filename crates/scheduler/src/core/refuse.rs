@@ -199,7 +199,7 @@ impl Core {
             explanation,
             nominate,
         })));
-        self.queue.put_back_rejected(queued, by, time.now);
+        self.queue.add_unschedulable(queued, by, time.now);
         if let Some((node, victims)) = victims {
             self.preempt(&pod, node, victims, time);
         }
@@ -225,7 +225,7 @@ impl Core {
             nominate,
         };
         self.actions.push(Action::Reject(Box::new(rejected)));
-        self.queue.put_back_failed(queued, time.now);
+        self.queue.add_backoff(queued, time.now);
     }
 }
 
