@@ -20,6 +20,7 @@ use crate::actions::Action;
 use crate::cache::Cache;
 use crate::classic::Classic;
 use crate::config::{Config, Profile};
+use crate::device_allocator::DeviceAllocator;
 use crate::dra::DraContext;
 use crate::dra::claims::{Claims, Version};
 use crate::dra::classes::Classes;
@@ -31,7 +32,6 @@ use crate::nominations::Nominations;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::preemption::Budget;
 use crate::queue::{Now, Queue, QueuedPod};
-use crate::solver::Solver;
 use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
 
@@ -190,7 +190,7 @@ pub struct Core {
     claims: Claims,
     classes: Classes,
     classic: Option<Box<Classic>>,
-    solver: Solver,
+    allocator: DeviceAllocator,
     pods: FxHashMap<Key, Arc<PodInfo>>,
     /// Pods without a node that were there when the scheduler started: one that is gone may have bound them.
     inherited: FxHashMap<Uid, Key>,
@@ -225,7 +225,7 @@ impl Core {
                 .with_groups(groups_have_claims(&config.features)),
             classes: Classes::default(),
             classic: None,
-            solver: Solver::new(features),
+            allocator: DeviceAllocator::new(features),
             pods: FxHashMap::default(),
             inherited: FxHashMap::default(),
             pods_listed: false,
@@ -322,7 +322,7 @@ impl Core {
     pub fn measure(&mut self) {
         let (moved, rejected) = self.queue.take_moves();
         self.metrics.moved(moved, rejected);
-        self.metrics.worked(self.solver.take_work());
+        self.metrics.worked(self.allocator.take_work());
         self.metrics.sizes(
             self.queue.counts(),
             self.cache.snapshot().nodes.len(),
@@ -352,7 +352,7 @@ impl Core {
             claims: &self.claims,
             pods: &self.pods,
             classes: &self.classes,
-            solver: &self.solver,
+            allocator: &self.allocator,
             binding_timeout: profile.dynamic_resources.binding_timeout,
             binding_conditions: on(Feature::DRADeviceBindingConditions)
                 && on(Feature::DRAResourceClaimDeviceStatus),

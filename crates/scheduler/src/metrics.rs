@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 use points::Points;
 pub(crate) use points::{End, Point};
 
+use crate::device_allocator::Work;
 use crate::queue::{Counts, Moved, Rejected};
-use crate::solver::Work;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -106,7 +106,7 @@ impl Core {
             let refusal = Refusal::new(Plugin::NodeAffinity, message, self.cleared_nomination(pod));
             return CycleOutcome::Reject(Box::new(refusal));
         }
-        self.solver
+        self.allocator
             .set_timeout(profile.dynamic_resources.filter_timeout);
         let start = self.next_start;
         self.next_start = (start + 1) % total;

@@ -15,11 +15,11 @@ use super::groups::Consumer;
 use super::node_allocatable::{Mappings, NodeAllocatableRequests};
 use super::{conditions, resolve};
 use crate::classic::Classic;
+use crate::device_allocator::{AllocationRequest, DeviceAllocator};
 use crate::node::NodeInfo;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
-use crate::solver::{Problem, Solver};
 use crate::status::Rejection;
 
 mod classes;
@@ -49,8 +49,8 @@ pub struct DraContext<'a> {
     pub pods: &'a FxHashMap<Key, Arc<PodInfo>>,
     /// Device classes.
     pub classes: &'a Classes,
-    /// Compiles and solves allocation problems.
-    pub solver: &'a Solver,
+    /// Compiles and solves allocation requests.
+    pub allocator: &'a DeviceAllocator,
     /// How long binding conditions may take.
     pub binding_timeout: Duration,
     /// Whether devices may have binding conditions.
@@ -115,7 +115,7 @@ pub struct NodeDevices {
 pub struct PodDevices {
     pod: Arc<PodInfo>,
     claims: Vec<PodClaim>,
-    problem: Option<Problem>,
+    request: Option<AllocationRequest>,
     extended: Option<ExtendedResources>,
 }
 
@@ -170,11 +170,11 @@ impl PodDevices {
         let open: Vec<Cow<'_, ResourceClaim>> =
             open.map(|c| modest::sparing(&c.claim, cx.spare)).collect();
         let open: Vec<&ResourceClaim> = open.iter().map(|c| &**c).collect();
-        let problem = (!open.is_empty()).then(|| cx.solver.prepare(cx.classes, &open));
+        let request = (!open.is_empty()).then(|| cx.allocator.prepare(cx.classes, &open));
         Ok(Some(Self {
             pod: pod.clone(),
             claims,
-            problem,
+            request,
             extended,
         }))
     }

@@ -25,7 +25,7 @@ impl PodDevices {
         let classes: Vec<(String, ClassSelectors)> = scored
             .filter_map(|(name, class)| {
                 let class = cx.classes.get(class)?;
-                Some((name.clone(), cx.solver.selectors(class)))
+                Some((name.clone(), cx.allocator.selectors(class)))
             })
             .collect();
         (!classes.is_empty()).then(|| Counts {

@@ -32,7 +32,7 @@ impl PodDevices {
         let extended = match &self.extended {
             None => None,
             Some(extended) => match extended.on_node(node, cx) {
-                Ok(Some(problem)) => Some(problem),
+                Ok(Some(request)) => Some(request),
                 Ok(None) => {
                     nearness.satisfied += extended.resources.len();
                     None
@@ -43,9 +43,9 @@ impl PodDevices {
                 }
             },
         };
-        if let Some(problem) = self.problem_with(extended.as_ref(), cx) {
-            let (found, work) = cx.solver.nearness(cx.claims.cluster(), &problem, node);
-            all &= found.satisfied == problem.requests();
+        if let Some(request) = self.request_with(extended.as_ref(), cx) {
+            let (found, work) = cx.allocator.nearness(cx.claims.cluster(), &request, node);
+            all &= found.satisfied == request.requests();
             checks += work;
             nearness.satisfied += found.satisfied;
             nearness.checks = found.checks;
@@ -92,10 +92,10 @@ impl PodDevices {
     ) -> Option<Explanation> {
         let extended = self.extended.as_ref();
         let extended = extended.and_then(|s| s.on_node(node, cx).ok().flatten());
-        let problem = self.problem_with(extended.as_ref(), cx)?;
+        let request = self.request_with(extended.as_ref(), cx)?;
         Some(
-            cx.solver
-                .explain(cx.claims.cluster(), &problem, node, steps),
+            cx.allocator
+                .explain(cx.claims.cluster(), &request, node, steps),
         )
     }
 }

@@ -13,10 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use parking_lot::Mutex;
 
 use super::{DraContext, PLUGIN};
+use crate::device_allocator::AllocationRequest;
 use crate::dra::extended;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
-use crate::solver::Problem;
 use crate::status::Rejection;
 
 /// The extended resource claim of a pod that asks for extended resources.
@@ -27,30 +27,30 @@ pub(super) struct ExtendedResources {
     pub(super) resources: Vec<(String, String)>,
     /// Left over from an earlier attempt.
     pub(super) stale: Option<Arc<ResourceClaim>>,
-    /// A problem per set of resources that devices have to provide.
-    problems: Mutex<BTreeMap<u64, Arc<ExtendedResourceProblem>>>,
+    /// A request per set of resources that devices have to provide.
+    requests: Mutex<BTreeMap<u64, Arc<ExtendedResourceRequest>>>,
 }
 
 #[derive(Debug)]
-pub(super) struct ExtendedResourceProblem {
+pub(super) struct ExtendedResourceRequest {
     pub(super) claim: Arc<ResourceClaim>,
     pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
-    pub(super) problem: Problem,
+    pub(super) request: AllocationRequest,
     /// Together with the other claims of the pod.
-    both: OnceLock<Arc<Problem>>,
+    both: OnceLock<Arc<AllocationRequest>>,
 }
 
-impl ExtendedResourceProblem {
-    /// The problem together with the other claims of the pod, which are the same on every node.
+impl ExtendedResourceRequest {
+    /// The request together with the other claims of the pod, which are the same on every node.
     pub(super) fn with<'c>(
         &self,
         others: impl Iterator<Item = Cow<'c, ResourceClaim>>,
         cx: &DraContext<'_>,
-    ) -> Arc<Problem> {
+    ) -> Arc<AllocationRequest> {
         let both = self.both.get_or_init(|| {
             let others: Vec<Cow<'_, ResourceClaim>> = others.collect();
             let all = others.iter().map(|c| &**c).chain([&*self.claim]);
-            Arc::new(cx.solver.prepare(cx.classes, &all.collect::<Vec<_>>()))
+            Arc::new(cx.allocator.prepare(cx.classes, &all.collect::<Vec<_>>()))
         });
         both.clone()
     }
@@ -79,16 +79,16 @@ impl ExtendedResources {
             pod: pod.clone(),
             resources,
             stale,
-            problems: Mutex::default(),
+            requests: Mutex::default(),
         })
     }
 
-    /// The problem on a node; `None` when the node provides all resources itself.
+    /// The request on a node; `None` when the node provides all resources itself.
     pub(super) fn on_node(
         &self,
         node: &NodeInfo,
         cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<ExtendedResourceProblem>>, Rejection> {
+    ) -> Result<Option<Arc<ExtendedResourceRequest>>, Rejection> {
         let mut mask = 0u64;
         for (i, (resource, _)) in self.resources.iter().enumerate().take(64) {
             if node.allocatable.scalar(resource) == 0 {
@@ -107,15 +107,15 @@ impl ExtendedResources {
         Ok(Some(self.of(mask, cx)))
     }
 
-    fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<ExtendedResourceProblem> {
-        let mut problems = self.problems.lock();
-        let made = problems
+    fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<ExtendedResourceRequest> {
+        let mut requests = self.requests.lock();
+        let made = requests
             .entry(mask)
-            .or_insert_with(|| Arc::new(self.problem(mask, cx)));
+            .or_insert_with(|| Arc::new(self.request(mask, cx)));
         made.clone()
     }
 
-    fn problem(&self, mask: u64, cx: &DraContext<'_>) -> ExtendedResourceProblem {
+    fn request(&self, mask: u64, cx: &DraContext<'_>) -> ExtendedResourceRequest {
         let chosen = self
             .resources
             .iter()
@@ -124,11 +124,11 @@ impl ExtendedResources {
         let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
         let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
         let claim = extended_resource_claim(&self.pod, requests);
-        let problem = cx.solver.prepare(cx.classes, &[&claim]);
-        ExtendedResourceProblem {
+        let request = cx.allocator.prepare(cx.classes, &[&claim]);
+        ExtendedResourceRequest {
             claim: Arc::new(claim),
             mappings,
-            problem,
+            request,
             both: OnceLock::new(),
         }
     }

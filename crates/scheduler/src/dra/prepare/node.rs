@@ -5,13 +5,13 @@ use std::sync::Arc;
 use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-use super::extended::ExtendedResourceProblem;
+use super::extended::ExtendedResourceRequest;
 use super::{DraContext, ExtendedResourceClaimOnNode, NodeDevices, PLUGIN, PodDevices, modest};
+use crate::device_allocator::{AllocationRequest, Outcome};
 use crate::dra::claims::uid_of;
 use crate::dra::node_allocatable::Mappings;
 use crate::dra::resolve;
 use crate::node::NodeInfo;
-use crate::solver::{Outcome, Problem};
 use crate::status::{NOT_AVAILABLE, Rejection};
 
 impl PodDevices {
@@ -34,10 +34,10 @@ impl PodDevices {
             return self.filter(node, cx).map(drop);
         }
         let extended = self.usable(node, cx)?;
-        let Some(problem) = self.problem_with(extended.as_ref(), cx) else {
+        let Some(request) = self.request_with(extended.as_ref(), cx) else {
             return Ok(());
         };
-        let outcome = cx.solver.probe(cx.claims.cluster(), &problem, node);
+        let outcome = cx.allocator.probe(cx.claims.cluster(), &request, node);
         allocated(outcome, node).map(drop)
     }
 
@@ -101,7 +101,7 @@ impl PodDevices {
         &self,
         node: &NodeInfo,
         cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<ExtendedResourceProblem>>, Rejection> {
+    ) -> Result<Option<Arc<ExtendedResourceRequest>>, Rejection> {
         let extended = match &self.extended {
             Some(extended) => extended.on_node(node, cx)?,
             None => None,
@@ -126,14 +126,14 @@ impl PodDevices {
     }
 
     /// What has to be found on a node; `None` when that is nothing.
-    pub(super) fn problem_with(
+    pub(super) fn request_with(
         &self,
-        extended: Option<&Arc<ExtendedResourceProblem>>,
+        extended: Option<&Arc<ExtendedResourceRequest>>,
         cx: &DraContext<'_>,
     ) -> Option<Held<'_>> {
-        match (extended, &self.problem) {
+        match (extended, &self.request) {
             (None, None) => None,
-            (None, Some(problem)) => Some(Held::Borrowed(problem)),
+            (None, Some(request)) => Some(Held::Borrowed(request)),
             (Some(extended), None) => Some(Held::Extended(extended.clone())),
             // Both have to come out of one search, since they compete for the same devices.
             (Some(extended), Some(_)) => {
@@ -146,14 +146,14 @@ impl PodDevices {
     /// Devices for the claims that have none.
     fn search(
         &self,
-        extended: Option<Arc<ExtendedResourceProblem>>,
+        extended: Option<Arc<ExtendedResourceRequest>>,
         node: &NodeInfo,
         cx: &DraContext<'_>,
     ) -> Result<NodeDevices, Rejection> {
-        let Some(problem) = self.problem_with(extended.as_ref(), cx) else {
+        let Some(request) = self.request_with(extended.as_ref(), cx) else {
             return Ok(NodeDevices::default());
         };
-        let outcome = cx.solver.solve(cx.claims.cluster(), &problem, node);
+        let outcome = cx.allocator.solve(cx.claims.cluster(), &request, node);
         let results = allocated(outcome, node)?;
         let mut results = results.into_iter().map(Arc::new);
         let mut devices = NodeDevices::default();
@@ -179,21 +179,21 @@ impl PodDevices {
     }
 }
 
-/// A problem that was prepared before.
+/// A request that was prepared before.
 pub(super) enum Held<'a> {
-    Borrowed(&'a Problem),
-    Extended(Arc<ExtendedResourceProblem>),
-    Both(Arc<Problem>),
+    Borrowed(&'a AllocationRequest),
+    Extended(Arc<ExtendedResourceRequest>),
+    Both(Arc<AllocationRequest>),
 }
 
 impl std::ops::Deref for Held<'_> {
-    type Target = Problem;
+    type Target = AllocationRequest;
 
-    fn deref(&self) -> &Problem {
+    fn deref(&self) -> &AllocationRequest {
         match self {
-            Held::Borrowed(problem) => problem,
-            Held::Extended(extended) => &extended.problem,
-            Held::Both(problem) => problem,
+            Held::Borrowed(request) => request,
+            Held::Extended(extended) => &extended.request,
+            Held::Both(request) => request,
         }
     }
 }

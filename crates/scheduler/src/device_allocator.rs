@@ -1,4 +1,4 @@
-//! The allocator as the plugin uses it: prepared problems, limits, share IDs.
+//! The allocator as the plugin uses it: prepared requests, limits, share IDs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +16,9 @@ use crate::node::NodeInfo;
 
 /// Claims that are to be allocated together.
 #[derive(Debug, Clone)]
-pub struct Problem(Claims);
+pub struct AllocationRequest(Claims);
 
-impl Problem {
+impl AllocationRequest {
     /// The number of requests.
     pub fn requests(&self) -> usize {
         self.0.requests()
@@ -53,7 +53,7 @@ pub struct Work {
 
 /// Compiles and solves. One per scheduler.
 #[derive(Debug)]
-pub struct Solver {
+pub struct DeviceAllocator {
     features: Features,
     selectors: SelectorCache,
     forms: Mutex<Forms>,
@@ -65,8 +65,8 @@ pub struct Solver {
     gave_up: AtomicU64,
 }
 
-impl Solver {
-    /// A solver for clusters with these features.
+impl DeviceAllocator {
+    /// An allocator for clusters with these features.
     pub fn new(features: Features) -> Self {
         Self {
             features,
@@ -96,11 +96,11 @@ impl Solver {
     }
 
     /// Prepares claims for solving on many nodes.
-    pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> Problem {
+    pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> AllocationRequest {
         let claims = claims.iter().copied();
         let mut claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
         self.forms.lock().recognize(&mut claims);
-        Problem(claims)
+        AllocationRequest(claims)
     }
 
     /// Prepares a class for counting its devices on many nodes.
@@ -109,22 +109,32 @@ impl Solver {
     }
 
     /// Finds devices on a node.
-    pub fn solve(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
+    pub fn solve(
+        &self,
+        cluster: &Cluster,
+        request: &AllocationRequest,
+        node: &NodeInfo,
+    ) -> Outcome {
         let found = self.limited(|allocator, limits| {
-            allocator.allocate(cluster, &node.device_node, &problem.0, limits)
+            allocator.allocate(cluster, &node.device_node, &request.0, limits)
         });
         self.told(found, |found| {
             let mut share_id = || uuid::Uuid::new_v4().to_string();
             found
-                .results(&problem.0, &mut share_id)
+                .results(&request.0, &mut share_id)
                 .map_or_else(Outcome::Error, Outcome::Allocated)
         })
     }
 
-    /// As [`Solver::solve`], for who only wants to know whether there are devices: of those nothing is told.
-    pub fn probe(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
+    /// As [`DeviceAllocator::solve`], for who only wants to know whether there are devices: of those nothing is told.
+    pub fn probe(
+        &self,
+        cluster: &Cluster,
+        request: &AllocationRequest,
+        node: &NodeInfo,
+    ) -> Outcome {
         let found = self.limited(|allocator, limits| {
-            allocator.probe(cluster, &node.device_node, &problem.0, limits)
+            allocator.probe(cluster, &node.device_node, &request.0, limits)
         });
         self.told(found, |()| Outcome::Allocated(Vec::new()))
     }
@@ -171,17 +181,17 @@ impl Solver {
     pub fn nearness(
         &self,
         cluster: &Cluster,
-        problem: &Problem,
+        request: &AllocationRequest,
         node: &NodeInfo,
     ) -> (Nearness, usize) {
-        Allocator::nearness(cluster, &node.device_node, &problem.0)
+        Allocator::nearness(cluster, &node.device_node, &request.0)
     }
 
     /// Why there is an allocation on a node, or none. `steps`: most decisions of the search, if not the usual number.
     pub fn explain(
         &self,
         cluster: &Cluster,
-        problem: &Problem,
+        request: &AllocationRequest,
         node: &NodeInfo,
         steps: Option<u64>,
     ) -> Explanation {
@@ -190,7 +200,7 @@ impl Solver {
             ..Limits::default()
         };
         let mut allocator = self.allocator.lock();
-        let (_, explanation) = allocator.explain(cluster, &node.device_node, &problem.0, &limits);
+        let (_, explanation) = allocator.explain(cluster, &node.device_node, &request.0, &limits);
         explanation
     }
 }
@@ -201,14 +211,14 @@ mod tests {
 
     #[test]
     fn work_is_counted_until_it_is_asked_for() {
-        let solver = Solver::new(Features::default());
-        let problem = solver.prepare(&Classes::default(), &[]);
+        let allocator = DeviceAllocator::new(Features::default());
+        let request = allocator.prepare(&Classes::default(), &[]);
         let node = NodeInfo::new("n".into());
         let cluster = Cluster::new(Features::default());
         for _ in 0..2 {
-            solver.solve(&cluster, &problem, &node);
+            allocator.solve(&cluster, &request, &node);
         }
-        assert_eq!(solver.take_work().nodes, 2);
-        assert_eq!(solver.take_work(), Work::default());
+        assert_eq!(allocator.take_work().nodes, 2);
+        assert_eq!(allocator.take_work(), Work::default());
     }
 }
