@@ -118,7 +118,7 @@ impl Devices {
             node_allocatable: None,
             prioritized_list: false,
             classic: None,
-            spare: 0,
+            skip_alternatives: 0,
             now: Timestamp::UNIX_EPOCH,
         }
     }

@@ -360,7 +360,7 @@ impl Core {
             node_allocatable: self.node_allocatable.as_ref(),
             prioritized_list: on(Feature::DRAPrioritizedList),
             classic: self.classic.as_deref(),
-            spare: 0,
+            skip_alternatives: 0,
             now: time.wall,
         }
     }

@@ -15,7 +15,7 @@ pub mod resolve;
 
 pub use prepare::{
     ClaimCleanup, Counts, DraContext, ExtendedResourceClaimOnNode, MUST_BE_REALLOCATED,
-    NodeDevices, PodClaim, PodDevices, next_spare,
+    NodeDevices, PodClaim, PodDevices, next_skip,
 };
 
 use crate::classic::Classic;

@@ -323,7 +323,12 @@ impl Core {
 fn in_turn(mut queued: Vec<QueuedPod>) -> Vec<Member> {
     queued.sort_by_key(|q| (Reverse(q.info.priority()), q.entered, q.info.key.clone()));
     let queued = queued.into_iter();
-    queued.map(|queued| Member { queued, spare: 0 }).collect()
+    queued
+        .map(|queued| Member {
+            queued,
+            skip_alternatives: 0,
+        })
+        .collect()
 }
 
 /// Why pods of a group can not be placed together, in upstream's words.

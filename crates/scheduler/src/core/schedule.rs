@@ -95,7 +95,7 @@ impl Core {
         &mut self,
         queued: &QueuedPod,
         profile: &Profile,
-        spare: usize,
+        skip_alternatives: usize,
         time: Time,
     ) -> CycleOutcome {
         let pod = &queued.info;
@@ -112,7 +112,7 @@ impl Core {
         self.next_start = (start + 1) % total;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let dra = crate::dra::DraContext {
-            spare,
+            skip_alternatives,
             ..self.dra(profile, time)
         };
         let metrics = self.metrics.clone();

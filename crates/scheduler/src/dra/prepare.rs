@@ -22,19 +22,19 @@ use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
 use crate::status::Rejection;
 
+mod alternatives;
 mod classes;
 mod cleanup;
 mod counts;
 mod explain;
 mod extended;
-mod modest;
 mod node;
 
+pub use alternatives::next_skip;
 use classes::check_classes;
 pub use cleanup::ClaimCleanup;
 pub use counts::Counts;
 use extended::ExtendedResources;
-pub use modest::next_spare;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
@@ -64,7 +64,7 @@ pub struct DraContext<'a> {
     /// Classic claims, where the server has them.
     pub classic: Option<&'a Classic>,
     /// How many of the best alternatives of each list to leave to others.
-    pub spare: usize,
+    pub skip_alternatives: usize,
     /// Wall-clock time of the attempt.
     pub now: Timestamp,
 }
@@ -167,8 +167,9 @@ impl PodDevices {
             });
         }
         let open = claims.iter().filter(|c| c.allocation.is_none());
-        let open: Vec<Cow<'_, ResourceClaim>> =
-            open.map(|c| modest::sparing(&c.claim, cx.spare)).collect();
+        let open: Vec<Cow<'_, ResourceClaim>> = open
+            .map(|c| alternatives::without_first(&c.claim, cx.skip_alternatives))
+            .collect();
         let open: Vec<&ResourceClaim> = open.iter().map(|c| &**c).collect();
         let request = (!open.is_empty()).then(|| cx.allocator.prepare(cx.classes, &open));
         Ok(Some(Self {

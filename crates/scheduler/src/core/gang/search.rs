@@ -16,7 +16,7 @@ use crate::config::Profile;
 use crate::core::refuse::Refusal;
 use crate::core::schedule::CycleOutcome;
 use crate::core::{Core, Time};
-use crate::dra::next_spare;
+use crate::dra::next_skip;
 use crate::nominations::Nomination;
 use crate::pod::{PodInfo, Uid};
 use crate::queue::QueuedPod;
@@ -29,7 +29,7 @@ const ROUNDS: usize = 12;
 pub(super) struct Member {
     pub(super) queued: QueuedPod,
     /// How many of the best alternatives it leaves to others.
-    pub(super) spare: usize,
+    pub(super) skip_alternatives: usize,
 }
 
 /// What a round has for a pod.
@@ -192,7 +192,7 @@ impl Core {
         let uid = &member.queued.info.uid;
         round.nominated.extend(self.nominations.get(uid).cloned());
         let queued = &member.queued;
-        let refusal = match self.scheduling_cycle(queued, profile, member.spare, time) {
+        let refusal = match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
             CycleOutcome::Place(placed) => {
                 let job = self.assume(queued.clone(), *placed, time);
                 return Place::Found(Box::new(job));
@@ -216,7 +216,7 @@ impl Core {
             })
             .collect();
         gone.iter().for_each(|g| self.cache.remove_pod(&g.pod.uid));
-        match self.scheduling_cycle(queued, profile, member.spare, time) {
+        match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
             CycleOutcome::Place(placed) => {
                 round.gone.extend(gone);
                 let job = self.assume(queued.clone(), *placed, time);
@@ -268,9 +268,9 @@ fn do_with_less(order: &mut [Member], round: &Round, step: &mut usize) -> bool {
             break;
         }
         let claims = place.job().into_iter().flat_map(|job| &job.claims);
-        let less = claims.filter_map(|task| next_spare(&task.claim, task.allocation.as_ref()?));
-        if let Some(spare) = less.min() {
-            member.spare = member.spare.max(spare);
+        let less = claims.filter_map(|task| next_skip(&task.claim, task.allocation.as_ref()?));
+        if let Some(skip_alternatives) = less.min() {
+            member.skip_alternatives = member.skip_alternatives.max(skip_alternatives);
             done += 1;
         }
     }

@@ -6,7 +6,9 @@ use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use super::extended::ExtendedResourceRequest;
-use super::{DraContext, ExtendedResourceClaimOnNode, NodeDevices, PLUGIN, PodDevices, modest};
+use super::{
+    DraContext, ExtendedResourceClaimOnNode, NodeDevices, PLUGIN, PodDevices, alternatives,
+};
 use crate::device_allocator::{AllocationRequest, Outcome};
 use crate::dra::claims::uid_of;
 use crate::dra::node_allocatable::Mappings;
@@ -137,7 +139,9 @@ impl PodDevices {
             (Some(extended), None) => Some(Held::Extended(extended.clone())),
             // Both have to come out of one search, since they compete for the same devices.
             (Some(extended), Some(_)) => {
-                let all = self.open().map(|c| modest::sparing(&c.claim, cx.spare));
+                let all = self
+                    .open()
+                    .map(|c| alternatives::without_first(&c.claim, cx.skip_alternatives));
                 Some(Held::Both(extended.with(all, cx)))
             }
         }

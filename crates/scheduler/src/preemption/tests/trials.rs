@@ -150,7 +150,7 @@ proptest! {
             node_allocatable: None,
             prioritized_list: false,
             classic: None,
-            spare: 0,
+            skip_alternatives: 0,
             now: Timestamp::UNIX_EPOCH,
         };
         let (app, cpus, kind) = own;
