@@ -5,10 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 
-use crate::dra::groups::Consumer;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
-use crate::gangs::Condition;
+use crate::dra::podgroup::Consumer;
 use crate::pod::{Key, PodInfo, Uid};
+use crate::podgroups::Condition;
 
 /// A claim that has to be written before its pod can be bound.
 #[derive(Debug, Clone)]
@@ -179,7 +179,7 @@ pub enum Action {
     /// Something about classic kinds.
     Classic(crate::classic::Action),
     /// Tell in the status of a group whether its pods have places.
-    TellGroup {
+    UpdatePodGroupStatus {
         /// The group.
         group: Key,
         /// Its identity.

@@ -24,12 +24,12 @@ use crate::device_allocator::DeviceAllocator;
 use crate::dra::DraContext;
 use crate::dra::claims::{Claims, Version};
 use crate::dra::classes::Classes;
-use crate::dra::groups::PodGroup;
 use crate::dra::node_allocatable::Mappings;
-use crate::gangs::Gangs;
+use crate::dra::podgroup::PodGroup;
 use crate::metrics::Metrics;
 use crate::nominations::Nominations;
 use crate::pod::{Key, PodInfo, Uid};
+use crate::podgroups::PodGroups;
 use crate::preemption::Budget;
 use crate::queue::{Now, Queue, QueuedPod};
 use crate::taint_rules::DeviceTaintRule;
@@ -200,7 +200,7 @@ pub struct Core {
     /// What devices stand for, where that counts.
     node_allocatable: Option<Mappings>,
     /// Groups of pods, where they matter.
-    gangs: Option<Gangs>,
+    gangs: Option<PodGroups>,
     rules: FxHashMap<String, DeviceTaintRule>,
     budgets: FxHashMap<Key, Budget>,
     nominations: Nominations,
@@ -235,7 +235,7 @@ impl Core {
                 .features
                 .enabled(Feature::DRANodeAllocatableResources)
                 .then(Mappings::default),
-            gangs: groups_matter(&config.features).then(Gangs::default),
+            gangs: groups_matter(&config.features).then(PodGroups::default),
             rules: FxHashMap::default(),
             budgets: FxHashMap::default(),
             nominations: Nominations::default(),

@@ -40,7 +40,7 @@ mod classic;
 mod condition;
 mod events;
 mod fence;
-mod groups;
+mod podgroup;
 mod preemption;
 mod rejections;
 mod retry;
@@ -177,7 +177,7 @@ impl Writer {
                 writer.spawn(async move |w| w.write_fenced(&pods, *then).await);
             }
             Action::Classic(action) => self.start_classic(action),
-            Action::TellGroup { group, uid, condition } => writer.tell_group(group, uid, condition),
+            Action::UpdatePodGroupStatus { group, uid, condition } => writer.update_pod_group_status(group, uid, condition),
             Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
         }
     }

@@ -10,7 +10,7 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate};
 use crate::dra::claims::{Version, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
-use crate::dra::groups;
+use crate::dra::podgroup;
 use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
 use crate::pod::{Key, Uid, scheduler_name};
@@ -160,7 +160,7 @@ impl Core {
                 ));
             }
             let mut users = consumers(claim).iter();
-            if !users.any(|user| groups::serves(user, &binding.queued.info)) {
+            if !users.any(|user| podgroup::serves(user, &binding.queued.info)) {
                 return Some(format!(
                     "claim {} lost the reservation for the pod in the meantime",
                     key_of(claim)

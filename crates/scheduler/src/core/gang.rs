@@ -1,4 +1,4 @@
-//! Gangs: their pods are placed at once, or none of them.
+//! PodGroups: their pods are placed at once, or none of them.
 //!
 //! The pods of a gang that can be tried come out of the queue together. Places for them are looked for in [`search`];
 //! nothing is written before enough of them have one.
@@ -12,12 +12,12 @@ use super::refuse::Refusal;
 use super::{Core, Time, groups_have_claims};
 use crate::actions::{Action, Nominate};
 use crate::config::Profile;
-use crate::dra::groups::PodGroup;
-use crate::gangs::{Condition, Gangs};
+use crate::dra::podgroup::PodGroup;
 use crate::message;
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, scheduler_name};
+use crate::podgroups::{Condition, PodGroups};
 use crate::queue::QueuedPod;
 
 mod explain;
@@ -65,8 +65,8 @@ impl Core {
         members.filter_map(|key| self.pods.get(&key))
     }
 
-    /// Gangs, where pods of a profile are placed with theirs.
-    pub(super) fn gangs_in(&self, profile: &Profile) -> Option<&Gangs> {
+    /// PodGroups, where pods of a profile are placed with theirs.
+    pub(super) fn gangs_in(&self, profile: &Profile) -> Option<&PodGroups> {
         let on =
             has_gangs(&self.config.features) && profile.filters.contains(Plugin::GangScheduling);
         self.gangs.as_ref().filter(|_| on)
@@ -175,7 +175,7 @@ impl Core {
                 }
             }
         }
-        self.tell_group(gang, "True", "Scheduled", String::new());
+        self.update_pod_group_status(gang, "True", "Scheduled", String::new());
     }
 
     /// Lets pods go that are in the way of the gang, whose pods are expected on their nodes then.
@@ -212,7 +212,7 @@ impl Core {
                 }
             }
         }
-        self.tell_group(gang, "False", "Unschedulable", PREEMPTING.to_owned());
+        self.update_pod_group_status(gang, "False", "Unschedulable", PREEMPTING.to_owned());
     }
 
     /// Tells the pods of a gang that there are too few places, and what they lack.
@@ -255,12 +255,12 @@ impl Core {
                         false => self.cleared_nomination(&pod),
                     };
                     self.wait_for_gang(member.queued, &message, nominate, profile, time);
-                    // Gangs that hold what the others need would wait for ever.
+                    // PodGroups that hold what the others need would wait for ever.
                     self.release_claims(&pod);
                 }
             }
         }
-        self.tell_group(gang, "False", "Unschedulable", told);
+        self.update_pod_group_status(gang, "False", "Unschedulable", told);
     }
 
     /// Puts a pod that has a place aside, because others of its gang have none.
@@ -297,10 +297,16 @@ impl Core {
             self.metrics.attempt(&profile, Outcome::Error, none);
             self.fail(member.queued, own, Nominate::Keep, time);
         }
-        self.tell_group(gang, "False", "SchedulerError", message.to_owned());
+        self.update_pod_group_status(gang, "False", "SchedulerError", message.to_owned());
     }
 
-    fn tell_group(&mut self, gang: &PodGroup, status: &str, reason: &str, message: String) {
+    fn update_pod_group_status(
+        &mut self,
+        gang: &PodGroup,
+        status: &str,
+        reason: &str,
+        message: String,
+    ) {
         let condition = Condition {
             status: status.to_owned(),
             reason: reason.to_owned(),
@@ -310,7 +316,7 @@ impl Core {
         };
         let gangs = self.gangs.as_mut();
         if let Some(condition) = gangs.and_then(|g| g.tell(&gang.key, condition)) {
-            self.actions.push(Action::TellGroup {
+            self.actions.push(Action::UpdatePodGroupStatus {
                 group: gang.key.clone(),
                 uid: gang.uid.clone(),
                 condition,

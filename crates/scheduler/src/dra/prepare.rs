@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 
 use super::claims::{Claims, allocation_of, uid_of};
 use super::classes::Classes;
-use super::groups::Consumer;
 use super::node_allocatable::{Mappings, NodeAllocatableRequests};
+use super::podgroup::Consumer;
 use super::{conditions, resolve};
 use crate::classic::Classic;
 use crate::device_allocator::{AllocationRequest, DeviceAllocator};

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::claims::{Claims, uid_of};
-use super::groups::{Consumer, PodGroup};
+use super::podgroup::{Consumer, PodGroup};
 use crate::classic::Classic;
 use crate::pod::{Key, PodInfo};
 

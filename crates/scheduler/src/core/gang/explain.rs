@@ -8,7 +8,7 @@ use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::explain::{Chosen, NodeVerdict};
 use crate::core::{Core, Time};
-use crate::dra::groups::PodGroup;
+use crate::dra::podgroup::PodGroup;
 use crate::pod::{Key, PodInfo};
 
 /// What would become of the gang of a pod if it were its turn now.
@@ -87,7 +87,7 @@ impl Core {
         let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
         let (mut left_out, mut chosen) = (None, None);
         let outcome = if members.len() < gang.min_count.unwrap_or_default() {
-            GangOutcome::Waits(crate::gangs::NotYet::TooFew.to_string())
+            GangOutcome::Waits(crate::podgroups::NotYet::TooFew.to_string())
         } else if tried.len() < needed {
             let able = tried.len();
             GangOutcome::Waits(format!(

@@ -1,4 +1,4 @@
-//! Gangs for which others have to go: what is kept for them, and until when.
+//! PodGroups for which others have to go: what is kept for them, and until when.
 
 use super::*;
 
