@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
-    Allocator, Claims, ClassSelectors, Cluster, ErrorKind, Features, Forms, Limits, SelectorCache,
+    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits,
+    SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
@@ -56,7 +57,7 @@ pub struct Work {
 pub struct DeviceAllocator {
     features: Features,
     selectors: SelectorCache,
-    forms: Mutex<Forms>,
+    shapes: Mutex<ClaimShapes>,
     allocator: Mutex<Allocator>,
     timeout: Mutex<Option<Duration>>,
     /// As in [`Work`].
@@ -71,7 +72,7 @@ impl DeviceAllocator {
         Self {
             features,
             selectors: SelectorCache::new(),
-            forms: Mutex::default(),
+            shapes: Mutex::default(),
             allocator: Mutex::new(Allocator::new()),
             timeout: Mutex::new(None),
             nodes: AtomicU64::new(0),
@@ -99,7 +100,7 @@ impl DeviceAllocator {
     pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> AllocationRequest {
         let claims = claims.iter().copied();
         let mut claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
-        self.forms.lock().recognize(&mut claims);
+        self.shapes.lock().recognize(&mut claims);
         AllocationRequest(claims)
     }
 
