@@ -24,7 +24,7 @@ pub(crate) use change_stamp::ChangeStamp;
 pub use conflict::Conflict;
 pub use count::{ClassSelectors, DeviceCount};
 use entry::Entry;
-pub use inventory::{Inventoried, Trouble};
+pub use inventory::{Inventoried, PoolProblem};
 use paged::{Few, Paged, Sharded};
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.

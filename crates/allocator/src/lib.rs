@@ -58,7 +58,8 @@ pub use allocation::{AllocatedDevice, Allocation};
 pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
 pub use claims::{ClaimShapes, Claims, Classes, MAX_RESULTS};
 pub use cluster::{
-    ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried, Trouble,
+    ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried,
+    PoolProblem,
 };
 pub use features::Features;
 pub use node::Node;

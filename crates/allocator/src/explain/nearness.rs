@@ -1,7 +1,7 @@
 //! How near a node comes to what claims need, without the words for it: for choosing the node that is worth explaining.
 
+use super::filter_counts::{self, Stage, StageKind};
 use super::fixed_count;
-use super::funnel::{self, Stage, StageKind};
 use crate::allocator::{Allocator, Policy};
 use crate::attempt::{Attempt, Scratch, pools_of};
 use crate::claims::{Alternative, Claims};
@@ -61,7 +61,7 @@ impl Allocator {
 /// left by the first one that leaves too few.
 fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (bool, usize, i64) {
     let alternative = &attempt.claims.alternatives[id as usize];
-    let mut stages = funnel::stages(attempt, alternative);
+    let mut stages = filter_counts::stages(attempt, alternative);
     let mut passed: Vec<Place<'_>> = Vec::new();
     // A pool that cannot be used yet may be what the request waits for.
     let mut withheld = 0;
@@ -77,7 +77,7 @@ fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (b
         for index in 0..attempt.parts[part].len() {
             *work += 1;
             let place = attempt.place(part as u32, index);
-            let failing = funnel::first_failing(attempt, alternative, &place, &stages);
+            let failing = filter_counts::first_failing(attempt, alternative, &place, &stages);
             let end = failing.as_ref().map_or(stages.len(), |(stage, _)| *stage);
             stages[..end].iter_mut().for_each(|stage| stage.left += 1);
             if failing.is_none() {
@@ -85,8 +85,8 @@ fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (b
             }
         }
     }
-    let needs = fixed_count(alternative).unwrap_or_else(|| funnel::wanted_by_all(&stages));
-    funnel::constraints(attempt, alternative, &passed, &mut stages);
+    let needs = fixed_count(alternative).unwrap_or_else(|| filter_counts::wanted_by_all(&stages));
+    filter_counts::constraints(attempt, alternative, &passed, &mut stages);
     let too_few = |stage: &&Stage| stage.left < needs.max(1);
     match stages.iter().find(too_few) {
         None => (true, 0, 0),

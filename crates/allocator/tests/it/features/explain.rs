@@ -53,7 +53,11 @@ fn every_check_shows_what_it_leaves() {
     made.allocated_devices = read(json!([{"driver": DRIVER, "pool": "p", "device": "c"}]));
     let explanation = explain(&made);
     let request = &explanation.requests[0];
-    let funnel: Vec<_> = request.funnel.iter().map(|s| (s.kind, s.left)).collect();
+    let counts: Vec<_> = request
+        .filter_counts
+        .iter()
+        .map(|s| (s.kind, s.left))
+        .collect();
     let expected = [
         (StageKind::Seen, 4),
         (StageKind::Class, 4),
@@ -61,7 +65,7 @@ fn every_check_shows_what_it_leaves() {
         (StageKind::Taints, 2),
         (StageKind::InUse, 1),
     ];
-    assert_eq!(funnel, expected);
+    assert_eq!(counts, expected);
     assert_eq!(request.in_use[0].device, "p/c");
     assert_eq!(request.in_use[0].by, ["other"]);
     assert_eq!(

@@ -1,10 +1,10 @@
-//! The funnel of one request: how many devices each check leaves.
+//! The filter counts of one request: how many devices each check leaves.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{RequestExplanation, fixed_count, miss, shown_device, shown_request};
+use super::{RequestExplanation, fixed_count, nearest_miss, shown_device, shown_request};
 use crate::attempt::Attempt;
 use crate::claims::{Alternative, ConstraintKind};
 use crate::cluster::{Holder, name_holders};
@@ -44,7 +44,7 @@ impl Stage {
     }
 }
 
-/// The checks, in the order of the funnel.
+/// The checks, in the order in which they are applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StageKind {
@@ -147,7 +147,7 @@ pub(super) fn explain<O: Observer>(
         claim,
         request,
         needs,
-        funnel: stages,
+        filter_counts: stages,
         in_use,
         nearest: None,
     };
@@ -290,7 +290,9 @@ fn describe<O: Observer>(
     };
     let (wrong, reason) = match kind {
         StageKind::Class | StageKind::Selector => match selector() {
-            Some(selector) => miss::describe(&attempt.features, cache, selector, driver, device),
+            Some(selector) => {
+                nearest_miss::describe(&attempt.features, cache, selector, driver, device)
+            }
             None => (1, String::new()),
         },
         StageKind::Node if device.scope.has_several_terms() => {
@@ -436,7 +438,7 @@ pub(super) fn sentence(request: &RequestExplanation) -> String {
         plural(needs)
     );
     let mut before = 0;
-    for (index, stage) in request.funnel.iter().enumerate() {
+    for (index, stage) in request.filter_counts.iter().enumerate() {
         if index == 0 {
             let _ = match stage.left {
                 0 => write!(text, ", the node has none"),
