@@ -91,14 +91,14 @@ impl std::fmt::Display for Holder {
 }
 
 impl Holder {
-    /// Whether somebody who may read `namespace` may be told the name of the claim.
+    /// Whether a message that is read in `namespace` may name the claim.
     fn may_be_named_in(&self, namespace: &str) -> bool {
         self.namespace.is_empty() || self.namespace == namespace
     }
 }
 
-/// The claims that hold something, for a message that is read in `namespace`: claims of other namespaces are only
-/// counted, because who may read events of one tenant must not learn the names of another one's objects.
+/// The claims that hold a device, for a message that is read in `namespace`. Claims of other namespaces are counted and
+/// not named: events must not tell one tenant the names of another tenant's objects.
 pub(crate) fn name_holders<'a>(
     namespace: &str,
     holders: impl Iterator<Item = &'a Holder>,

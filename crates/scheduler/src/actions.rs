@@ -67,7 +67,7 @@ pub struct VolumeTask {
     pub version: Option<String>,
     /// The claim, its identity and its version.
     pub claim: (Key, Uid, String),
-    /// Nobody said before that the volume is for this claim.
+    /// The volume had no `claimRef` before.
     pub by_controller: bool,
 }
 
@@ -137,39 +137,39 @@ pub enum Action {
     Reject(Box<Rejected>),
     /// Delete pods so that another fits.
     Preempt {
-        /// For whom.
+        /// The pod that needs the capacity.
         preemptor: Arc<PodInfo>,
         /// Where.
         node: Arc<str>,
-        /// Who goes.
+        /// The pods to delete.
         victims: Vec<Arc<PodInfo>>,
     },
-    /// Tell that a pod, which was not on its node yet, has to be tried again for the sake of another.
+    /// Record the event that a pod was preempted before it was bound.
     TellPreempted {
-        /// For whom.
+        /// The pod that needs the capacity.
         preemptor: Arc<PodInfo>,
         /// Where.
         node: Arc<str>,
-        /// Who is tried again.
+        /// The pod whose binding is given up.
         victim: Arc<PodInfo>,
     },
     /// Take the nomination from a pod, because a pod of higher priority comes to its node.
     ClearNomination(Arc<PodInfo>),
     /// Clear from a pod's status what [`BindJob::node_allocatable`] recorded there, because its binding failed.
     ClearNodeAllocatable(Arc<PodInfo>),
-    /// Take the allocation from a claim that nobody uses.
+    /// Deallocate a claim that no pod uses.
     Deallocate(Arc<ResourceClaim>),
     /// Delete an extended resource claim that is left over.
     DeleteExtendedResourceClaim(Arc<ResourceClaim>),
-    /// Take the reservation for a pod back after its binding failed.
+    /// Remove the reservation for a pod whose binding failed.
     Unreserve {
         /// The pod.
         pod: Uid,
         /// The claim.
         claim: Arc<ResourceClaim>,
     },
-    /// Take something of a claim back on which a binding of an earlier scheduler may count that is still under way: make a
-    /// new version of its pods first, so that it is refused.
+    /// Fence, then write: bump the pods' `resourceVersion`, so that a Binding of an earlier scheduler that is still in flight
+    /// gets a conflict, then carry out `then`.
     Fenced {
         /// The pods.
         pods: Vec<Arc<PodInfo>>,
@@ -187,7 +187,7 @@ pub enum Action {
         /// What to tell.
         condition: Condition,
     },
-    /// Tell that devices of a pod are being made ready.
+    /// Record the event that a pod waits for binding conditions.
     WaitsForConditions {
         /// The pod.
         pod: Arc<PodInfo>,

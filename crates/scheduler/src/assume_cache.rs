@@ -1,5 +1,5 @@
-//! An object that others write and we write too: what a watch *saw* of it, and what a write of ours returned (*assumed*)
-//! until a watch is at least as new.
+//! The assume cache, as upstream's `util/assumecache`: of each object the version that a watch *saw*, and the version that
+//! a write of the scheduler returned (*assumed*) until the watch is at least as new.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub fn newest<T: Object>(a: Arc<T>, b: Option<&Arc<T>>) -> Arc<T> {
         .unwrap_or(a)
 }
 
-/// One object.
+/// One object of the cache.
 #[derive(Debug)]
 pub struct AssumedObject<T> {
     seen: Option<Arc<T>>,
@@ -110,7 +110,7 @@ impl<T: Object> AssumedObject<T> {
     }
 }
 
-/// All objects of a kind.
+/// The assume cache for one kind of objects.
 #[derive(Debug)]
 pub struct AssumeCache<T> {
     entries: FxHashMap<Key, AssumedObject<T>>,

@@ -33,7 +33,7 @@ pub(crate) use trial::Trial;
 
 use trial::Changed;
 
-/// Pods that preemption made room for, on the node where they are expected.
+/// The pods that are nominated to a node.
 pub type Nominated<'a> = &'a dyn Fn(&str) -> Vec<Arc<PodInfo>>;
 
 /// The pod and everything that was prepared for it.
@@ -46,7 +46,7 @@ pub struct Attempt<'a> {
     pub profile: &'a Profile,
     /// Devices.
     pub dra: DraContext<'a>,
-    /// The node where the pod is expected: room was made for it there.
+    /// The node that the pod is nominated to.
     pub nominated_node: Option<&'a str>,
     affinity: NodeAffinity,
     others: Others,

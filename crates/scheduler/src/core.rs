@@ -127,7 +127,7 @@ pub enum Input {
     ClaimsReady(Uid),
     /// Something about classic kinds.
     Classic(Box<crate::classic::Input>),
-    /// A pod that was to make room stays where it is, because it can not be deleted.
+    /// A victim cannot be deleted.
     NotPreempted(Uid),
     /// The binding of a pod is over.
     Bound {
@@ -204,7 +204,7 @@ pub struct Core {
     rules: FxHashMap<String, DeviceTaintRule>,
     budgets: FxHashMap<Key, Budget>,
     nominations: Nominations,
-    /// Pods that wait until others are seen leaving for them.
+    /// Preemptors, with the victims that no watch has shown terminating yet.
     preempting: FxHashMap<Uid, PendingVictims>,
     bindings: FxHashMap<Uid, Binding>,
     /// Those of them that wait for their claims to be seen, for conditions, or for volumes.
@@ -249,7 +249,7 @@ impl Core {
         }
     }
 
-    /// Takes note of something.
+    /// Handles one input.
     pub fn handle(&mut self, input: Input, time: Time) {
         match input {
             Input::Node(o) => self.observe_nodes(o, time),
@@ -318,7 +318,7 @@ impl Core {
         self.queue.counts()
     }
 
-    /// Tells the metrics how much there is of everything.
+    /// Updates the gauges of the metrics.
     pub fn measure(&mut self) {
         let (moved, rejected) = self.queue.take_moves();
         self.metrics.moved(moved, rejected);

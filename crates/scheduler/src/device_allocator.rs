@@ -127,7 +127,7 @@ impl DeviceAllocator {
         })
     }
 
-    /// As [`DeviceAllocator::solve`], for who only wants to know whether there are devices: of those nothing is told.
+    /// As [`DeviceAllocator::solve`], without the results: only whether there are devices.
     pub fn probe(
         &self,
         cluster: &Cluster,

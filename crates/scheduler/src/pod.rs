@@ -317,7 +317,7 @@ impl PodInfo {
             .as_deref()
     }
 
-    /// The node that preemption made room on.
+    /// `status.nominatedNodeName`.
     pub fn nominated_node(&self) -> Option<&str> {
         self.pod
             .status

@@ -53,7 +53,7 @@ impl Condition {
 /// Why a pod of a group is not tried yet; the first two texts are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotYet {
-    /// Nobody knows yet whether the group is a gang.
+    /// The PodGroup is not known yet, so neither is its policy.
     #[error("waiting for pod's pod group {0:?} to appear in scheduling queue")]
     NoGroup(String),
     /// Not all of the pods are there.

@@ -99,7 +99,7 @@ pub fn is_allowed(pod: &PodInfo) -> bool {
     pod.spec().preemption_policy.as_deref() != Some("Never")
 }
 
-/// The node where room is being made for a pod, unless it turned out to be hopeless; by position.
+/// Position of the node that the pod is nominated to, unless preemption cannot help there any more.
 pub fn expected_at(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<usize> {
     let at = attempt.snapshot.position(attempt.nominated_node?)?;
     let rejection = unplaced.nodes.get(at).and_then(Option::as_ref);

@@ -29,7 +29,7 @@ pub type Now = Duration;
 /// Waiting pods are tried again after this time even when no event says so; upstream's value.
 pub const UNSCHEDULABLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The event that brings a pod back that was tried in vain.
+/// The event under which a pod returns to the queue after an attempt that failed.
 const FAILED: &str = "ScheduleAttemptFailure";
 
 /// How long a pod that failed stays back.
@@ -79,7 +79,7 @@ pub struct QueuedPod {
     pub rejected_by: PluginSet,
     /// The last attempt failed for a reason that has nothing to do with fitting: never tried before its time.
     pub errored: bool,
-    /// The last attempt asked somebody for something: tried again as soon as the answer is there.
+    /// The last attempt waits for an answer of a driver: tried again as soon as it is there.
     pub pending: bool,
 }
 
@@ -204,7 +204,7 @@ impl Queue {
         self.insert(pod, Place::Unschedulable, FAILED);
     }
 
-    /// Puts a popped pod back until somebody else has done something for it; that is no failure.
+    /// Returns a popped pod to the queue until another component has acted for it; that does not count as a failure.
     pub fn add_unschedulable_pending(
         &mut self,
         mut pod: QueuedPod,

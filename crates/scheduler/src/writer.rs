@@ -1,8 +1,7 @@
 //! Carries decisions out: every write to the API server is here.
 //!
-//! Rules: patches with preconditions, so that no unknown field is lost and nobody's newer write is overwritten (a claim's
-//! first status is put, where there is nothing to lose); when
-//! an answer is lost, the object is read until it is known whether the write happened, because the device stays in
+//! Rules: patches with preconditions, so that no unknown field is lost and no newer write is overwritten (a claim's
+//! first status is put, where there is nothing to lose); when an answer is lost, the object is read until it is known whether the write happened, because the device stays in
 //! flight exactly as long; writes for one claim go one after the other, so that pods sharing it do not conflict with
 //! each other.
 
@@ -182,8 +181,8 @@ impl Writer {
         }
     }
 
-    /// Does something for a pod, not for too many pods at the same time. Whoever takes long, because the server does not
-    /// answer or a webhook is broken, does not keep others from their turn.
+    /// Runs `work` under the concurrency limit; after one second the permit is released, so that a slow write does not
+    /// block other pods.
     async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
         let turn = async {
             let permit = self.permits.acquire().await;
@@ -224,7 +223,7 @@ impl Writer {
     }
 
     fn report(&self, input: Input) {
-        // Nobody listens any more only when the scheduler stops.
+        // The receiver is gone only when the scheduler stops.
         let _ = self.inputs.send(input);
     }
 }

@@ -182,7 +182,7 @@ impl Claims {
     }
 }
 
-/// What a new version of a claim means: a change of its metadata alone brings nobody back.
+/// What a new version of a claim means: a change of its metadata alone requeues no pod.
 fn change(key: Key, before: Option<&ResourceClaim>, after: Option<&ResourceClaim>) -> Change {
     let structured = |c: Option<&ResourceClaim>| {
         c.is_some_and(|c| c.status.allocation.is_some() && c.is_structured())

@@ -21,7 +21,7 @@ use crate::pod::{Key, Uid, scheduler_name};
 pub struct BindError {
     /// The text for the pod's condition and event.
     pub message: String,
-    /// The pod is on a node all the same, by somebody else's doing: what is reserved for it stays.
+    /// The pod was bound by another component: its reservations stay.
     pub bound_elsewhere: bool,
 }
 
@@ -297,7 +297,7 @@ impl Core {
             Err(error) => {
                 tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
                 self.metrics.attempt(&profile, Outcome::Error, taken);
-                // First off the node, so that pods brought back below find the room.
+                // Forget the pod first, so that pods which are requeued below see the free capacity.
                 self.cache.forget(pod);
                 for uid in &binding.in_flight {
                     let change = self.claims.settle(uid, pod, false);
@@ -333,7 +333,7 @@ impl Core {
     fn unreserve_all(&mut self, pod: &Uid, binding: &super::Binding) {
         let extended = binding.extended.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != extended;
-        // Whoever lets go of a claim last frees its devices; for a pod that is gone there is no next attempt.
+        // The last consumer that leaves a claim deallocates it; a pod that is gone has no next attempt.
         let gone = self.current(&binding.queued.info).is_none();
         for version in binding.claims.iter().filter(own) {
             let Some(claim) = self.claims.get(&version.key).cloned() else {
@@ -347,7 +347,7 @@ impl Core {
             match alone && (double_allocated || gone) {
                 true => self.deallocate(claim),
                 false => {
-                    // It stays for the next attempt; nobody but the pod would give it back.
+                    // The allocation stays for the next attempt; it is released when the pod fits nowhere.
                     if !binding.found.contains(&version.uid) {
                         self.claims.mark_orphaned(&version.uid);
                     }

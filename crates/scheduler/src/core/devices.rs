@@ -85,8 +85,8 @@ impl Core {
         );
     }
 
-    /// Takes something of a claim back that some of its users may count on: bindings of an earlier scheduler are refused
-    /// before.
+    /// Pushes an action that deallocates or unreserves a claim. Pods that an earlier scheduler may still be binding with
+    /// the claim are fenced first.
     fn push_fenced(
         &mut self,
         claim: &ResourceClaim,
@@ -112,7 +112,7 @@ impl Core {
         self.actions.push(action);
     }
 
-    /// Takes a pod's reservation of a claim back.
+    /// Removes a pod's reservation from a claim.
     pub(super) fn unreserve(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
         self.claims.release(&claim, Some(pod.clone()));
         let then = Action::Unreserve {
@@ -122,7 +122,7 @@ impl Core {
         self.push_fenced(&claim, |p| p.uid == *pod, then);
     }
 
-    /// Takes back something that a pod holds which can not be tried; what came of it leads to the next.
+    /// Releases one claim of a pod that cannot be attempted; the outcome of the write triggers the next.
     pub(super) fn release_claims(&mut self, pod: &Arc<PodInfo>) {
         if !self.queue.contains(&pod.uid) || self.cache.is_assumed(&pod.uid) {
             return;
@@ -132,7 +132,7 @@ impl Core {
         }
     }
 
-    /// Undoes what stands in the way of a pod.
+    /// Carries out a cleanup.
     pub(super) fn clean_up(&mut self, pod: &Arc<PodInfo>, what: ClaimCleanup) {
         match what {
             ClaimCleanup::Deallocate(claim) => self.deallocate(claim),
@@ -240,7 +240,7 @@ impl Core {
         match observed {
             Observed::Applied(rule) => {
                 let new = rule.clone();
-                // Whoever evicts for a rule writes about that into its status.
+                // The eviction controller updates the status of rules; that does not matter here.
                 if self.rules.insert(rule.name.clone(), *rule) == Some(*new) {
                     return;
                 }

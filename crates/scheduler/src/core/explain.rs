@@ -1,4 +1,4 @@
-//! What would become of a pod, node by node; for people who ask, not for the loop.
+//! What a scheduling cycle would decide about a pod, node by node; for `allot explain`, not for the scheduling loop.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::status::Rejection;
 /// What would become of a pod if it were its turn now.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Why no node is looked at: gates, claims that do not exist or that belong to somebody else.
+    /// Why no node is considered: gates, or claims that do not exist or were created for another pod.
     pub before: Option<Rejection>,
     /// What each node says, in the order of the cluster.
     pub nodes: Vec<NodeVerdict>,
     /// Where the pod would go.
     pub chosen: Option<Chosen>,
-    /// Where the pod is expected, because room is made for it there.
+    /// The node that the pod is nominated to, with the victims that are terminating there.
     pub expected: Option<Expected>,
     /// What would become of its gang, if it is in one; `nodes` are asked about the pod alone then.
     pub gang: Option<GangVerdict>,
@@ -37,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// A node that room is made on.
+/// A nominated node on which victims terminate.
 #[derive(Debug)]
 pub struct Expected {
     /// Name of the node.

@@ -128,8 +128,8 @@ impl Core {
         }
     }
 
-    /// Whether it makes a difference to let the pods go that are in the way of a gang: where all of them leave anyway, it
-    /// waits for them where it is expected.
+    /// Whether preempting would change anything. If every victim is already terminating, the gang keeps its nominations
+    /// and waits.
     fn is_news(&self, search: &Search) -> bool {
         let expected = |m: &Member| self.nominations.get(&m.queued.info.uid).is_some();
         search.last.has_new_victims() || !search.order.iter().any(expected)
@@ -152,7 +152,7 @@ impl Core {
         (in_turn(members), placed)
     }
 
-    /// Sends the pods that have a place on their way.
+    /// Starts the binding cycles of the pods that have a node; refuses the others.
     fn bind_pod_group(
         &mut self,
         members: Vec<Member>,
@@ -178,7 +178,7 @@ impl Core {
         self.update_pod_group_status(gang, "True", "Scheduled", String::new());
     }
 
-    /// Lets pods go that are in the way of the gang, whose pods are expected on their nodes then.
+    /// Preempts the victims and nominates the pods of the gang to the nodes that were found.
     fn preempt_for_gang(
         &mut self,
         members: Vec<Member>,
@@ -215,7 +215,7 @@ impl Core {
         self.update_pod_group_status(gang, "False", "Unschedulable", PREEMPTING.to_owned());
     }
 
-    /// Tells the pods of a gang that there are too few places, and what they lack.
+    /// Refuses a gang of which fewer than `minCount` pods fit, with the reason of the first that does not.
     fn refuse_gang(
         &mut self,
         members: Vec<Member>,
@@ -233,7 +233,7 @@ impl Core {
                 _ => None,
             })
         };
-        // Who waits until others have left their nodes keeps its place beside the others of the gang.
+        // While victims of one pod terminate, all pods of the gang keep their nominations.
         let keep = left_out().any(|victims_terminating| victims_terminating);
         let (message, told) =
             match keep && left_out().all(|victims_terminating| victims_terminating) {
@@ -255,7 +255,7 @@ impl Core {
                         false => self.cleared_nomination(&pod),
                     };
                     self.wait_for_gang(member.queued, &message, nominate, profile, time);
-                    // PodGroups that hold what the others need would wait for ever.
+                    // Two gangs that each hold claims the other one needs would deadlock.
                     self.release_claims(&pod);
                 }
             }
@@ -263,7 +263,7 @@ impl Core {
         self.update_pod_group_status(gang, "False", "Unschedulable", told);
     }
 
-    /// Puts a pod that has a place aside, because others of its gang have none.
+    /// Makes a pod that fits unschedulable, because too few pods of its gang fit.
     fn wait_for_gang(
         &mut self,
         queued: QueuedPod,
@@ -276,7 +276,7 @@ impl Core {
         self.refuse(queued, profile, refusal, time);
     }
 
-    /// Puts a gang back for another try, after something went wrong that has nothing to do with fitting.
+    /// Returns a gang to the queue with backoff, after an error that has nothing to do with fitting.
     fn fail_gang(
         &mut self,
         members: Vec<Member>,
@@ -370,7 +370,7 @@ fn shortfall(
     (count, why)
 }
 
-/// Nobody has to go for a pod that would not be placed all the same.
+/// The refusal without preemption: the gang would not be scheduled even if the victims went.
 fn without_victims(refusal: Refusal) -> Refusal {
     let nominate = match refusal.nominate {
         Nominate::Set(_) => Nominate::Keep,

@@ -1,4 +1,4 @@
-//! A pod that fits nowhere: what follows from it, and what it is told.
+//! A pod that fits nowhere: PostFilter, and what the pod's status and events say.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct Refusal {
     /// What drivers of classic claims have to know.
     pub(super) publish: Option<SchedulingSpec>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
-    /// Others are leaving the node where it is expected.
+    /// All victims on the nominated node are terminating already.
     pub(super) victims_terminating: bool,
 }
 
@@ -52,7 +52,7 @@ impl Refusal {
 }
 
 impl Core {
-    /// What follows from a pod that fits nowhere: whom to ask, what to clean up, what to say.
+    /// Runs PostFilter for a pod that fits nowhere: which claims to clean up, which pods to preempt, and the messages.
     pub(super) fn refusal(
         &self,
         attempt: &Attempt<'_>,
@@ -105,12 +105,12 @@ impl Core {
                 spares: &|pod| gang.is_some() && group_key(pod) == gang,
             };
             match preemption::preempt(attempt, unplaced, start, &rules) {
-                // Whether anybody has to go is seen when the claim is free.
+                // Whether preemption is needed shows when the claim is deallocated.
                 preemption::Outcome::Preempt(_) if cleanup.is_some() => {}
                 preemption::Outcome::Preempt(found) => {
                     let node = nodes[found.node].name.clone();
-                    // Who waits for pods that leave anyway stays where it is expected: looking for others again and again,
-                    // pods would wake each other for ever.
+                    // Keep the nomination while victims terminate: with a new one on every attempt, pods would requeue each
+                    // other endlessly.
                     victims_terminating = found.pods.iter().all(|v| v.is_terminating());
                     if !victims_terminating || preemption::expected_at(attempt, unplaced).is_none()
                     {
@@ -229,8 +229,8 @@ impl Core {
     }
 }
 
-/// What the plugins that make room say when `by` rejected the pod before any node was looked at. In upstream's,
-/// DynamicResources misses what it has not prepared yet, and that is all that is said.
+/// What the PostFilter plugins say when `by` rejected the pod in PreFilter. In upstream, DynamicResources does not find
+/// the state that its PreFilter would have stored, and its error is the only text.
 pub(super) fn after_pre_filter(
     pod: &PodInfo,
     profile: &Profile,

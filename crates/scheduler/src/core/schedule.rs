@@ -230,7 +230,7 @@ impl Core {
         }
     }
 
-    /// Takes what the attempt decided into account, as if it were done. With what is to be done.
+    /// Assumes the decision in memory and returns the writes that carry it out.
     pub(super) fn assume(&mut self, queued: QueuedPod, placed: Placed, time: Time) -> BindJob {
         let Placed {
             placement,

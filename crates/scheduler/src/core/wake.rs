@@ -1,4 +1,4 @@
-//! Which pods can be tried, and what brings those back that were tried in vain.
+//! Which pods can be tried (PreEnqueue), and which events requeue pods that were rejected.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Core {
             && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
     }
 
-    /// Brings a pod back to be tried; one that can not be gives back what it holds.
+    /// Activates a pod in the queue; one that is gated releases the claims that it holds.
     pub(super) fn activate(&mut self, pod: &Arc<PodInfo>, event: &'static str, time: Time) {
         let gate = self.gate(pod);
         self.queue.activate(&pod.uid, gate, event, time.now);
@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// Brings back the pods that wait for a claim. One that lacks claims now has no room kept for it.
+    /// Activates the pods that use a claim. A nominated pod that lacks claims now loses the capacity that was kept for it.
     pub(super) fn wake_users(&mut self, claim: &Key, time: Time) {
         for pod in self.queue.users_of_claim(claim) {
             self.activate(&pod, CLAIM, time);

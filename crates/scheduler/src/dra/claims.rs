@@ -67,12 +67,12 @@ pub struct Claims {
     extended_resource_claims: FxHashMap<Uid, Vec<Key>>,
     gone: FxHashSet<Uid>,
     gone_order: VecDeque<Uid>,
-    /// Claims that got what somebody else had before.
+    /// Claims that got a device which another claim held before.
     double_allocated: FxHashMap<Uid, DoubleAllocation>,
     /// Claims that were allocated when the first list came, and that were not written by us since.
     inherited: FxHashSet<Uid>,
     is_listed: bool,
-    /// Claims that were allocated for a pod whose binding failed, and serve nobody since.
+    /// Claims that were allocated for a pod whose binding failed, and are reserved for no pod since.
     left: FxHashSet<Uid>,
     /// The versions in which claims were to be taken back last.
     tried: FxHashMap<Uid, Box<str>>,
@@ -187,7 +187,7 @@ impl Claims {
         change
     }
 
-    /// As [`Claims::see`], without looking who was first. Says also whether the claim got or lost devices.
+    /// As [`Claims::see`], without checking for double allocations. Returns also whether the claim got or lost devices.
     fn take_in(&mut self, claim: Arc<ResourceClaim>) -> (Change, bool) {
         let key = key_of(&claim);
         let mut change = Change {

@@ -9,7 +9,7 @@ use crate::resources::whole;
 /// Name of the extended resource claim while it exists only in memory.
 pub const IN_MEMORY_NAME: &str = "<extended-resources>";
 
-/// Requests of the extended resource claim and who uses them.
+/// The requests of the extended resource claim, and the containers that use them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Requests {
     /// Requests, sorted by name.

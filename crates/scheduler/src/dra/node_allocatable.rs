@@ -190,7 +190,7 @@ impl NodeAllocatableRequests {
         self
     }
 
-    /// Whether there is room for it on a node, beside everything else that the pod requests.
+    /// Whether a node has enough allocatable resources for it and for everything else that the pod requests.
     ///
     /// # Errors
     /// When there is none.

@@ -110,7 +110,7 @@ pub fn serves(user: &ResourceClaimConsumerReference, pod: &PodInfo) -> bool {
 /// All groups.
 pub type Groups = FxHashMap<Key, Arc<PodGroup>>;
 
-/// Whom a claim is reserved for: a pod, or the group that it is in.
+/// The consumer that a claim is reserved for: a pod, or the PodGroup that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumer {
     /// Identity.
@@ -129,7 +129,7 @@ impl Consumer {
         }
     }
 
-    /// Who uses what an entry of a pod stands for.
+    /// The consumer of the claim behind an entry of a pod.
     pub fn of(pod: &PodInfo, group: Option<&PodGroup>, entry: &PodResourceClaim) -> Self {
         match group.filter(|g| g.has(entry)) {
             Some(group) => Self {

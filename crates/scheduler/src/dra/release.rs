@@ -1,4 +1,4 @@
-//! What a pod keeps from others that no node is looked at for: one of its claims is missing or goes away, say.
+//! Reservations to release for a pod that cannot be attempted, for example because one of its claims is missing.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::resolve;
 use crate::classic::Classic;
 use crate::pod::PodInfo;
 
-/// Something that an earlier attempt got for the pod, which is on no node and can not be tried: an allocation that
-/// serves nobody else, or its reservation of a claim that others use. Upstream leaves it until the pod is gone. What
-/// somebody else allocated and did not reserve stays, as do claims of groups and claims that are being deleted.
+/// One claim to release that an earlier attempt allocated or reserved for the pod: deallocate it if no other pod uses
+/// it, otherwise remove the pod's reservation. Upstream keeps both until the pod is gone. Claims that were allocated
+/// by others and not reserved stay, as do claims of PodGroups and claims that are being deleted.
 pub fn claims_to_release(
     pod: &PodInfo,
     claims: &Claims,

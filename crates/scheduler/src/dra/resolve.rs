@@ -15,7 +15,7 @@ pub enum ResolveError {
     /// The controller has not created the claim from its template yet.
     #[error("pod {0:?}: ResourceClaim not created yet")]
     NotCreated(String),
-    /// The pod was written by somebody who knows sources of claims that we do not.
+    /// The entry has none of the sources of claims that are known in this release.
     #[error("pod {0:?}, spec.resourceClaim {1:?}: none of the supported fields are set")]
     Unsupported(String, String),
     /// There is no such claim.
@@ -59,7 +59,7 @@ pub struct Resolved {
     pub key: Key,
     /// The object.
     pub claim: std::sync::Arc<ResourceClaim>,
-    /// Whom it is reserved for.
+    /// The consumer that it is reserved for.
     pub consumer: Consumer,
 }
 

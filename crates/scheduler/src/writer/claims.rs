@@ -216,8 +216,8 @@ impl ClaimWriter {
         }
     }
 
-    /// Takes the allocation from a claim that nobody else uses, unless it changed meanwhile. With the claim as it is
-    /// then; `None` when it is gone.
+    /// Deallocates a claim that no other pod uses, unless it changed meanwhile. Returns the claim as it is then; `None`
+    /// when it is gone.
     pub(super) async fn deallocate(
         &self,
         claim: &ResourceClaim,
@@ -233,7 +233,7 @@ impl ClaimWriter {
         Ok(known.filter(|c| c.uid() == claim.uid()))
     }
 
-    /// Takes the reservation for a pod back. With the claim as it is then; `None` when it is gone.
+    /// Removes the reservation for a pod. Returns the claim as it is then; `None` when it is gone.
     pub(super) async fn unreserve(
         &self,
         claim: &ResourceClaim,
@@ -278,7 +278,7 @@ impl ClaimWriter {
             }),
             ..DeleteParams::default()
         };
-        // Gone, or somebody else's by now: either way it is done.
+        // Gone, or replaced by another claim: either way it is done.
         let delete = async || {
             let request = Request::new(api.resource_url()).delete(name, &params);
             let request = request.map_err(kube::Error::BuildRequest)?;

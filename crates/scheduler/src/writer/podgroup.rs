@@ -67,7 +67,7 @@ impl Writer {
         loop {
             match api.patch_status(name, &params, &patch).await {
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
-                // Gone, or another one by that name: there is nobody to tell.
+                // Gone, or replaced by another one of that name.
                 Err(error) if matches!(code(&error), 404 | 409) => return Ok(()),
                 outcome => return outcome.map(drop),
             }

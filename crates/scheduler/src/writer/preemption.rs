@@ -1,4 +1,4 @@
-//! Pods that make room for others.
+//! Deletion of preemption victims.
 
 use kube::api::{DeleteParams, Preconditions};
 
@@ -9,7 +9,7 @@ use super::*;
 impl Writer {
     /// Makes a pod leave its node for another one; says so when that can not be done.
     pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
-        // Somebody else's deletion is under way, and needs neither another one nor an explanation.
+        // The pod is being deleted already.
         if victim.is_terminating() {
             return;
         }

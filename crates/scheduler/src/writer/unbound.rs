@@ -33,7 +33,7 @@ impl Writer {
 
     /// Takes that back after the binding failed, before the next attempt records something.
     pub(super) fn clear_node_allocatable(&self, pod: Arc<PodInfo>) {
-        // Nobody else has the turn: the attempt is over, and the next one has not been told to begin.
+        // No other attempt is running: this one is over, and the next has not begun.
         let turn = self.demands.of(&pod.uid).try_lock_owned();
         self.clone().spawn(async move |w| {
             let _turn = turn;

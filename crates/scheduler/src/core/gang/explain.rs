@@ -1,4 +1,4 @@
-//! What would become of a gang; for people who ask, not for the loop.
+//! What a scheduling cycle would decide about a gang; for `allot explain`, not for the scheduling loop.
 
 use std::sync::Arc;
 
@@ -182,7 +182,7 @@ impl Core {
         let left_out = self.left_out(tried, tried.pods, &round, profile, time);
         self.revert_round(&mut round);
         tell(members, tried.pods, &round, tried.asked);
-        // Nobody gets a place.
+        // The gang is not scheduled, so no pod has a node.
         for member in members.iter_mut().filter(|m| !m.is_placed) {
             member.node = None;
         }
@@ -271,7 +271,7 @@ fn chosen_of(job: &BindJob) -> Chosen {
     }
 }
 
-/// Who has to go first.
+/// The victims.
 fn leaving(round: &Round) -> Vec<Key> {
     let victims = round.places.iter().filter_map(|(_, place)| match place {
         Place::AfterPreemption(_, refusal) => refusal.victims.as_ref(),

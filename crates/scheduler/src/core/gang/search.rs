@@ -1,7 +1,7 @@
 //! The search for places for the pods of a gang.
 //!
 //! A round places one pod after the other as if it were alone; what it gets counts at once, so that the next one sees it.
-//! When a round was in vain everything is taken back, and it is as if nothing had been tried.
+//! A round that does not succeed is reverted completely.
 //!
 //! Upstream makes one such round, and gives up on gangs that would fit in another order or with less. Here further
 //! rounds follow, at most [`ROUNDS`]: pods that got more than the least that they asked for leave it to others, then pods
@@ -35,11 +35,11 @@ pub(super) struct Member {
 /// What a round has for a pod.
 pub(super) enum Place {
     Found(Box<BindJob>),
-    /// It has a place when others have gone.
+    /// The pod fits when its victims are gone.
     AfterPreemption(Box<BindJob>, Box<Refusal>),
     Unschedulable(Box<Refusal>),
     Failed(String),
-    /// It would be in vain.
+    /// Too few pods of the gang can fit any more, so this one was not tried.
     NotTried,
 }
 
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// Places for pods, in the order in which they were tried, and what has to be restored when it was in vain.
+/// Nodes for pods, in the order in which they were tried, and the state to restore when the round is reverted.
 #[derive(Default)]
 pub(super) struct Round {
     pub(super) places: Vec<(Uid, Place)>,
@@ -88,13 +88,13 @@ impl Round {
         self.failure().is_some() || self.placed() >= needed
     }
 
-    /// Whether somebody has to go first.
+    /// Whether some pod fits only after preemption.
     pub(super) fn needs_preemption(&self) -> bool {
         let made = |p: &Place| matches!(p, Place::AfterPreemption(..));
         self.places.iter().any(|(_, p)| made(p))
     }
 
-    /// Whether somebody has to go who would stay otherwise.
+    /// Whether some victim is not terminating already.
     pub(super) fn has_new_victims(&self) -> bool {
         self.gone.iter().any(|gone| !gone.pod.is_terminating())
     }
@@ -238,7 +238,7 @@ impl Core {
         }
     }
 
-    /// As if the round had not been.
+    /// Reverts everything that a round assumed.
     pub(super) fn revert_round(&mut self, round: &mut Round) {
         for (uid, _) in round.places.iter().filter(|(_, p)| p.job().is_some()) {
             let Some(binding) = self.bindings.remove(uid) else {

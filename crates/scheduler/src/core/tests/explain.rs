@@ -1,4 +1,4 @@
-//! What people are told who ask about a pod.
+//! What `allot explain` says about a pod.
 
 use super::*;
 use crate::core::Verdict;
@@ -160,7 +160,7 @@ fn the_node_that_came_nearest_is_explained() {
     );
 }
 
-/// Who may read the pod's events may not know what there is in other namespaces.
+/// Readers of a pod's events may not learn names of other namespaces.
 #[test]
 fn messages_do_not_name_what_is_in_other_namespaces() {
     let mut world = World::new("");

@@ -80,7 +80,7 @@ fn with_one_device_left() -> World {
     world
 }
 
-/// Otherwise two pods that have each what the other one lacks wait for ever.
+/// Otherwise two pods that each hold what the other one needs deadlock.
 #[test]
 fn a_pod_that_fits_nowhere_holds_nothing() {
     let mut world = with_one_device_left();
@@ -255,7 +255,7 @@ fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
     assert_eq!(fences(false), (false, true));
 }
 
-/// The claim controller frees devices when it is the one who lets go of a claim last.
+/// The claim controller deallocates a claim when it removes the last consumer.
 #[test]
 fn devices_that_were_shared_with_a_pod_that_is_gone_are_freed() {
     let mut world = World::new("");

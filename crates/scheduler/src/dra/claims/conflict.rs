@@ -1,4 +1,4 @@
-//! Who was first, where two claims got the same device.
+//! Double allocations: which of two claims that hold the same device keeps it.
 //!
 //! An API server orders all writes of claims, and compares none of them: two schedulers, or one that was started again
 //! while requests of the one before were still under way, can write a device into two claims. Both see it, because a
@@ -53,13 +53,13 @@ impl From<&ResourceClaim> for Version {
     }
 }
 
-/// Who had before what a claim got.
+/// The claims that held a device before this claim got it.
 #[derive(Debug)]
 pub(super) struct DoubleAllocation {
     /// The claim.
     of: Key,
     claims: FxHashSet<Uid>,
-    /// Everybody who draws from a counter or capacity that is overdrawn.
+    /// All claims together consume more of a counter or capacity than there is.
     overdrawn: bool,
 }
 
@@ -79,7 +79,7 @@ impl Claims {
     pub fn see_list(&mut self, claims: impl Iterator<Item = Arc<ResourceClaim>>) -> Vec<Change> {
         let (mut changes, mut moved) = (Vec::new(), Vec::new());
         for claim in claims {
-            // What changed while nobody watched may have been taken away and given back.
+            // A claim that changed while the watch was down may have lost its devices and got them again.
             let is_news = !self.is_seen(&Version::from(&*claim));
             let is_news = is_news && allocation_of(&claim).is_some();
             let (change, has_moved) = self.take_in(claim.clone());
@@ -99,7 +99,7 @@ impl Claims {
         changes
     }
 
-    /// The watch shows that a claim got its devices now, or lost them. Says whether somebody else had them before.
+    /// The watch shows that a claim got its devices now, or lost them. Returns whether another claim held them before.
     pub(super) fn check_double_allocation(&mut self, claim: &ResourceClaim) -> bool {
         self.forget_resolved_conflicts();
         let uid = uid_of(claim);
@@ -125,7 +125,7 @@ impl Claims {
         double_allocated
     }
 
-    /// Whoever was seen to lose what he had before others was the first no longer, even if he gets it back.
+    /// A claim that was observed without the device loses its precedence, even if it is allocated the device again.
     pub(super) fn forget_resolved_conflicts(&mut self) {
         if self.double_allocated.is_empty() {
             return;
@@ -189,16 +189,16 @@ impl Claims {
         seen.is_some_and(|c| uid_of(c) == &*version.uid && !is_newer(&version.version, c.version()))
     }
 
-    /// Whether a claim may be taken back by somebody who does not exist any more: it was allocated when this scheduler
-    /// started, which has not written it since.
+    /// Whether a write of an earlier scheduler that deallocates the claim may still be in flight: the claim was allocated
+    /// when this scheduler started, and has not been written since.
     pub fn needs_fencing(&self, uid: &str) -> bool {
         self.inherited.contains(uid)
     }
 
-    /// Why a claim has to give back what it holds, if it has to.
+    /// Why a claim must give up its allocation, if it must.
     pub fn conflict(&self, uid: &str) -> Option<Conflict<'_>> {
         let earlier = self.double_allocated.get(uid)?;
-        // Who was first may be giving it back.
+        // The earlier claim may have been deallocated since.
         let stands = |conflict: &Conflict<'_>| match conflict {
             Conflict::Device { by, .. } => earlier.claims.contains(by.uid.as_str()),
             Conflict::Overdrawn { .. } => earlier.overdrawn,

@@ -1,5 +1,4 @@
-//! Claims that leave the best alternatives of their lists to others: pods of a gang do with less where not all of them
-//! have a place otherwise.
+//! Claims without the first alternatives of their lists: pods of a gang skip those where not all of them fit otherwise.
 
 use std::borrow::Cow;
 

@@ -11,13 +11,13 @@ use crate::dra::claims::allocation_of;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 
-/// What to undo so that a pod may fit.
+/// What to do about the claims of a pod that fits nowhere.
 #[derive(Debug, Clone)]
 pub enum ClaimCleanup {
     /// Take the allocation away from a claim.
     Deallocate(Arc<ResourceClaim>),
-    /// Give the pod's own reservation back, which an earlier attempt left on a claim that serves nobody: as long as
-    /// several pods hold one, none of them may take the allocation away. Upstream waits for ever there.
+    /// Remove the pod's own reservation, which an earlier attempt left on a claim: while several pods that are on no node
+    /// have one, none of them may deallocate the claim. Upstream never resolves that.
     Unreserve(Arc<ResourceClaim>),
     /// Delete an extended resource claim that is left over.
     Delete(Arc<ResourceClaim>),
@@ -26,8 +26,8 @@ pub enum ClaimCleanup {
 }
 
 impl PodDevices {
-    /// Something that stands in the pod's way and nobody else uses: a claim that is not available on a node where it is
-    /// all that is missing (`elsewhere`), and on as many of them as possible.
+    /// A claim to deallocate that no other pod uses: one that is unavailable on nodes where nothing else is missing
+    /// (`elsewhere`), on as many of them as possible.
     pub fn claim_to_deallocate(
         &self,
         nodes: &[Arc<NodeInfo>],
@@ -49,12 +49,12 @@ impl PodDevices {
             .map(ClaimCleanup::Delete)
     }
 
-    /// What the pod keeps from others without being able to use it, as long as it fits nowhere: an earlier attempt left
-    /// it. Two pods that have each what the other one lacks would wait for ever, as they do upstream. What somebody
-    /// else allocated and did not reserve stays.
+    /// One claim to release that an earlier attempt allocated or reserved for the pod, which fits nowhere. Without that,
+    /// two pods that each hold what the other one needs deadlock, as they do upstream. Claims that were allocated by
+    /// others and not reserved stay.
     pub fn claims_to_release(&self, nodes: &[Arc<NodeInfo>]) -> Option<ClaimCleanup> {
         let reserved = |c: &PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
-        // Also when nobody remembers whose attempt it was: no other pod can use it.
+        // Also when it is not known which attempt allocated it: no other pod can use it.
         let own = |c: &PodClaim| is_for_pod(&self.pod.pod, &c.claim);
         let mut unused = self.unused(nodes);
         let unused = unused.find(|c| c.hopeless || c.left || reserved(c) || own(c));
@@ -66,7 +66,7 @@ impl PodDevices {
         unused.or_else(left)
     }
 
-    /// Claims that are allocated, for nobody or for this pod alone.
+    /// Claims that are allocated and reserved for no consumer, or for this pod alone.
     fn unused(&self, nodes: &[Arc<NodeInfo>]) -> impl DoubleEndedIterator<Item = &PodClaim> {
         // What a group has is in use as soon as one of its pods is on a node.
         let pod = &self.pod;
