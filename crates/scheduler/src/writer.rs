@@ -51,7 +51,7 @@ use claims::ClaimWriter;
 use classic::ClassicWriter;
 pub use events::{Note, Recorder};
 use fence::Versions;
-use groups::GroupWriter;
+use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
 use retry::{Failures, Pause, Turns, answered, code, text, until_known};
 
