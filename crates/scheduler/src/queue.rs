@@ -289,7 +289,7 @@ impl Queue {
     pub fn next_wakeup(&self) -> Option<Now> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
         let waiting = self
-            .waiting
+            .unschedulable
             .first()
             .map(|(since, _)| *since + UNSCHEDULABLE_TIMEOUT);
         [backoff, waiting].into_iter().flatten().min()
