@@ -161,7 +161,7 @@ fn is_seen(claims: &Claims, claim: &ResourceClaim) -> bool {
     claims.is_seen(&Version::from(claim))
 }
 
-const HELD_BY_A: &str = "device d/p/x is held by claim ns/a as well";
+const HELD_BY_A: &str = "device d/p/x is also allocated to ns/a";
 
 #[test]
 fn who_is_seen_second_gives_way() {
@@ -289,7 +289,7 @@ fn what_was_not_seen_overdraws_nothing() {
     assert_eq!(conflict(&c, "1"), None);
     assert!(c.see(share("b", "2", 4, 3)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
-    let text = "device d/p/x is given out beyond its capacity or counters";
+    let text = "device d/p/x is allocated beyond its capacity or counters";
     assert_eq!(conflict(&c, "2").as_deref(), Some(text));
 }
 
@@ -302,7 +302,7 @@ fn who_lost_what_he_had_first_comes_after() {
     c.see(claim("a", "1", 3, None));
     c.see(claim("a", "1", 4, Some("x")));
     assert_eq!(conflict(&c, "2"), None);
-    let text = "device d/p/x is held by claim ns/b as well";
+    let text = "device d/p/x is also allocated to ns/b";
     assert_eq!(conflict(&c, "1").as_deref(), Some(text));
     // The same of what is shared.
     let mut c = with_shared_device();
