@@ -20,7 +20,7 @@ const ORDER: &[&str] = &[
     "apiserver",
     "election",
     "reflector",
-    "claims",
+    "resourceclaim",
     "controllers",
     "scheduler",
     "protos",
@@ -56,7 +56,7 @@ const IMPURE: &[&str] = &[
 const CLIENTS: &[&str] = &[
     "election",
     "reflector",
-    "claims",
+    "resourceclaim",
     "controllers",
     "scheduler",
     "node",

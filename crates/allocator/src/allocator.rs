@@ -13,7 +13,7 @@ use crate::search::{Found, Search};
 /// Finds devices. Keeps memory between attempts; use one per thread.
 ///
 /// It also keeps the answers for the claims that it was last asked for: on a node that is equal to an earlier one, as far as these claims can tell, the answer is known
-/// already. So ask one allocator for all nodes with the same [`Claims`], not a new one for each, and let [`Forms`](crate::Forms) tell it which claims ask for the same.
+/// already. So ask one allocator for all nodes with the same [`Claims`], not a new one for each, and let [`ClaimShapes`](crate::ClaimShapes) tell it which claims ask for the same.
 #[derive(Debug, Default)]
 pub struct Allocator {
     policy: Policy,
@@ -74,6 +74,13 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    pub(crate) fn node(text: String) -> Self {
+        Self {
+            kind: ErrorKind::Node,
+            text,
+        }
+    }
+
     pub(crate) fn fatal(text: String) -> Self {
         Self {
             kind: ErrorKind::Fatal,
@@ -302,10 +309,7 @@ impl Allocator {
                     .any(|p| matches!(p.view.state, ViewState::Invalid(_)))
                 {
                     let text = "invalid resource pools were encountered".to_owned();
-                    return Outcome::Failed(Error {
-                        kind: ErrorKind::Node,
-                        text,
-                    });
+                    return Outcome::Failed(Error::node(text));
                 }
                 Outcome::DoesNotFit
             }

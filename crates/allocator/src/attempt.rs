@@ -24,7 +24,7 @@ pub(crate) struct PoolPart<'a> {
     pub(crate) first: u32,
     /// Where the pool's counters start in `Scratch::counters`.
     pub(crate) first_counter: usize,
-    /// Some counter was below zero before: no device that consumes counters can be used.
+    /// Some counter was below zero before, or nobody knows what is left: no device that consumes counters can be used.
     overdrawn: bool,
     /// The part whose counters are used instead of the own, when upstream's errors are repeated:
     /// it knows counters by the name of the pool, whatever the driver.
@@ -152,7 +152,11 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 part.first_counter = scratch.counters.len();
                 let range = part.pool.info.counters_of(part.view.generation);
                 let available = &part.pool.usage.available()[range];
-                part.overdrawn = available.iter().any(|a| a.is_negative());
+                // What an allocated device that is not published any more consumes is not known.
+                let unknown = !cluster.features().upstream_errors
+                    && !available.is_empty()
+                    && part.pool.usage.has_unpublished();
+                part.overdrawn = unknown || available.iter().any(|a| a.is_negative());
                 scratch.counters.extend_from_slice(available);
             }
         }
@@ -218,7 +222,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
                         return Err(Error::fatal(text.clone()));
                     }
                     if alternative.mode == Mode::All {
-                        self.find_all(id)?;
+                        self.find_all(id, request.is_list)?;
                     }
                 }
             }
@@ -230,24 +234,24 @@ impl<'a, O: Observer> Attempt<'a, O> {
         Ok(())
     }
 
-    /// Which devices "all" are for an alternative.
-    fn find_all(&mut self, id: u32) -> Result<(), Error> {
+    /// Which devices "all" are for an alternative. While a pool of the node cannot be used, nobody knows: a request fails
+    /// on this node then, and of a list the next alternative is tried. Upstream ends the attempt for all nodes.
+    fn find_all(&mut self, id: u32, is_list: bool) -> Result<(), Error> {
         let alternative = &self.claims.alternatives[id as usize];
+        if !self.features.upstream_errors {
+            let mut unusable = self
+                .parts
+                .iter()
+                .filter_map(|p| self.unusable(alternative, p));
+            match unusable.next() {
+                Some(_) if is_list => return Ok(()),
+                Some(text) => return Err(Error::node(text)),
+                None => {}
+            }
+        }
         for part in 0..self.parts.len() {
-            let info = self.parts[part].info();
-            let trouble = match self.parts[part].view.state {
-                ViewState::Usable => None,
-                ViewState::Incomplete => Some("being updated"),
-                ViewState::Invalid(_) => Some("invalid"),
-            };
-            if let Some(trouble) = trouble {
-                return Err(Error::fatal(format!(
-                    "claim {}, request {}: asks for all devices, but resource pool {}/{} is currently {trouble}",
-                    self.claims.claims[alternative.claim as usize].shown,
-                    alternative.name,
-                    info.driver,
-                    info.name
-                )));
+            if let Some(text) = self.unusable(alternative, &self.parts[part]) {
+                return Err(Error::fatal(text));
             }
             for index in 0..self.parts[part].len() {
                 let place = self.place(part as u32, index);
@@ -261,6 +265,23 @@ impl<'a, O: Observer> Attempt<'a, O> {
             }
         }
         Ok(())
+    }
+
+    /// Why "all" cannot be known while a pool cannot be used, in upstream's words; `None` if it can be used.
+    fn unusable(&self, alternative: &Alternative, part: &PoolPart<'_>) -> Option<String> {
+        let trouble = match part.view.state {
+            ViewState::Usable => return None,
+            ViewState::Incomplete => "being updated",
+            ViewState::Invalid(_) => "invalid",
+        };
+        let info = part.info();
+        Some(format!(
+            "claim {}, request {}: asks for all devices, but resource pool {}/{} is currently {trouble}",
+            self.claims.claims[alternative.claim as usize].shown,
+            alternative.name,
+            info.driver,
+            info.name
+        ))
     }
 
     /// The devices that an alternative wants when it wants all.
@@ -363,6 +384,9 @@ impl<'a, O: Observer> Attempt<'a, O> {
         }
         if place.pool.info.slice(place.slot).per_device {
             match device.scope.matches(self.node) {
+                Ok(true) if device.scope.has_several_terms() && !self.features.upstream_errors => {
+                    return Ok(Some(Rejection::OtherNode));
+                }
                 Ok(true) => {}
                 Ok(false) => return Ok(Some(Rejection::OtherNode)),
                 Err(text) => return Err(Error::fatal(text.to_owned())),

@@ -8,15 +8,15 @@ use smol_str::{SmolStr, format_smolstr};
 
 use crate::capacity::Quantity;
 use crate::features::Features;
-use crate::print::{self, Wide};
+use crate::fingerprint::{self, Wide};
 use crate::selector::{Selector, SelectorCache};
 
 mod build;
-mod forms;
+mod shapes;
 
 use build::Builder;
-pub use forms::Forms;
-pub(crate) use forms::LIMIT as FORMS;
+pub use shapes::ClaimShapes;
+pub(crate) use shapes::LIMIT as SHAPES;
 
 /// Most devices that one claim can get.
 pub const MAX_RESULTS: i64 = 32;
@@ -57,8 +57,8 @@ impl Classes for Vec<api::DeviceClass> {
 /// Preparing never fails: what is wrong with a claim comes out when it is allocated, in the same order in which Kubernetes finds it.
 #[derive(Debug, Clone)]
 pub struct Claims {
-    /// The same only for claims that ask for the same, during the life of the process; see [`Forms`].
-    pub(crate) form: u64,
+    /// The same only for claims that ask for the same, during the life of the process; see [`ClaimShapes`].
+    pub(crate) shape: u64,
     /// The attributes that selectors and constraints read, sorted; `None` = any.
     pub(crate) attributes: Option<Box<[Wide]>>,
     pub(crate) claims: Vec<Claim>,
@@ -81,6 +81,14 @@ pub(crate) struct Claim {
     pub(crate) constraints: Vec<Constraint>,
     pub(crate) constraint_error: Option<String>,
     pub(crate) config: Vec<api::DeviceClaimConfiguration>,
+}
+
+impl Claim {
+    /// Its namespace; empty where it is not known.
+    pub(crate) fn namespace(&self) -> &str {
+        let parts = self.shown.rsplit_once('/');
+        parts.map_or("", |(namespace, _)| namespace)
+    }
 }
 
 /// One request of a claim: exactly one alternative, or a list of which the first that works is taken.
@@ -145,6 +153,11 @@ pub(crate) enum ConstraintKind {
 }
 
 impl Claims {
+    /// The number of requests of all claims; a list of alternatives is one.
+    pub fn requests(&self) -> usize {
+        self.claims.iter().map(|claim| claim.requests.len()).sum()
+    }
+
     /// Prepares claims for allocation in clusters with these features.
     pub fn prepare<'a>(
         features: &Features,
@@ -153,7 +166,7 @@ impl Claims {
         claims: impl IntoIterator<Item = &'a api::ResourceClaim>,
     ) -> Self {
         let mut prepared = Self {
-            form: crate::serial::next(),
+            shape: crate::next_id::next_id(),
             attributes: None,
             claims: Vec::new(),
             alternatives: Vec::new(),
@@ -195,12 +208,15 @@ impl Claims {
                 .chain(&alternative.selectors)
             {
                 let read = selector.attributes()?;
-                names.extend(read.iter().map(|(domain, id)| print::name(domain, id)));
+                names.extend(
+                    read.iter()
+                        .map(|(domain, id)| fingerprint::name(domain, id)),
+                );
             }
         }
         for constraint in self.claims.iter().flat_map(|claim| &claim.constraints) {
             let (domain, id) = constraint.attribute.split_once('/')?;
-            names.push(print::name(domain, id));
+            names.push(fingerprint::name(domain, id));
         }
         names.sort_unstable();
         names.dedup();

@@ -13,19 +13,19 @@ use crate::pool::{Member, Pool, Share};
 use crate::slice::Slice;
 use crate::taint::TaintRule;
 
+mod change_stamp;
 mod conflict;
 mod count;
 mod entry;
 mod inventory;
 mod paged;
-mod stamp;
 
+pub(crate) use change_stamp::ChangeStamp;
 pub use conflict::Conflict;
 pub use count::{ClassSelectors, DeviceCount};
 use entry::Entry;
-pub use inventory::{Inventoried, Trouble};
+pub use inventory::{Inventoried, PoolProblem};
 use paged::{Few, Paged, Sharded};
-pub(crate) use stamp::Stamp;
 
 /// Everything that allocations depend on besides the claims: devices, and which of them are in use.
 ///
@@ -49,7 +49,7 @@ pub struct Cluster {
     rules: Arc<[TaintRule]>,
     arrivals: u64,
     /// The last change of what all nodes look at.
-    shared: Stamp,
+    shared: ChangeStamp,
 }
 
 /// The pools with slices that are local to a node.
@@ -57,14 +57,14 @@ pub struct Cluster {
 struct Local {
     pools: Few,
     /// When one came or went.
-    changed: Stamp,
+    changed: ChangeStamp,
 }
 
 impl Local {
     fn new(pools: Vec<(u32, u32)>) -> Self {
         Self {
             pools: Few::new(pools),
-            changed: Stamp::next(),
+            changed: ChangeStamp::next(),
         }
     }
 }
@@ -88,6 +88,29 @@ impl std::fmt::Display for Holder {
             write!(f, "{}/{}", self.namespace, self.name)
         }
     }
+}
+
+impl Holder {
+    /// Whether a message that is read in `namespace` may name the claim.
+    fn may_be_named_in(&self, namespace: &str) -> bool {
+        self.namespace.is_empty() || self.namespace == namespace
+    }
+}
+
+/// The claims that hold a device, for a message that is read in `namespace`. Claims of other namespaces are counted and
+/// not named: events must not tell one tenant the names of another tenant's objects.
+pub(crate) fn name_holders<'a>(
+    namespace: &str,
+    holders: impl Iterator<Item = &'a Holder>,
+) -> String {
+    let (own, foreign): (Vec<_>, Vec<_>) = holders.partition(|h| h.may_be_named_in(namespace));
+    let mut parts: Vec<String> = own.iter().map(ToString::to_string).collect();
+    match foreign.len() {
+        0 => {}
+        1 => parts.push("a claim of another namespace".to_owned()),
+        count => parts.push(format!("{count} claims of other namespaces")),
+    }
+    parts.join(", ")
 }
 
 impl From<&api::ResourceClaim> for Holder {
@@ -153,7 +176,7 @@ impl Cluster {
             claims: Sharded::default(),
             rules: Arc::new([]),
             arrivals: 0,
-            shared: Stamp::next(),
+            shared: ChangeStamp::next(),
         }
     }
 
@@ -204,7 +227,7 @@ impl Cluster {
                 self.pools.get_mut(id).forget_description(&self.rules);
             }
         }
-        self.shared = Stamp::next();
+        self.shared = ChangeStamp::next();
     }
 
     /// Records the allocation of a claim, in place of what the same claim (by UID) had before.
@@ -300,7 +323,7 @@ impl Cluster {
     fn change_use(&mut self, held: &Held, change: impl FnOnce(&mut crate::pool::DeviceUse)) {
         let id = self.pool_id(&held.driver, &held.pool);
         let entry = self.pools.get_mut(id as usize);
-        entry.changed = Stamp::next();
+        entry.changed = ChangeStamp::next();
         entry.change_use(&held.device, change);
         if entry.is_global() {
             self.shared = entry.changed;
@@ -331,7 +354,7 @@ impl Cluster {
         }
         let entry = self.pools.get_mut(id as usize);
         let was_global = entry.is_global();
-        entry.changed = Stamp::next();
+        entry.changed = ChangeStamp::next();
         entry.change(gone, new, &self.rules);
         let is_global = entry.is_global();
         if was_global || is_global {

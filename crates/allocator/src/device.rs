@@ -66,6 +66,13 @@ impl Scope {
         }
     }
 
+    /// Whether a selector has several terms: an allocation can only have one, so that it cannot be made. The API allows
+    /// exactly one; older objects may have more.
+    pub(crate) fn has_several_terms(&self) -> bool {
+        self.selector()
+            .is_some_and(|selector| selector.node_selector_terms.len() > 1)
+    }
+
     /// Whether the node is in the scope; the error is the text of a selector that cannot be read.
     pub(crate) fn matches(&self, node: &Node) -> Result<bool, &str> {
         match self {

@@ -13,10 +13,12 @@ use crate::observer::{Observer, Place, Proof};
 use crate::pool::ViewState;
 use crate::selector::SelectorCache;
 
-mod funnel;
-mod miss;
+mod filter_counts;
+mod nearest_miss;
+mod nearness;
 
-pub use funnel::{InUse, NearMiss, Stage, StageKind};
+pub use filter_counts::{InUse, NearMiss, Stage, StageKind};
+pub use nearness::Nearness;
 
 /// What there was for each request on a node, and what of it was left at the end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -46,7 +48,8 @@ pub struct RequestExplanation {
     /// How many devices it needs; for "all", how many there are.
     pub needs: i64,
     /// How many devices are left after each check, in order.
-    pub funnel: Vec<Stage>,
+    #[serde(rename = "funnel")]
+    pub filter_counts: Vec<Stage>,
     /// Devices that would do if others did not have them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub in_use: Vec<InUse>,
@@ -70,7 +73,7 @@ pub struct UnusablePool {
 impl RequestExplanation {
     /// How many devices are left at the end.
     pub fn left(&self) -> i64 {
-        self.funnel.last().map_or(0, |stage| stage.left)
+        self.filter_counts.last().map_or(0, |stage| stage.left)
     }
 
     fn short(&self) -> bool {
@@ -126,7 +129,7 @@ impl Allocator {
             for id in 0..claims.alternatives.len() as u32 {
                 explanation
                     .requests
-                    .push(funnel::explain(&mut attempt, id, &cache));
+                    .push(filter_counts::explain(&mut attempt, id, &cache));
             }
         }
         explanation.line = line(claims, &outcome, &explanation, trace.proof);
@@ -179,7 +182,7 @@ fn line(
     }
     for (index, request) in list.iter().enumerate() {
         let separator = if index > 0 { "; or " } else { "" };
-        let _ = write!(text, "{separator}{}", funnel::sentence(request));
+        let _ = write!(text, "{separator}{}", filter_counts::sentence(request));
     }
     for pool in &explanation.unusable_pools {
         let _ = write!(

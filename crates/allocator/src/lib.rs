@@ -42,23 +42,24 @@ mod cluster;
 mod device;
 pub mod explain;
 mod features;
+mod fingerprint;
 mod memo;
+mod next_id;
 mod node;
 mod observer;
 mod pool;
-mod print;
 pub mod problem;
 mod search;
 mod selector;
-mod serial;
 mod slice;
 mod taint;
 
 pub use allocation::{AllocatedDevice, Allocation};
 pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
-pub use claims::{Claims, Classes, Forms, MAX_RESULTS};
+pub use claims::{ClaimShapes, Claims, Classes, MAX_RESULTS};
 pub use cluster::{
-    ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried, Trouble,
+    ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried,
+    PoolProblem,
 };
 pub use features::Features;
 pub use node::Node;

@@ -1,7 +1,7 @@
 //! Answers for nodes that are equal.
 //!
-//! The nodes of a cluster are mostly alike. An allocator remembers the answers for claims of the form that it was
-//! asked for last, under everything that the search can see of a node: the prints of its pools (of attributes only those that the
+//! The nodes of a cluster are mostly alike. An allocator remembers the answers for claims of the shape that it was
+//! asked for last, under everything that the search can see of a node: the fingerprints of its pools (of attributes only those that the
 //! claims read), the devices in use and what is left of counters. For the next node with the same key the search is left
 //! out, and the same places in that node's pools are the answer.
 
@@ -40,10 +40,10 @@ pub(crate) struct Answer {
     pub(crate) steps: u64,
 }
 
-/// The answers for claims of one form.
+/// The answers for claims of one shape.
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
-    /// Which form of claims and features they are for.
+    /// Which shape of claims and features they are for.
     of: Option<(u64, Features)>,
     key: Vec<u64>,
     answers: FxHashMap<Box<[u64]>, Answer>,
@@ -59,7 +59,7 @@ impl Memo {
         claims: &Claims,
         parts: &[PoolPart<'_>],
     ) -> bool {
-        let of = Some((claims.form, *features));
+        let of = Some((claims.shape, *features));
         if self.of != of || self.answers.len().max(self.held.len()) >= LIMIT {
             self.of = of;
             self.answers.clear();
@@ -77,18 +77,18 @@ impl Memo {
         if info.is_per_device() || (features.upstream_errors && info.has_counters()) {
             return false;
         }
-        match info.print() {
-            Some(print) => {
+        match info.fingerprint() {
+            Some(fingerprint) => {
                 self.key.push(0);
-                self.key.extend(print.rest);
+                self.key.extend(fingerprint.rest);
                 match &claims.attributes {
                     Some(names) => {
                         for name in names {
                             self.key.push(1);
-                            self.key.extend(print.values(*name).flatten());
+                            self.key.extend(fingerprint.values(*name).flatten());
                         }
                     }
-                    None => self.key.extend(print.attributes),
+                    None => self.key.extend(fingerprint.attributes),
                 }
             }
             None => {
@@ -111,6 +111,7 @@ impl Memo {
             if usage.any_shared() {
                 return false;
             }
+            self.key.push(u64::from(usage.has_unpublished()));
             self.key.extend_from_slice(usage.dedicated());
             for amount in usage.available() {
                 self.key.extend(amount.words());

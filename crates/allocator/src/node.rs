@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1 as core;
 use smol_str::SmolStr;
 
-use crate::serial;
+use crate::next_id;
 
 /// What the allocator needs to know of a node: its name and its labels.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ impl Node {
         labels.sort();
         labels.dedup_by(|a, b| a.0 == b.0);
         Self {
-            id: serial::next(),
+            id: next_id::next_id(),
             name: SmolStr::new(name),
             labels,
         }

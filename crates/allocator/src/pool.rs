@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 
 use crate::amount::Amount;
 use crate::device::{Device, Scope, name_hash};
-use crate::print::Print;
+use crate::fingerprint::Fingerprint;
 use crate::slice::Slice;
 use crate::taint::{Taint, TaintRule};
 
@@ -57,7 +57,7 @@ pub(crate) struct PoolInfo {
     /// Taints from rules, by slot.
     extra_taints: FxHashMap<u32, Vec<Taint>>,
     /// What makes it equal to other pools, if it is simple enough.
-    print: Option<Print>,
+    fingerprint: Option<Fingerprint>,
     /// Some devices say themselves on which nodes they are.
     per_device: bool,
 }
@@ -147,7 +147,7 @@ impl PoolInfo {
             inside: None,
             outside: None,
             extra_taints: FxHashMap::default(),
-            print: None,
+            fingerprint: None,
             per_device: false,
         };
         info.number();
@@ -158,7 +158,7 @@ impl PoolInfo {
         if let [only] = &info.members[..]
             && info.extra_taints.is_empty()
         {
-            info.print = Some(only.slice.print.clone());
+            info.fingerprint = Some(only.slice.fingerprint.clone());
         }
         info
     }
@@ -289,8 +289,8 @@ impl PoolInfo {
     }
 
     /// What makes the pool equal to others; `None` when that is not known.
-    pub(crate) fn print(&self) -> Option<&Print> {
-        self.print.as_ref()
+    pub(crate) fn fingerprint(&self) -> Option<&Fingerprint> {
+        self.fingerprint.as_ref()
     }
 
     /// Whether some devices say themselves on which nodes they are.

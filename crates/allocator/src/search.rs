@@ -110,7 +110,7 @@ enum Difficulty {
     /// No dead end so far.
     Easy,
     /// Nothing can be left out.
-    Touchy,
+    OrderSensitive,
     Hard(Box<Pruner>),
 }
 
@@ -131,7 +131,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         let errors = attempt.features.upstream_errors
             && (attempt.claims.any_all || attempt.parts.iter().any(|p| p.info().has_counters()));
         let difficulty = if errors {
-            Difficulty::Touchy
+            Difficulty::OrderSensitive
         } else {
             Difficulty::Easy
         };
@@ -230,7 +230,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
             }));
         }
         if let Difficulty::Hard(pruner) = &mut self.difficulty
-            && pruner.hopeless(self.attempt, &at)
+            && pruner.is_infeasible(self.attempt, &at)
         {
             return Ok(Step::Failed(Failure::Nothing));
         }
@@ -279,7 +279,7 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
         }
         self.failed.truncate(failed);
         if let Difficulty::Hard(pruner) = &mut self.difficulty {
-            pruner.bury(self.attempt, &at);
+            pruner.record_dead_end(self.attempt, &at);
         }
         Ok(Step::Failed(Failure::Nothing))
     }
@@ -332,8 +332,8 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
                     return Ok(Step::Failed(failure));
                 }
                 match &self.difficulty {
-                    Difficulty::Easy => return Ok(self.harden()),
-                    Difficulty::Touchy => {}
+                    Difficulty::Easy => return Ok(self.enable_pruning()),
+                    Difficulty::OrderSensitive => {}
                     Difficulty::Hard(pruner) => {
                         let part = &self.attempt.parts[cursor.part as usize];
                         self.failed.push(pruner.twin(part.first + cursor.index));
@@ -367,14 +367,14 @@ impl<'s, 'a, O: Observer> Search<'s, 'a, O> {
 
     /// Called at the first dead end: finds out what can be known about the problem, and starts
     /// again with that.
-    fn harden(&mut self) -> Step {
+    fn enable_pruning(&mut self) -> Step {
         while !self.attempt.picks().is_empty() {
             self.attempt.unpick();
         }
         self.choices.clear();
         self.difficulty = match Pruner::survey(self.attempt) {
-            Survey::Hopeless => return Step::Failed(Failure::Nothing),
-            Survey::Touchy => Difficulty::Touchy,
+            Survey::Infeasible => return Step::Failed(Failure::Nothing),
+            Survey::OrderSensitive => Difficulty::OrderSensitive,
             Survey::Clear(pruner) => Difficulty::Hard(pruner),
         };
         Step::Next(Position::start_of(0, 0))

@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use crate::amount::Amount;
 use crate::device::{Device, Scope};
 use crate::features::Features;
-use crate::print::Print;
+use crate::fingerprint::Fingerprint;
 
 /// A slice, converted once. Never changes afterwards; a changed slice is a new one.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Slice {
     /// Counters are kept, so that devices have to name some that exist.
     pub(crate) counted: bool,
     /// What makes its devices equal to those of other slices.
-    pub(crate) print: Print,
+    pub(crate) fingerprint: Fingerprint,
 }
 
 /// A set of shared counters.
@@ -79,7 +79,7 @@ impl Slice {
             per_device: spec.per_device_node_selection == Some(true),
             has_node_name: spec.node_name.is_some(),
             node_selector: spec.node_selector.clone(),
-            print: Print::new(spec, &devices, &counter_sets),
+            fingerprint: Fingerprint::new(spec, &devices, &counter_sets),
             devices: devices.into(),
             counter_sets,
             counted: features.partitionable_devices,

@@ -16,6 +16,7 @@ mod release;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use allot_resourceclaim::extended_resource_claim_name;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use parking_lot::Mutex;
@@ -33,13 +34,6 @@ use crate::served::Served;
 
 use classic::Classic;
 use groups::{BY_GROUP, Groups, PodGroup};
-
-/// The finalizer that protects an allocated claim.
-pub(crate) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// Annotation of a generated claim: which entry of the pod's `spec.resourceClaims` it is for.
-pub(crate) const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
-/// Annotation of the claim that the scheduler makes for extended resources.
-pub(crate) const EXTENDED_RESOURCE_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// Pods that were deleted lately and may still be in a reservation (as many as upstream remembers).
 const REMEMBERED_PODS: usize = 500;
@@ -128,7 +122,7 @@ fn claims_of_pod(pod: &Pod) -> Vec<String> {
     let namespace = meta::namespace(pod);
     let named = plan::pod_claims(pod).filter_map(|c| plan::claim_name(pod, c));
     let mut keys: Vec<String> = named.map(|n| key(Some(namespace), n)).collect();
-    keys.extend(plan::extended_claim(pod).map(|n| key(Some(namespace), n)));
+    keys.extend(extended_resource_claim_name(pod).map(|n| key(Some(namespace), n)));
     keys
 }
 
@@ -245,7 +239,7 @@ impl Claims {
                 self.queue.add(Work::Claim(key_of(&*claim)));
             }
         }
-        if plan::pod_claims(pod).next().is_none() && plan::extended_claim(pod).is_none() {
+        if plan::pod_claims(pod).next().is_none() && extended_resource_claim_name(pod).is_none() {
             return;
         }
         if deleted {

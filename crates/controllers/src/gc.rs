@@ -34,7 +34,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 /// Finalizers of allocated claims: of the structured allocation of today and of 1.30.
 const ALLOCATED: [&str; 2] = [
-    "resource.kubernetes.io/delete-protection",
+    allot_resourceclaim::FINALIZER,
     "dra.k8s.io/delete-protection",
 ];
 

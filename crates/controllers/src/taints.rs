@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_resourceclaim::{consumers, is_pod_group};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
@@ -168,8 +169,7 @@ impl Controller {
 
     fn pod_changed(&self, change: &Change<Pod>) {
         let pod = change.object();
-        let spec = pod.spec.as_ref();
-        if spec.is_none_or(|s| s.resource_claims.as_ref().is_none_or(Vec::is_empty)) {
+        if !plan::has_claims(pod) {
             return;
         }
         if change.is_delete() {
@@ -178,9 +178,13 @@ impl Controller {
         }
         let same = change.old().is_some_and(|old| {
             let statuses = |p: &Pod| {
-                p.status
-                    .as_ref()
-                    .and_then(|s| s.resource_claim_statuses.clone())
+                let status = p.status.as_ref();
+                status.map(|s| {
+                    (
+                        s.resource_claim_statuses.clone(),
+                        s.extended_resource_claim_status.clone(),
+                    )
+                })
             };
             meta::uid(&**old) == meta::uid(&**pod)
                 && meta::node_name(old) == meta::node_name(pod)
@@ -206,13 +210,9 @@ impl Controller {
     /// The pods that a claim is reserved for, alone or as a group.
     fn users(&self, claim: &ResourceClaim) -> Vec<(Key, Arc<Pod>)> {
         let namespace = meta::namespace(claim);
-        let consumers = claim
-            .status
-            .iter()
-            .flat_map(|s| s.reserved_for.iter().flatten());
         let mut pods = Vec::new();
-        for consumer in consumers {
-            if groups::is_group(consumer) {
+        for consumer in consumers(claim) {
+            if is_pod_group(consumer) {
                 let group = key(Some(namespace), &consumer.name);
                 pods.extend(self.pods.by_index(BY_GROUP, &group));
             } else if consumer.resource == "pods" {

@@ -8,12 +8,12 @@ use allot_allocator::{Cluster, Features};
 use allot_scheduler::attempt::{Attempt, Unplaced};
 use allot_scheduler::cache::Cache;
 use allot_scheduler::config::Profile;
+use allot_scheduler::device_allocator::DeviceAllocator;
 use allot_scheduler::dra::DraContext;
 use allot_scheduler::dra::claims::Claims;
 use allot_scheduler::dra::classes::Classes;
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::preemption::{self, Outcome, Rules};
-use allot_scheduler::solver::Solver;
 use criterion::{Criterion, criterion_group, criterion_main};
 use jiff::Timestamp;
 use rustc_hash::FxHashMap;
@@ -92,7 +92,7 @@ fn cluster(nodes: usize, pods_per_node: usize, addition: impl Fn(usize) -> Value
 struct Devices {
     claims: Claims,
     classes: Classes,
-    solver: Solver,
+    allocator: DeviceAllocator,
     pods: FxHashMap<allot_scheduler::pod::Key, Arc<PodInfo>>,
 }
 
@@ -101,7 +101,7 @@ impl Devices {
         Self {
             claims: Claims::new(Cluster::new(Features::default())),
             classes: Classes::default(),
-            solver: Solver::new(Features::default()),
+            allocator: DeviceAllocator::new(Features::default()),
             pods: FxHashMap::default(),
         }
     }
@@ -111,14 +111,14 @@ impl Devices {
             claims: &self.claims,
             pods: &self.pods,
             classes: &self.classes,
-            solver: &self.solver,
+            allocator: &self.allocator,
             binding_timeout: Duration::from_secs(600),
             binding_conditions: false,
             extended_resources: false,
-            native: None,
+            node_allocatable: None,
             prioritized_list: false,
             classic: None,
-            spare: 0,
+            skip_alternatives: 0,
             now: Timestamp::UNIX_EPOCH,
         }
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 
-use crate::dra::groups::Consumer;
-use crate::dra::native::Demand;
-use crate::gangs::Condition;
+use crate::dra::node_allocatable::NodeAllocatableRequests;
+use crate::dra::podgroup::Consumer;
 use crate::pod::{Key, PodInfo, Uid};
+use crate::podgroups::Condition;
 
 /// A claim that has to be written before its pod can be bound.
 #[derive(Debug, Clone)]
@@ -23,15 +23,15 @@ pub struct ClaimTask {
     pub consumer: Consumer,
     /// What to allocate, when the claim is not known to be allocated.
     pub allocation: Option<Arc<AllocationResult>>,
-    /// The reservation is there, and the claim has to get a new version, see [`Claims::is_inherited`].
+    /// The reservation is there, and the claim has to get a new version, see [`Claims::needs_fencing`].
     ///
-    /// [`Claims::is_inherited`]: crate::dra::claims::Claims::is_inherited
-    pub renew: bool,
+    /// [`Claims::needs_fencing`]: crate::dra::claims::Claims::needs_fencing
+    pub fence: bool,
 }
 
 /// The claim for extended resources that has to be created before its pod can be bound.
 #[derive(Debug, Clone)]
-pub struct SpecialTask {
+pub struct ExtendedResourceClaimTask {
     /// Identity while it exists only in memory.
     pub uid: Uid,
     /// The claim as it exists in memory.
@@ -67,7 +67,7 @@ pub struct VolumeTask {
     pub version: Option<String>,
     /// The claim, its identity and its version.
     pub claim: (Key, Uid, String),
-    /// Nobody said before that the volume is for this claim.
+    /// The volume had no `claimRef` before.
     pub by_controller: bool,
 }
 
@@ -83,11 +83,11 @@ pub struct BindJob {
     /// Classic claims to write first.
     pub classic: Vec<crate::classic::ClaimTask>,
     /// A claim to create first.
-    pub special: Option<SpecialTask>,
+    pub extended: Option<ExtendedResourceClaimTask>,
     /// What to write about its volumes first.
     pub volumes: VolumeTasks,
     /// What to record in the pod's status: resources of the node that come with its devices.
-    pub demand: Demand,
+    pub node_allocatable: NodeAllocatableRequests,
     /// Report when the claims are written instead of going on: a watch has to show that first, binding conditions have
     /// to come true, or volumes have to be bound.
     pub wait: bool,
@@ -102,8 +102,10 @@ pub struct Rejected {
     pub pod: Arc<PodInfo>,
     /// `Unschedulable` or `SchedulerError`.
     pub reason: &'static str,
-    /// Why, for a human.
+    /// Why, in upstream's words.
     pub message: String,
+    /// What the node lacks that came nearest; only the event says it.
+    pub explanation: Option<String>,
     /// What to do with the pod's nominated node.
     pub nominate: Nominate,
 }
@@ -135,40 +137,40 @@ pub enum Action {
     Reject(Box<Rejected>),
     /// Delete pods so that another fits.
     Preempt {
-        /// For whom.
+        /// The pod that needs the capacity.
         preemptor: Arc<PodInfo>,
         /// Where.
         node: Arc<str>,
-        /// Who goes.
+        /// The pods to delete.
         victims: Vec<Arc<PodInfo>>,
     },
-    /// Tell that a pod, which was not on its node yet, has to be tried again for the sake of another.
+    /// Record the event that a pod was preempted before it was bound.
     TellPreempted {
-        /// For whom.
+        /// The pod that needs the capacity.
         preemptor: Arc<PodInfo>,
         /// Where.
         node: Arc<str>,
-        /// Who is tried again.
+        /// The pod whose binding is given up.
         victim: Arc<PodInfo>,
     },
     /// Take the nomination from a pod, because a pod of higher priority comes to its node.
     ClearNomination(Arc<PodInfo>),
-    /// Clear from a pod's status what [`BindJob::demand`] recorded there, because its binding failed.
-    ClearDemand(Arc<PodInfo>),
-    /// Take the allocation from a claim that nobody uses.
+    /// Clear from a pod's status what [`BindJob::node_allocatable`] recorded there, because its binding failed.
+    ClearNodeAllocatable(Arc<PodInfo>),
+    /// Deallocate a claim that no pod uses.
     Deallocate(Arc<ResourceClaim>),
-    /// Delete a special claim that is left over.
-    DeleteSpecial(Arc<ResourceClaim>),
-    /// Take the reservation for a pod back after its binding failed.
+    /// Delete an extended resource claim that is left over.
+    DeleteExtendedResourceClaim(Arc<ResourceClaim>),
+    /// Remove the reservation for a pod whose binding failed.
     Unreserve {
         /// The pod.
         pod: Uid,
         /// The claim.
         claim: Arc<ResourceClaim>,
     },
-    /// Take something of a claim back on which a binding of an earlier scheduler may count that is still under way: make a
-    /// new version of its pods first, so that it is refused.
-    AfterTouch {
+    /// Fence, then write: bump the pods' `resourceVersion`, so that a Binding of an earlier scheduler that is still in flight
+    /// gets a conflict, then carry out `then`.
+    Fenced {
         /// The pods.
         pods: Vec<Arc<PodInfo>>,
         /// What to write then, unless one of them has a node.
@@ -177,7 +179,7 @@ pub enum Action {
     /// Something about classic kinds.
     Classic(crate::classic::Action),
     /// Tell in the status of a group whether its pods have places.
-    TellGroup {
+    UpdatePodGroupStatus {
         /// The group.
         group: Key,
         /// Its identity.
@@ -185,7 +187,7 @@ pub enum Action {
         /// What to tell.
         condition: Condition,
     },
-    /// Tell that devices of a pod are being made ready.
+    /// Record the event that a pod waits for binding conditions.
     WaitsForConditions {
         /// The pod.
         pod: Arc<PodInfo>,

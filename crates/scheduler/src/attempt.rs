@@ -23,15 +23,17 @@ use crate::plugins::{Plugin, fit, ports, simple, taints};
 use crate::pod::PodInfo;
 use crate::status::{Code, Rejection};
 
+mod nearest;
 mod place;
 mod score;
 mod trial;
 
+pub(crate) use nearest::{MOST_CHECKS, MOST_CHECKS_IN_GANG};
 pub(crate) use trial::Trial;
 
 use trial::Changed;
 
-/// Pods that preemption made room for, on the node where they are expected.
+/// The pods that are nominated to a node.
 pub type Nominated<'a> = &'a dyn Fn(&str) -> Vec<Arc<PodInfo>>;
 
 /// The pod and everything that was prepared for it.
@@ -44,8 +46,8 @@ pub struct Attempt<'a> {
     pub profile: &'a Profile,
     /// Devices.
     pub dra: DraContext<'a>,
-    /// The node where the pod is expected: room was made for it there.
-    pub expected_on: Option<&'a str>,
+    /// The node that the pod is nominated to.
+    pub nominated_node: Option<&'a str>,
     affinity: NodeAffinity,
     others: Others,
     attachments: Option<Attachments<'a>>,
@@ -103,7 +105,7 @@ impl<'a> Attempt<'a> {
         snapshot: &'a Snapshot,
         profile: &'a Profile,
         dra: DraContext<'a>,
-        expected_on: Option<&'a str>,
+        nominated_node: Option<&'a str>,
     ) -> Result<Self, Rejection> {
         let on = |p| profile.filters.contains(p);
         let affinity = NodeAffinity::new(pod);
@@ -144,7 +146,7 @@ impl<'a> Attempt<'a> {
             snapshot,
             profile,
             dra,
-            expected_on,
+            nominated_node,
             affinity,
             others: Others {
                 exclusive,
@@ -189,55 +191,77 @@ impl<'a> Attempt<'a> {
         self.devices.as_ref()
     }
 
-    /// All filters but DynamicResources, in upstream's order.
+    /// All filters but DynamicResources, in upstream's order, until the first one that rejects the node.
     fn filter_with(&self, node: &NodeInfo, others: &Others) -> Result<(), Rejection> {
+        self.run_filters(node, others, &mut |outcome| outcome)
+    }
+
+    /// The rejections of a node by all filters but DynamicResources, one for each plugin.
+    fn rejections(&self, node: &NodeInfo) -> Vec<Rejection> {
+        let mut rejections = Vec::new();
+        let never = self.run_filters(node, &self.others, &mut |outcome| {
+            rejections.extend(outcome.err());
+            Ok(())
+        });
+        rejections.extend(never.err());
+        rejections.dedup_by_key(|rejection| rejection.plugin);
+        rejections
+    }
+
+    /// Runs the filters but DynamicResources in upstream's order, until `check` returns an error for the outcome of one.
+    fn run_filters(
+        &self,
+        node: &NodeInfo,
+        others: &Others,
+        check: &mut impl FnMut(Result<(), Rejection>) -> Result<(), Rejection>,
+    ) -> Result<(), Rejection> {
         let (pod, on) = (self.pod, |p| self.profile.filters.contains(p));
         if on(Plugin::NodeUnschedulable) {
-            simple::unschedulable(pod.tolerations(), node)?;
+            check(simple::unschedulable(pod.tolerations(), node))?;
         }
         if on(Plugin::NodeName) {
-            simple::node_name(pod, node)?;
+            check(simple::node_name(pod, node))?;
         }
         if on(Plugin::TaintToleration) {
-            taints::filter(pod.tolerations(), node)?;
+            check(taints::filter(pod.tolerations(), node))?;
         }
         if on(Plugin::NodeAffinity) {
-            self.profile.added_affinity.filter(node)?;
-            self.affinity.filter(node)?;
+            check(self.profile.added_affinity.filter(node))?;
+            check(self.affinity.filter(node))?;
         }
         if on(Plugin::NodePorts) && !pod.ports.is_empty() {
-            ports::filter(pod, node)?;
+            check(ports::filter(pod, node))?;
         }
         if on(Plugin::NodeResourcesFit) {
             let delegated = |name: &str| self.devices.as_ref().is_some_and(|d| d.delegates(name));
-            fit::filter(pod, node, &self.profile.fit, delegated)?;
+            check(fit::filter(pod, node, &self.profile.fit, delegated))?;
         }
         if on(Plugin::VolumeRestrictions) {
-            volumes::disks::filter(pod, node)?;
+            check(volumes::disks::filter(pod, node))?;
         }
         if let Some(exclusive) = &others.exclusive {
-            exclusive.filter()?;
+            check(exclusive.filter())?;
         }
         if let Some(attachments) = &self.attachments {
-            attachments.filter(node)?;
+            check(attachments.filter(node))?;
         }
         if let Some(volumes) = &self.volumes {
-            volumes.choose(node)?;
+            check(volumes.choose(node).map(drop))?;
             if on(Plugin::VolumeZone) {
-                volumes::zones(volumes, node)?;
+                check(volumes::zones(volumes, node))?;
             }
         }
         if let Some(spread) = &others.spread {
-            spread.filter(node)?;
+            check(spread.filter(node))?;
         }
         if let Some(interpod) = &others.interpod {
-            interpod.filter(pod, node, self.snapshot)?;
+            check(interpod.filter(pod, node, self.snapshot))?;
         }
         if let (Some(claims), Some(classic)) = (&self.classic, self.dra.classic) {
-            claims.filter(node, classic)?;
+            check(claims.filter(node, classic))?;
         }
         if let Some(features) = &self.features {
-            features.filter(node)?;
+            check(features.filter(node))?;
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ pub enum Input {
         /// The claim as the server answered.
         claim: Arc<ResourceClaim>,
     },
-    /// Nobody works on taking an allocation back any more, or a reservation.
+    /// A write that deallocates or unreserves a claim has ended.
     Released {
         /// Namespace and name of the claim.
         key: Key,

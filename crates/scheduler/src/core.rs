@@ -20,18 +20,18 @@ use crate::actions::Action;
 use crate::cache::Cache;
 use crate::classic::Classic;
 use crate::config::{Config, Profile};
+use crate::device_allocator::DeviceAllocator;
 use crate::dra::DraContext;
 use crate::dra::claims::{Claims, Version};
 use crate::dra::classes::Classes;
-use crate::dra::groups::PodGroup;
-use crate::dra::native::Mappings;
-use crate::gangs::Gangs;
+use crate::dra::node_allocatable::Mappings;
+use crate::dra::podgroup::PodGroup;
 use crate::metrics::Metrics;
 use crate::nominations::Nominations;
 use crate::pod::{Key, PodInfo, Uid};
+use crate::podgroups::PodGroups;
 use crate::preemption::Budget;
 use crate::queue::{Now, Queue, QueuedPod};
-use crate::solver::Solver;
 use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
 
@@ -49,7 +49,7 @@ mod volumes;
 mod waiting;
 mod wake;
 
-use nominate::Leaving;
+use nominate::PendingVictims;
 use waiting::Waiting;
 
 pub use binding::BindError;
@@ -127,7 +127,7 @@ pub enum Input {
     ClaimsReady(Uid),
     /// Something about classic kinds.
     Classic(Box<crate::classic::Input>),
-    /// A pod that was to make room stays where it is, because it can not be deleted.
+    /// A victim cannot be deleted.
     NotPreempted(Uid),
     /// The binding of a pod is over.
     Bound {
@@ -154,16 +154,16 @@ struct Binding {
     node: Arc<str>,
     /// Identities under which allocations are in flight for it.
     in_flight: Vec<Uid>,
-    /// The claims that it needs, with the special claim once that was created, in the versions that a watch has to show.
+    /// The claims that it needs, with the extended resource claim once that was created, in the versions that a watch has to show.
     claims: Vec<Version>,
     /// Those that were allocated before, and not for it.
     found: Vec<Uid>,
     /// Classic claims that it needs.
     classic: Vec<(Key, Uid)>,
     /// Whether something is recorded in the pod's status about resources of the node.
-    demands: bool,
-    /// The special claim, once it was created.
-    special: Option<Arc<ResourceClaim>>,
+    has_node_allocatable: bool,
+    /// The extended resource claim, once it was created.
+    extended: Option<Arc<ResourceClaim>>,
     /// Claims are written, conditions have to come true until then.
     waits_until: Option<Timestamp>,
     /// Volumes that have to be bound first.
@@ -190,7 +190,7 @@ pub struct Core {
     claims: Claims,
     classes: Classes,
     classic: Option<Box<Classic>>,
-    solver: Solver,
+    allocator: DeviceAllocator,
     pods: FxHashMap<Key, Arc<PodInfo>>,
     /// Pods without a node that were there when the scheduler started: one that is gone may have bound them.
     inherited: FxHashMap<Uid, Key>,
@@ -198,14 +198,14 @@ pub struct Core {
     slices: FxHashSet<String>,
     slices_listed: bool,
     /// What devices stand for, where that counts.
-    native: Option<Mappings>,
+    node_allocatable: Option<Mappings>,
     /// Groups of pods, where they matter.
-    gangs: Option<Gangs>,
+    gangs: Option<PodGroups>,
     rules: FxHashMap<String, DeviceTaintRule>,
     budgets: FxHashMap<Key, Budget>,
     nominations: Nominations,
-    /// Pods that wait until others are seen leaving for them.
-    preempting: FxHashMap<Uid, Leaving>,
+    /// Preemptors, with the victims that no watch has shown terminating yet.
+    preempting: FxHashMap<Uid, PendingVictims>,
     bindings: FxHashMap<Uid, Binding>,
     /// Those of them that wait for their claims to be seen, for conditions, or for volumes.
     waiting: Waiting,
@@ -225,17 +225,17 @@ impl Core {
                 .with_groups(groups_have_claims(&config.features)),
             classes: Classes::default(),
             classic: None,
-            solver: Solver::new(features),
+            allocator: DeviceAllocator::new(features),
             pods: FxHashMap::default(),
             inherited: FxHashMap::default(),
             pods_listed: false,
             slices: FxHashSet::default(),
             slices_listed: false,
-            native: config
+            node_allocatable: config
                 .features
                 .enabled(Feature::DRANodeAllocatableResources)
                 .then(Mappings::default),
-            gangs: groups_matter(&config.features).then(Gangs::default),
+            gangs: groups_matter(&config.features).then(PodGroups::default),
             rules: FxHashMap::default(),
             budgets: FxHashMap::default(),
             nominations: Nominations::default(),
@@ -249,7 +249,7 @@ impl Core {
         }
     }
 
-    /// Takes note of something.
+    /// Handles one input.
     pub fn handle(&mut self, input: Input, time: Time) {
         match input {
             Input::Node(o) => self.observe_nodes(o, time),
@@ -286,7 +286,7 @@ impl Core {
             } => self.released((&key, &uid), pod, claim, time),
             Input::Classic(input) => self.classic_input(*input, time),
             Input::ClaimsReady(pod) => self.claims_ready(&pod, time),
-            Input::NotPreempted(victim) => self.left_for_others(&victim, time),
+            Input::NotPreempted(victim) => self.victim_terminating(&victim, time),
             Input::Bound { pod, outcome } => self.bound(&pod, outcome, time),
         }
     }
@@ -318,11 +318,11 @@ impl Core {
         self.queue.counts()
     }
 
-    /// Tells the metrics how much there is of everything.
+    /// Updates the gauges of the metrics.
     pub fn measure(&mut self) {
         let (moved, rejected) = self.queue.take_moves();
         self.metrics.moved(moved, rejected);
-        self.metrics.worked(self.solver.take_work());
+        self.metrics.worked(self.allocator.take_work());
         self.metrics.sizes(
             self.queue.counts(),
             self.cache.snapshot().nodes.len(),
@@ -352,15 +352,15 @@ impl Core {
             claims: &self.claims,
             pods: &self.pods,
             classes: &self.classes,
-            solver: &self.solver,
+            allocator: &self.allocator,
             binding_timeout: profile.dynamic_resources.binding_timeout,
             binding_conditions: on(Feature::DRADeviceBindingConditions)
                 && on(Feature::DRAResourceClaimDeviceStatus),
             extended_resources: on(Feature::DRAExtendedResource),
-            native: self.native.as_ref(),
+            node_allocatable: self.node_allocatable.as_ref(),
             prioritized_list: on(Feature::DRAPrioritizedList),
             classic: self.classic.as_deref(),
-            spare: 0,
+            skip_alternatives: 0,
             now: time.wall,
         }
     }

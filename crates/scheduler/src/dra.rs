@@ -1,21 +1,21 @@
 //! The plugin DynamicResources: which claims a pod needs, where they can be allocated, and what is to be written.
 //!
 //! [`PodDevices::prepare`] is the plugin's PreFilter, [`PodDevices::filter`] its Filter, [`PodDevices::score`] its
-//! Score and [`PodDevices::deallocation`] its PostFilter. All are pure: they read [`claims::Claims`] and say what to do.
+//! Score and [`PodDevices::claim_to_deallocate`] its PostFilter. All are pure: they read [`claims::Claims`] and say what to do.
 
 pub mod claims;
 pub mod classes;
 pub mod conditions;
 pub mod extended;
-pub mod gated;
-pub mod groups;
-pub mod native;
+pub mod node_allocatable;
+pub mod podgroup;
 mod prepare;
+pub mod release;
 pub mod resolve;
 
 pub use prepare::{
-    Counts, Deallocation, DraContext, MUST_BE_REALLOCATED, NodeDevices, PodClaim, PodDevices,
-    SpecialOnNode, next_spare,
+    ClaimCleanup, Counts, DraContext, ExtendedResourceClaimOnNode, MUST_BE_REALLOCATED,
+    NodeDevices, PodClaim, PodDevices, next_skip,
 };
 
 use crate::classic::Classic;

@@ -22,15 +22,15 @@
 #![forbid(unsafe_code)]
 
 pub mod actions;
+pub mod assume_cache;
 pub mod attempt;
 pub mod cache;
 pub mod classic;
 pub mod config;
 pub mod core;
+pub mod device_allocator;
 pub mod dra;
-pub mod gangs;
 pub mod hints;
-pub mod known;
 mod limit;
 pub mod message;
 pub mod metrics;
@@ -39,13 +39,13 @@ pub mod nominations;
 pub mod observe;
 pub mod plugins;
 pub mod pod;
+pub mod podgroups;
 pub mod preemption;
 pub mod queue;
 pub mod releases;
 pub mod resources;
 mod run;
 pub mod selectors;
-pub mod solver;
 pub mod status;
 pub mod storage;
 pub mod taint_rules;

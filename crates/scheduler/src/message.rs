@@ -1,7 +1,7 @@
 //! The text that tells a user why a pod is not scheduled.
 //!
-//! It begins exactly as upstream's (`0/5 nodes are available: 3 Insufficient cpu, …`), since tools parse it. Where
-//! devices are the reason, the allocator's explanation follows the count in parentheses.
+//! The condition has upstream's text to the letter (`0/5 nodes are available: 3 Insufficient cpu, …`), since tools parse
+//! and compare it. The event begins with the same text and ends with what the node lacks that came nearest.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,23 +10,16 @@ use crate::attempt::Unplaced;
 
 /// What upstream says without any node.
 pub const NO_NODES: &str = "no nodes available to schedule pods";
-/// Longest explanation that is added to a reason, in bytes.
-const EXPLANATION_LIMIT: usize = 512;
 /// Longest text that a condition may have, in bytes; far below what the API accepts.
 const MESSAGE_LIMIT: usize = 4096;
 
-/// Builds the text. `explanation` is added to its reason; `after` is what the last plugins said.
-pub fn unschedulable(
-    unplaced: &Unplaced,
-    total: usize,
-    explanation: Option<(&str, &str)>,
-    after: &str,
-) -> String {
+/// Builds the text of the condition. `after` is what the PostFilter plugins said.
+pub fn unschedulable(unplaced: &Unplaced, total: usize, after: &str) -> String {
     let mut text = format!("0/{total} nodes are available:");
     if let Some(before) = &unplaced.before {
         text.push_str(&format!(" {before}."));
     } else {
-        let reasons = reasons(unplaced, explanation);
+        let reasons = reasons(unplaced);
         if !reasons.is_empty() {
             text.push_str(&format!(" {}.", reasons.join(", ")));
         }
@@ -38,26 +31,24 @@ pub fn unschedulable(
     truncate(text, MESSAGE_LIMIT)
 }
 
-fn reasons(unplaced: &Unplaced, explanation: Option<(&str, &str)>) -> Vec<String> {
+/// Builds the text of the event: that of the condition, then the explanation.
+pub fn explained(message: &str, explanation: Option<&str>) -> String {
+    let Some(explanation) = explanation else {
+        return message.to_owned();
+    };
+    let end = if message.ends_with('.') { "" } else { "." };
+    format!("{message}{end} {explanation}")
+}
+
+fn reasons(unplaced: &Unplaced) -> Vec<String> {
     let mut counts: BTreeMap<&Cow<'static, str>, usize> = BTreeMap::new();
     for reason in unplaced.nodes.iter().flatten().flat_map(|r| &r.reasons) {
         *counts.entry(reason).or_default() += 1;
     }
-    let mut lines: Vec<String> = counts
+    let lines = counts
         .into_iter()
-        .map(|(reason, n)| match explanation {
-            Some((of, why)) if of == reason => {
-                // What begins with the reason does not repeat it.
-                let rest = why.strip_prefix(of).and_then(|it| it.strip_prefix("; "));
-                let why = rest.unwrap_or(why);
-                format!(
-                    "{n} {reason} ({})",
-                    truncate(why.to_owned(), EXPLANATION_LIMIT)
-                )
-            }
-            _ => format!("{n} {reason}"),
-        })
-        .collect();
+        .map(|(reason, n)| format!("{n} {reason}"));
+    let mut lines: Vec<String> = lines.collect();
     lines.sort();
     lines
 }

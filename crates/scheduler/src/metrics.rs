@@ -15,8 +15,8 @@ use prometheus_client::registry::Registry;
 use points::Points;
 pub(crate) use points::{End, Point};
 
+use crate::device_allocator::Work;
 use crate::queue::{Counts, Moved, Rejected};
-use crate::solver::Work;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ struct Inner {
     condition_allocations: Family<Three, Counter>,
     condition_waits: Histograms<Three>,
     bind_conflicts: Counter,
-    contested: Counter,
+    double_allocations: Counter,
     /// Nodes, steps, given up.
     work: [Counter; 3],
     points: Points,
@@ -93,7 +93,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A registry in which nothing has happened yet.
+    /// Registers the metrics.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let attempts = Family::default();
@@ -105,13 +105,13 @@ impl Metrics {
         let attempt_duration: Histograms<Two> = Family::new_with_constructor(millisecond);
         registry.register(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Time of an attempt including the binding",
+            "Duration of a scheduling attempt, binding included",
             attempt_duration.clone(),
         );
         let algorithm_duration = millisecond();
         registry.register(
             "scheduler_scheduling_algorithm_duration_seconds",
-            "Time to decide where a pod goes",
+            "Duration of the scheduling algorithm",
             algorithm_duration.clone(),
         );
         let sli_duration: Histograms<One> = Family::new_with_constructor(sli);
@@ -129,7 +129,7 @@ impl Metrics {
         let pending: Family<One, Gauge> = Family::default();
         registry.register(
             "scheduler_pending_pods",
-            "Pods in the queue, by part",
+            "Pods in the scheduling queue, by part",
             pending.clone(),
         );
         let cache_size: Family<One, Gauge> = Family::default();
@@ -159,13 +159,13 @@ impl Metrics {
         let incoming = Family::default();
         registry.register(
             "scheduler_queue_incoming_pods",
-            "Pods that came to a part of the queue, by event",
+            "Pods added to a part of the scheduling queue, by event",
             incoming.clone(),
         );
         let unschedulable = Family::default();
         registry.register(
             "scheduler_unschedulable_pods",
-            "Pods that wait because of a plugin; a pod counts for each that rejected it",
+            "Unschedulable pods by plugin; a pod counts for every plugin that rejected it",
             unschedulable.clone(),
         );
         let condition_allocations = Family::default();
@@ -183,19 +183,19 @@ impl Metrics {
         let bind_conflicts = Counter::default();
         registry.register(
             "scheduler_allot_claim_conflicts",
-            "Writes of claims that lost a race",
+            "Writes of claims that were refused as conflicts",
             bind_conflicts.clone(),
         );
-        let contested = Counter::default();
+        let double_allocations = Counter::default();
         registry.register(
             "scheduler_allot_contested_claims",
-            "Claims that got what had been given away before, mostly by another scheduler",
-            contested.clone(),
+            "Double allocations: claims that got a device which another claim held before",
+            double_allocations.clone(),
         );
         let work = [
-            ("nodes", "Nodes for which the allocator looked for devices"),
-            ("steps", "Decisions that the allocator's answers took"),
-            ("gave_up", "Nodes where the allocator gave up"),
+            ("nodes", "Nodes for which the allocator searched devices"),
+            ("steps", "Decisions that the allocator's searches took"),
+            ("gave_up", "Searches of the allocator that gave up"),
         ];
         let work = work.map(|(name, help)| {
             let counter = Counter::default();
@@ -228,7 +228,7 @@ impl Metrics {
             condition_allocations,
             condition_waits,
             bind_conflicts,
-            contested,
+            double_allocations,
             work,
             points,
         }))
@@ -357,8 +357,8 @@ impl Metrics {
     }
 
     /// A claim got what another one had before.
-    pub(crate) fn contested(&self) {
-        self.0.contested.inc();
+    pub(crate) fn double_allocated(&self) {
+        self.0.double_allocations.inc();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pods that are expected on nodes where preemption makes room for them, or where their devices are being made ready.
+//! Pods that are nominated to nodes: because of preemption there, or because they wait there for binding conditions.
 
 use std::sync::Arc;
 

@@ -68,7 +68,7 @@ plugins! {
     InterPodAffinity,
     /// Allocates devices.
     DynamicResources,
-    /// Makes room by deleting pods of lower priority.
+    /// Deletes pods of lower priority so that a pod fits.
     DefaultPreemption,
     /// Prefers nodes whose resources are used evenly.
     NodeResourcesBalancedAllocation,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec, PodStatus, Toleration,
 };
 
-use crate::dra::native::{self, Demand};
+use crate::dra::node_allocatable::{self, NodeAllocatableRequests};
 use crate::plugins::volumes::disks::Disk;
 use crate::resources::{self, Resources};
 use crate::selectors::{LabelMap, Labels};
@@ -257,9 +257,10 @@ impl PodInfo {
 
     /// The pod as it counts on the node where devices give it something beside what it requests.
     #[must_use]
-    pub fn with_demand(&self, demand: &Demand) -> Self {
+    pub fn with_node_allocatable(&self, node_allocatable: &NodeAllocatableRequests) -> Self {
         let mut info = self.clone();
-        info.requests.add(&native::recorded(&self.pod, &demand.0));
+        info.requests
+            .add(&node_allocatable::recorded(&self.pod, &node_allocatable.0));
         info
     }
 
@@ -316,7 +317,7 @@ impl PodInfo {
             .as_deref()
     }
 
-    /// The node that preemption made room on.
+    /// `status.nominatedNodeName`.
     pub fn nominated_node(&self) -> Option<&str> {
         self.pod
             .status
@@ -361,7 +362,7 @@ fn requests(pod: &Pod) -> Resources {
     let mut requests = resources::pod_requests(pod, bound);
     let status = pod.status.as_ref().filter(|_| bound);
     if let Some(claims) = status.and_then(|s| s.node_allocatable_resource_claim_statuses.as_ref()) {
-        requests.add(&native::recorded(pod, claims));
+        requests.add(&node_allocatable::recorded(pod, claims));
     }
     requests
 }

@@ -77,7 +77,7 @@ pub enum Outcome {
     /// Nothing to do; the text goes into the pod's condition.
     Nothing(String),
     /// Pods that were deleted for it are still leaving the node; with the text for the condition.
-    RoomIsMade(String),
+    VictimsTerminating(String),
 }
 
 fn start_time(pod: &PodInfo) -> Timestamp {
@@ -99,9 +99,9 @@ pub fn is_allowed(pod: &PodInfo) -> bool {
     pod.spec().preemption_policy.as_deref() != Some("Never")
 }
 
-/// The node where room is being made for a pod, unless it turned out to be hopeless; by position.
+/// Position of the node that the pod is nominated to, unless preemption cannot help there any more.
 pub fn expected_at(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<usize> {
-    let at = attempt.snapshot.position(attempt.expected_on?)?;
+    let at = attempt.snapshot.position(attempt.nominated_node?)?;
     let rejection = unplaced.nodes.get(at).and_then(Option::as_ref);
     let hopeless = rejection.is_some_and(|r| r.code == Code::Unresolvable);
     (!hopeless).then_some(at)
@@ -120,7 +120,7 @@ fn ineligible(attempt: &Attempt<'_>, unplaced: &Unplaced) -> Option<Outcome> {
     let mut there = nodes[at].pods.iter();
     there
         .any(leaving)
-        .then(|| Outcome::RoomIsMade(text.to_owned()))
+        .then(|| Outcome::VictimsTerminating(text.to_owned()))
 }
 
 /// What limits preemption, beside priorities.

@@ -1,7 +1,7 @@
 //! The scheduling queue: which pod is tried next, and which wait for what.
 //!
 //! A pod is in one of four places: *active* (ready, ordered by priority then age), *backoff* (ready, but it failed a
-//! moment ago), *waiting* (rejected; an event that may help its rejectors moves it) or *gated* (not to be tried at all
+//! moment ago), *unschedulable* (rejected; an event that may help its rejectors moves it) or *gated* (not to be tried at all
 //! yet). A pod that was popped is in none of them until it is put back or forgotten.
 //!
 //! The queue is plain data: time comes in as the time since the scheduler started, so that it can be simulated.
@@ -27,9 +27,9 @@ pub use moves::{Moved, Rejected};
 pub type Now = Duration;
 
 /// Waiting pods are tried again after this time even when no event says so; upstream's value.
-pub const WAITING_LIMIT: Duration = Duration::from_secs(300);
+pub const UNSCHEDULABLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The event that brings a pod back that was tried in vain.
+/// The event under which a pod returns to the queue after an attempt that failed.
 const FAILED: &str = "ScheduleAttemptFailure";
 
 /// How long a pod that failed stays back.
@@ -79,7 +79,7 @@ pub struct QueuedPod {
     pub rejected_by: PluginSet,
     /// The last attempt failed for a reason that has nothing to do with fitting: never tried before its time.
     pub errored: bool,
-    /// The last attempt asked somebody for something: tried again as soon as the answer is there.
+    /// The last attempt waits for an answer of a driver: tried again as soon as it is there.
     pub pending: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct QueuedPod {
 enum Place {
     Active,
     Backoff { until: Now },
-    Waiting,
+    Unschedulable,
     Gated(Plugin),
 }
 
@@ -123,7 +123,7 @@ pub struct Queue {
     backoff: BTreeSet<(Now, Uid)>,
     /// Those in backoff that may be tried early when nothing else is ready.
     early: BTreeSet<Rank>,
-    waiting: BTreeSet<(Now, Uid)>,
+    unschedulable: BTreeSet<(Now, Uid)>,
     by_plugin: FxHashMap<Plugin, FxHashSet<Uid>>,
     gated: FxHashSet<Uid>,
     by_claim: FxHashMap<Key, FxHashSet<Uid>>,
@@ -145,7 +145,7 @@ impl Queue {
         Counts {
             active: self.active.len(),
             backoff: self.backoff.len(),
-            unschedulable: self.waiting.len(),
+            unschedulable: self.unschedulable.len(),
             gated: self.gated.len(),
         }
     }
@@ -194,27 +194,32 @@ impl Queue {
     }
 
     /// Puts a popped pod back after a rejection; `rejected_by` decides which events bring it back.
-    pub fn put_back_rejected(&mut self, mut pod: QueuedPod, rejected_by: PluginSet, now: Now) {
+    pub fn add_unschedulable(&mut self, mut pod: QueuedPod, rejected_by: PluginSet, now: Now) {
         pod.failures += 1;
         pod.errors = 0;
         pod.since = now;
         pod.rejected_by = rejected_by;
         pod.errored = false;
         pod.pending = false;
-        self.insert(pod, Place::Waiting, FAILED);
+        self.insert(pod, Place::Unschedulable, FAILED);
     }
 
-    /// Puts a popped pod back until somebody else has done something for it; that is no failure.
-    pub fn put_back_pending(&mut self, mut pod: QueuedPod, waits_for: PluginSet, now: Now) {
+    /// Returns a popped pod to the queue until another component has acted for it; that does not count as a failure.
+    pub fn add_unschedulable_pending(
+        &mut self,
+        mut pod: QueuedPod,
+        waits_for: PluginSet,
+        now: Now,
+    ) {
         pod.since = now;
         pod.rejected_by = waits_for;
         pod.errored = false;
         pod.pending = true;
-        self.insert(pod, Place::Waiting, FAILED);
+        self.insert(pod, Place::Unschedulable, FAILED);
     }
 
     /// Puts a popped pod back after a failure that calls for a repetition.
-    pub fn put_back_failed(&mut self, mut pod: QueuedPod, now: Now) {
+    pub fn add_backoff(&mut self, mut pod: QueuedPod, now: Now) {
         pod.errors += 1;
         pod.since = now;
         pod.errored = true;
@@ -223,7 +228,7 @@ impl Queue {
         self.insert(pod, Place::Backoff { until }, FAILED);
     }
 
-    /// Makes a waiting or gated pod ready because of an event, or moves it behind a gate. Pods that are ready already stay
+    /// Makes an unschedulable or gated pod ready because of an event, or moves it behind a gate. Pods that are ready already stay
     /// where they are.
     pub fn activate(&mut self, uid: &str, gate: Option<Plugin>, event: &'static str, now: Now) {
         let Some(entry) = self.entries.get(uid) else {
@@ -234,7 +239,7 @@ impl Queue {
             (_, Some(plugin)) => Place::Gated(plugin),
             (Place::Active | Place::Backoff { .. }, None) => return,
             (Place::Gated(_), None) => Place::Active,
-            (Place::Waiting, None) => {
+            (Place::Unschedulable, None) => {
                 let until = entry.pod.since + self.backoff_rule.after(entry.pod.failures);
                 if until > now && !entry.pod.pending {
                     Place::Backoff { until }
@@ -284,9 +289,9 @@ impl Queue {
     pub fn next_wakeup(&self) -> Option<Now> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
         let waiting = self
-            .waiting
+            .unschedulable
             .first()
-            .map(|(since, _)| *since + WAITING_LIMIT);
+            .map(|(since, _)| *since + UNSCHEDULABLE_TIMEOUT);
         [backoff, waiting].into_iter().flatten().min()
     }
 
@@ -301,8 +306,8 @@ impl Queue {
                 None => break,
             }
         }
-        while let Some((since, uid)) = self.waiting.first().cloned() {
-            if since + WAITING_LIMIT > now {
+        while let Some((since, uid)) = self.unschedulable.first().cloned() {
+            if since + UNSCHEDULABLE_TIMEOUT > now {
                 break;
             }
             self.activate(&uid, None, "UnschedulableTimeout", now);
@@ -326,7 +331,7 @@ impl Queue {
         out.into_iter().map(|(_, info)| info).collect()
     }
 
-    /// Waiting or gated pods that use a claim.
+    /// Unschedulable or gated pods that use a claim.
     pub fn users_of_claim(&self, claim: &Key) -> Vec<Arc<PodInfo>> {
         let uids = self.by_claim.get(claim).into_iter().flatten();
         let mut out: Vec<_> = uids.filter_map(|uid| self.entries.get(uid)).collect();
@@ -353,8 +358,8 @@ impl Queue {
                     self.early.insert(rank);
                 }
             }
-            Place::Waiting => {
-                self.waiting.insert((pod.since, uid.clone()));
+            Place::Unschedulable => {
+                self.unschedulable.insert((pod.since, uid.clone()));
                 for plugin in pod.rejected_by.iter() {
                     self.moves.rejected(&pod.info, plugin);
                     self.by_plugin
@@ -367,7 +372,7 @@ impl Queue {
                 self.gated.insert(uid.clone());
             }
         }
-        if matches!(place, Place::Waiting | Place::Gated(_)) {
+        if matches!(place, Place::Unschedulable | Place::Gated(_)) {
             for claim in claim_keys(&pod.info) {
                 self.by_claim.entry(claim).or_default().insert(uid.clone());
             }
@@ -386,8 +391,8 @@ impl Queue {
                 self.backoff.remove(&(until, uid.clone()));
                 self.early.remove(&rank);
             }
-            Place::Waiting => {
-                self.waiting.remove(&(entry.pod.since, uid.clone()));
+            Place::Unschedulable => {
+                self.unschedulable.remove(&(entry.pod.since, uid.clone()));
                 for plugin in entry.pod.rejected_by.iter() {
                     self.moves.left(&entry.pod.info, plugin);
                     if let Some(set) = self.by_plugin.get_mut(&plugin) {
@@ -399,7 +404,7 @@ impl Queue {
                 self.gated.remove(&uid);
             }
         }
-        if matches!(entry.place, Place::Waiting | Place::Gated(_)) {
+        if matches!(entry.place, Place::Unschedulable | Place::Gated(_)) {
             for claim in claim_keys(&entry.pod.info) {
                 if let Some(set) = self.by_claim.get_mut(&claim) {
                     set.remove(&uid);
@@ -415,21 +420,9 @@ impl Queue {
 
 /// The claims that a pod uses, as far as their names are known.
 fn claim_keys(info: &PodInfo) -> Vec<Key> {
-    let statuses = info
-        .pod
-        .status
-        .as_ref()
-        .and_then(|s| s.resource_claim_statuses.as_deref())
-        .unwrap_or_default();
     let mut keys: Vec<Key> = Vec::new();
     for claim in info.spec().resource_claims.iter().flatten() {
-        let generated = || {
-            statuses
-                .iter()
-                .find(|s| s.name == claim.name)
-                .and_then(|s| s.resource_claim_name.as_deref())
-        };
-        if let Some(name) = claim.resource_claim_name.as_deref().or_else(generated) {
+        if let Ok(Some(name)) = allot_resourceclaim::claim_name(&info.pod, claim) {
             let key = Key {
                 namespace: info.key.namespace.clone(),
                 name: name.into(),

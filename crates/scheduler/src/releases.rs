@@ -1,5 +1,5 @@
-//! Claims whose allocation is being taken back, or the reservation for one pod: who is concerned may not count on them
-//! until it is known what came of it.
+//! Claims that are being deallocated or unreserved for one pod: the pods concerned may not rely on them until the write
+//! has an outcome.
 
 use rustc_hash::FxHashSet;
 

@@ -20,7 +20,7 @@ use crate::classic::discovery::{self, Found};
 use crate::classic::{self, Served};
 use crate::config::Config;
 use crate::core::{Core, Input, Time, groups_matter};
-use crate::dra::groups::PodGroup;
+use crate::dra::podgroup::PodGroup;
 use crate::metrics::Metrics;
 use crate::observe::Observe;
 use crate::pod::PodInfo;

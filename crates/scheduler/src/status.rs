@@ -53,7 +53,7 @@ impl Rejection {
         }
     }
 
-    /// Nobody knows whether the node fits.
+    /// The search gave up: it is not known whether the node fits.
     pub fn gave_up(plugin: Plugin, reason: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code: Code::GaveUp,
@@ -71,7 +71,7 @@ impl Rejection {
         }
     }
 
-    /// Whether nobody knows if the node fits.
+    /// Whether the search gave up, so that it is not known whether the node fits.
     pub fn gave_up_on(&self) -> bool {
         self.code == Code::GaveUp
     }

@@ -3,11 +3,11 @@
 use std::any::TypeId;
 
 use allot_reflector::Observed;
+use allot_resourceclaim::{POD_GROUP_API_GROUP, POD_GROUP_RESOURCE};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::core::Input;
-use crate::dra::groups;
 use crate::observe::Observe;
 
 /// A kind of the API.
@@ -87,10 +87,10 @@ pub const TAINT_RULES: Watched = Watched {
 
 /// Groups of pods; not every server has them.
 pub const POD_GROUPS: Watched = Watched {
-    group: groups::API_GROUP,
+    group: POD_GROUP_API_GROUP,
     versions: &["v1", "v1beta1", "v1alpha3", "v1alpha2"],
     kind: "PodGroup",
-    plural: groups::RESOURCE,
+    plural: POD_GROUP_RESOURCE,
     namespaced: true,
 };
 

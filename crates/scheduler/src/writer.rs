@@ -1,8 +1,7 @@
 //! Carries decisions out: every write to the API server is here.
 //!
-//! Rules: patches with preconditions, so that no unknown field is lost and nobody's newer write is overwritten (a claim's
-//! first status is put, where there is nothing to lose); when
-//! an answer is lost, the object is read until it is known whether the write happened, because the device stays in
+//! Rules: patches with preconditions, so that no unknown field is lost and no newer write is overwritten (a claim's
+//! first status is put, where there is nothing to lose); when an answer is lost, the object is read until it is known whether the write happened, because the device stays in
 //! flight exactly as long; writes for one claim go one after the other, so that pods sharing it do not conflict with
 //! each other.
 
@@ -24,11 +23,11 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use crate::actions::{Action, BindJob};
+use crate::assume_cache::{self, Object};
 use crate::classic::Served;
 use crate::core::{BindError, Input};
 use crate::dra::claims::key_of;
-use crate::dra::native::Demand;
-use crate::known::{self, Object};
+use crate::dra::node_allocatable::NodeAllocatableRequests;
 use crate::metrics::Metrics;
 use crate::observe;
 use crate::plugins::Plugin;
@@ -39,11 +38,11 @@ mod claims;
 mod classic;
 mod condition;
 mod events;
-mod groups;
+mod fence;
+mod podgroup;
 mod preemption;
 mod rejections;
 mod retry;
-mod touch;
 mod unbound;
 mod volumes;
 
@@ -51,10 +50,10 @@ use binding::{log, patch_pod_status};
 use claims::ClaimWriter;
 use classic::ClassicWriter;
 pub use events::{Note, Recorder};
-use groups::GroupWriter;
+use fence::Versions;
+use podgroup::GroupWriter;
 use rejections::{Rejections, Report};
 use retry::{Failures, Pause, Turns, answered, code, text, until_known};
-use touch::Versions;
 
 /// From how long on a pod on its way to a node does not count among those that are limited.
 const SLOW: Duration = Duration::from_secs(1);
@@ -153,7 +152,7 @@ impl Writer {
             Action::TellPreempted { preemptor, node, victim } => {
                 self.recorder.note(Note::preempted(&preemptor, &victim, &node));
             }
-            Action::ClearDemand(pod) => self.clear_demand(pod),
+            Action::ClearNodeAllocatable(pod) => self.clear_node_allocatable(pod),
             Action::Deallocate(claim) => writer.spawn(async move |w| {
                 let written = w.claims.deallocate(&claim).await.unwrap_or_else(|error| {
                     tracing::warn!(claim = claim_name(&claim), %error, "cannot deallocate");
@@ -161,9 +160,9 @@ impl Writer {
                 });
                 w.released(&claim, None, written);
             }),
-            Action::DeleteSpecial(claim) => writer.spawn(async move |w| {
-                if let Err(error) = w.claims.delete_special(&claim).await {
-                    tracing::warn!(claim = claim_name(&claim), %error, "cannot delete special claim");
+            Action::DeleteExtendedResourceClaim(claim) => writer.spawn(async move |w| {
+                if let Err(error) = w.claims.delete_extended_resource_claim(&claim).await {
+                    tracing::warn!(claim = claim_name(&claim), %error, "cannot delete extended resource claim");
                 }
             }),
             Action::Unreserve { pod, claim } => writer.spawn(async move |w| {
@@ -173,17 +172,17 @@ impl Writer {
                 });
                 w.released(&claim, Some(pod), written);
             }),
-            Action::AfterTouch { pods, then } => {
-                writer.spawn(async move |w| w.after_touch(&pods, *then).await);
+            Action::Fenced { pods, then } => {
+                writer.spawn(async move |w| w.write_fenced(&pods, *then).await);
             }
             Action::Classic(action) => self.start_classic(action),
-            Action::TellGroup { group, uid, condition } => writer.tell_group(group, uid, condition),
+            Action::UpdatePodGroupStatus { group, uid, condition } => writer.update_pod_group_status(group, uid, condition),
             Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
         }
     }
 
-    /// Does something for a pod, not for too many pods at the same time. Whoever takes long, because the server does not
-    /// answer or a webhook is broken, does not keep others from their turn.
+    /// Runs `work` under the concurrency limit; after one second the permit is released, so that a slow write does not
+    /// block other pods.
     async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
         let turn = async {
             let permit = self.permits.acquire().await;
@@ -224,7 +223,7 @@ impl Writer {
     }
 
     fn report(&self, input: Input) {
-        // Nobody listens any more only when the scheduler stops.
+        // The receiver is gone only when the scheduler stops.
         let _ = self.inputs.send(input);
     }
 }

@@ -82,9 +82,9 @@ impl World {
             node: "n".into(),
             claims: Vec::new(),
             classic: Vec::new(),
-            special: None,
+            extended: None,
             volumes: Default::default(),
-            demand: Default::default(),
+            node_allocatable: Default::default(),
             wait: false,
             announce: false,
         };
@@ -192,6 +192,7 @@ async fn nothing_old_is_said_about_a_pod_that_has_a_place() {
             pod: pod("ns", &format!("p{i}")),
             reason: "Unschedulable",
             message: "no".to_owned(),
+            explanation: None,
             nominate: Nominate::Keep,
         })));
     }

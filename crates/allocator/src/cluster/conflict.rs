@@ -3,11 +3,9 @@
 //! An allocator does not give a device twice, but two that do not know of each other do, and an API server compares no
 //! two claims. Who keeps the cluster can find out here and take one of them back.
 
-use std::fmt;
-
 use smol_str::SmolStr;
 
-use super::{Cluster, Held, HeldKind, Holder};
+use super::{Cluster, Held, HeldKind, Holder, name_holders};
 use crate::amount::Amount;
 use crate::pool::{DeviceUse, Pool};
 
@@ -28,13 +26,19 @@ pub enum Conflict<'a> {
     },
 }
 
-impl fmt::Display for Conflict<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Conflict<'_> {
+    /// The conflict in words, for a message that is read in `namespace`. Claims of other namespaces are not named.
+    pub fn describe(&self, namespace: &str) -> String {
         let (Self::Device { held, .. } | Self::Overdrawn { held }) = self;
-        write!(f, "device {}/{}/{}", held.driver, held.pool, held.device)?;
+        let device = format!("device {}/{}/{}", held.driver, held.pool, held.device);
         match self {
-            Self::Device { by, .. } => write!(f, " is held by claim {by} as well"),
-            Self::Overdrawn { .. } => f.write_str(" is given out beyond its capacity or counters"),
+            Self::Device { by, .. } => {
+                let by = name_holders(namespace, std::iter::once(*by));
+                format!("{device} is also allocated to {by}")
+            }
+            Self::Overdrawn { .. } => {
+                format!("{device} is allocated beyond its capacity or counters")
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use smol_str::SmolStr;
 
-use super::Stamp;
+use super::ChangeStamp;
 use crate::pool::{DeviceUse, Member, Pool, PoolInfo, Usage};
 use crate::taint::TaintRule;
 
@@ -19,7 +19,7 @@ pub(super) struct Entry {
     pub(super) driver: SmolStr,
     pub(super) name: SmolStr,
     /// When it changed last.
-    pub(super) changed: Stamp,
+    pub(super) changed: ChangeStamp,
     members: Members,
     /// Slices with devices that are not local to one node.
     elsewhere: u32,
@@ -35,7 +35,7 @@ impl Entry {
         Self {
             driver: driver.clone(),
             name: name.clone(),
-            changed: Stamp::next(),
+            changed: ChangeStamp::next(),
             members: Members::default(),
             elsewhere: 0,
             counted: 0,

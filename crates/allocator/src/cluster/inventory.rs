@@ -18,7 +18,7 @@ pub struct Inventoried<'a> {
     /// Its place in the slice.
     pub index: usize,
     /// Why nothing of its pool can be allocated.
-    pub trouble: Option<Trouble>,
+    pub problem: Option<PoolProblem>,
     /// A claim has it, or a share of it. Administrative access does not count.
     pub in_use: bool,
     /// Claims have shares of it, and nothing that it has is used up.
@@ -33,7 +33,7 @@ pub struct Inventoried<'a> {
 
 /// Why nothing of a pool can be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
+pub enum PoolProblem {
     /// Some of its slices are not published yet.
     Incomplete,
     /// Its slices contradict each other, with what is wrong.
@@ -50,8 +50,8 @@ impl Cluster {
         let mut devices = Vec::new();
         for pool in pools {
             let (state, slots) = pool.info.newest();
-            let trouble = trouble(pool, state);
-            devices.extend(slots.map(|slot| self.inventoried(pool, slot, trouble.clone())));
+            let problem = problem(pool, state);
+            devices.extend(slots.map(|slot| self.inventoried(pool, slot, problem.clone())));
         }
         devices
     }
@@ -60,7 +60,7 @@ impl Cluster {
         &self,
         pool: &'a Pool,
         slot: u32,
-        trouble: Option<Trouble>,
+        problem: Option<PoolProblem>,
     ) -> Inventoried<'a> {
         let (info, usage) = (&pool.info, &pool.usage);
         let (slice, device) = (info.slice(slot), info.device(slot));
@@ -78,7 +78,7 @@ impl Cluster {
             device: &device.name,
             slice: &slice.name,
             index: info.index_in_slice(slot),
-            trouble,
+            problem,
             in_use: in_use.is_some(),
             has_more_shares: shares
                 .is_some_and(|used| used.dedicated.is_empty() && !used_up(used, &device.capacity)),
@@ -98,15 +98,15 @@ fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
     capacities.iter().any(taken)
 }
 
-fn trouble(pool: &Pool, state: ViewState) -> Option<Trouble> {
+fn problem(pool: &Pool, state: ViewState) -> Option<PoolProblem> {
     match state {
         ViewState::Usable => None,
-        ViewState::Invalid(reason) => Some(Trouble::Invalid(reason)),
+        ViewState::Invalid(reason) => Some(PoolProblem::Invalid(reason)),
         ViewState::Incomplete => Some(match pool.info.seen_and_expected() {
-            (seen, expected) if seen > expected => Trouble::Invalid(format!(
+            (seen, expected) if seen > expected => PoolProblem::Invalid(format!(
                 "it has {seen} slices and says that there are {expected}"
             )),
-            _ => Trouble::Incomplete,
+            _ => PoolProblem::Incomplete,
         }),
     }
 }

@@ -7,8 +7,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::Outcome;
-use crate::claims::{Claims, FORMS};
-use crate::cluster::Stamp;
+use crate::claims::{Claims, SHAPES};
+use crate::cluster::ChangeStamp;
 use crate::node::Node;
 
 /// So many answers are kept for one of them, with those for nodes that are gone.
@@ -18,7 +18,7 @@ const LIMIT: usize = 1 << 15;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fit {
     /// The last change that it takes into account.
-    pub(crate) changed: Stamp,
+    pub(crate) changed: ChangeStamp,
     pub(crate) fits: bool,
     /// How many decisions the search took.
     pub(crate) steps: u64,
@@ -33,21 +33,26 @@ impl Fit {
     }
 }
 
-/// The answers for claims of one form, by node.
+/// The answers for claims of one shape, by node.
 #[derive(Debug)]
-struct Form {
+struct Shape {
     id: u64,
     nodes: FxHashMap<u64, Fit>,
 }
 
 /// The answers for the forms that were asked for last, the last one first.
 #[derive(Debug, Default)]
-pub(crate) struct Fits(Vec<Form>);
+pub(crate) struct Fits(Vec<Shape>);
 
 impl Fits {
     /// The answer for a node, if nothing has changed since.
-    pub(crate) fn get(&mut self, claims: &Claims, node: &Node, changed: Stamp) -> Option<Fit> {
-        let at = self.0.iter().position(|form| form.id == claims.form)?;
+    pub(crate) fn get(
+        &mut self,
+        claims: &Claims,
+        node: &Node,
+        changed: ChangeStamp,
+    ) -> Option<Fit> {
+        let at = self.0.iter().position(|shape| shape.id == claims.shape)?;
         self.0[..=at].rotate_right(1);
         let known = self.0[0].nodes.get(&node.id())?;
         (known.changed == changed).then_some(*known)
@@ -55,10 +60,10 @@ impl Fits {
 
     pub(crate) fn insert(&mut self, claims: &Claims, node: &Node, fit: Fit) {
         let first = self.0.first();
-        if first.is_none_or(|form| form.id != claims.form) {
-            self.0.truncate(FORMS - 1);
-            let (id, nodes) = (claims.form, FxHashMap::default());
-            self.0.insert(0, Form { id, nodes });
+        if first.is_none_or(|shape| shape.id != claims.shape) {
+            self.0.truncate(SHAPES - 1);
+            let (id, nodes) = (claims.shape, FxHashMap::default());
+            self.0.insert(0, Shape { id, nodes });
         }
         let nodes = &mut self.0[0].nodes;
         if nodes.len() >= LIMIT {

@@ -17,6 +17,8 @@ pub(crate) struct Usage {
     dedicated: Bits,
     /// The devices that somebody shares.
     shared: Bits,
+    /// Devices in use that the newest generation of the pool does not have.
+    unpublished: usize,
     /// What is left of each counter; below zero when drivers or users did what they should not.
     available: Vec<Amount>,
 }
@@ -77,6 +79,8 @@ impl Usage {
                 self.charge(info, name, Amount::minus);
             }
         }
+        let used = devices.iter().filter(|(_, device)| !device.is_free());
+        self.unpublished = used.filter(|(name, _)| !info.publishes(name)).count();
         self.devices = devices;
     }
 
@@ -100,8 +104,14 @@ impl Usage {
         change(&mut device);
         self.mark(info, name, &device);
         match (was_free, device.is_free()) {
-            (true, false) => self.charge(info, name, Amount::minus),
-            (false, true) => self.charge(info, name, Amount::plus),
+            (true, false) => {
+                self.charge(info, name, Amount::minus);
+                self.unpublished += usize::from(!info.publishes(name));
+            }
+            (false, true) => {
+                self.charge(info, name, Amount::plus);
+                self.unpublished -= usize::from(!info.publishes(name));
+            }
             _ => {}
         }
         if !device.is_free() {
@@ -149,6 +159,11 @@ impl Usage {
     /// All devices that are in use.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (&SmolStr, &DeviceUse)> {
         self.devices.iter()
+    }
+
+    /// Whether a device is in use that is not published any more, so that nobody knows which counters it consumes.
+    pub(crate) fn has_unpublished(&self) -> bool {
+        self.unpublished > 0
     }
 
     pub(crate) fn available(&self) -> &[Amount] {

@@ -138,6 +138,13 @@ impl PoolInfo {
         (state, slots)
     }
 
+    /// Whether the newest generation has a device of this name.
+    pub(super) fn publishes(&self, name: &str) -> bool {
+        let newest = self.generations.first().map(|g| g.number);
+        let mut slots = self.slots_named(name);
+        slots.any(|slot| Some(self.slice(slot).generation) == newest)
+    }
+
     /// How many slices there are of the newest generation, and how many there should be.
     pub(crate) fn seen_and_expected(&self) -> (i64, i64) {
         let expected = self.members.first().map_or(0, |m| m.slice.pool_slices);

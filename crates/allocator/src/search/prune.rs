@@ -21,9 +21,9 @@ use values::Values;
 /// What the first look at the whole problem gives.
 pub(super) enum Survey {
     /// Some request can never be met, and the search ends there before anything can go wrong.
-    Hopeless,
+    Infeasible,
     /// Some check can fail with an error, so the order of the checks matters and all have to be made.
-    Touchy,
+    OrderSensitive,
     Clear(Box<Pruner>),
 }
 
@@ -74,13 +74,13 @@ impl Pruner {
                             if looked_for
                                 && Self::allow(attempt, id, &mut allowed[id as usize]).is_err()
                             {
-                                return Survey::Touchy;
+                                return Survey::OrderSensitive;
                             }
                             count <= allowed[id as usize].len()
                         }
                         Mode::All => {
                             if !alternative.constraints.is_empty() {
-                                return Survey::Touchy;
+                                return Survey::OrderSensitive;
                             }
                             Self::allow_all(attempt, id, &mut allowed[id as usize])
                         }
@@ -92,7 +92,7 @@ impl Pruner {
                     attempt
                         .observer
                         .proven(Proof::Request(request.alternatives.0));
-                    return Survey::Hopeless;
+                    return Survey::Infeasible;
                 }
             }
         }
@@ -226,7 +226,7 @@ impl Pruner {
     }
 
     /// Whether the situation at a device position is known to have no solution, or can be shown to have none.
-    pub(super) fn hopeless<O: Observer>(
+    pub(super) fn is_infeasible<O: Observer>(
         &mut self,
         attempt: &mut Attempt<'_, O>,
         at: &Position,
@@ -247,7 +247,7 @@ impl Pruner {
     }
 
     /// Remembers that the situation at a device position has no solution.
-    pub(super) fn bury<O: Observer>(&mut self, attempt: &Attempt<'_, O>, at: &Position) {
+    pub(super) fn record_dead_end<O: Observer>(&mut self, attempt: &Attempt<'_, O>, at: &Position) {
         if self.remember && self.dead.len() < MAX_DEAD {
             self.describe(attempt, at);
             self.dead.insert(self.key.as_slice().into());

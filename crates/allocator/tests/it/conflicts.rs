@@ -23,7 +23,7 @@ fn check(slices: &[Value], claims: &[(&str, &str)], expected: &[&str]) {
     }
     let found = claims.iter().flat_map(|(name, _)| {
         let conflicts = cluster.conflicts(name, |_, _| true).into_iter();
-        conflicts.map(move |conflict| format!("{name}: {conflict}"))
+        conflicts.map(move |conflict| format!("{name}: {}", conflict.describe("")))
     });
     assert_eq!(found.collect::<Vec<_>>(), expected, "{claims:?}");
 }
@@ -51,8 +51,8 @@ fn a_device_is_for_one_claim() {
     check(&slice, &[("one", "a"), ("two", "b")], &[]);
     check(&slice, &[("one", "a"), ("two", "admin:a")], &[]);
     let both = [
-        "one: device gpu.example.com/p/a is held by claim two as well",
-        "two: device gpu.example.com/p/a is held by claim one as well",
+        "one: device gpu.example.com/p/a is also allocated to two",
+        "two: device gpu.example.com/p/a is also allocated to one",
     ];
     check(&slice, &[("one", "a"), ("two", "b a")], &both);
     // No slice has to show it.
@@ -67,13 +67,13 @@ fn shares_go_together_up_to_the_capacity() {
     );
     let slice = [make::slice("p", vec![device], json!({}))];
     check(&slice, &[("one", "a/x=1Gi"), ("two", "a/y=3Gi")], &[]);
-    let text = "device gpu.example.com/p/a is given out beyond its capacity or counters";
+    let text = "device gpu.example.com/p/a is allocated beyond its capacity or counters";
     let both = [format!("one: {text}"), format!("two: {text}")];
     let both = both.each_ref().map(String::as_str);
     check(&slice, &[("one", "a/x=2Gi"), ("two", "a/y=3Gi")], &both);
     let mixed = [
-        "one: device gpu.example.com/p/a is held by claim two as well",
-        "two: device gpu.example.com/p/a is held by claim one as well",
+        "one: device gpu.example.com/p/a is also allocated to two",
+        "two: device gpu.example.com/p/a is also allocated to one",
     ];
     check(&slice, &[("one", "a/x=1Gi"), ("two", "a")], &mixed);
 }
@@ -103,7 +103,7 @@ fn partitions_take_from_what_they_share() {
     check(&partitions("new", 2, "2"), &claims, &[]);
     let text = |name: &str, device: &str| {
         format!(
-            "{name}: device gpu.example.com/p/{device} is given out beyond its capacity or counters"
+            "{name}: device gpu.example.com/p/{device} is allocated beyond its capacity or counters"
         )
     };
     let both = [text("one", "a"), text("two", "b")];

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use allot_allocator::{
-    Allocator, Claims, Cluster, Features, Forms, Holder, Limits, Node, Outcome, SelectorCache,
-    TaintRule,
+    Allocator, ClaimShapes, Claims, Cluster, Features, Holder, Limits, Node, Outcome,
+    SelectorCache, TaintRule,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceSlice};
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ impl Known {
 /// Who asks again and again, and remembers what it can.
 struct Asking {
     allocator: Allocator,
-    forms: Forms,
+    shapes: ClaimShapes,
     nodes: Vec<Node>,
     selectors: SelectorCache,
 }
@@ -115,7 +115,7 @@ impl Asking {
         };
         Self {
             allocator: Allocator::new(),
-            forms: Forms::default(),
+            shapes: ClaimShapes::default(),
             nodes: (0..=NODES).map(node).collect(),
             selectors: SelectorCache::new(),
         }
@@ -136,7 +136,7 @@ impl Asking {
                 "devices": {"requests": [{"name": "r", "exactly": exactly}]}}}));
             let (features, selectors) = (cluster.features(), &self.selectors);
             let mut claims = Claims::prepare(features, selectors, &classes, [&claim]);
-            self.forms.recognize(&mut claims);
+            self.shapes.recognize(&mut claims);
             let limits = Limits::default();
             for node in &self.nodes {
                 let told = |outcome: Outcome| match outcome {

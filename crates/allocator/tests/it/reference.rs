@@ -95,7 +95,13 @@ impl<'a> Search<'a> {
                         continue;
                     }
                     if !self.pools.unusable.is_empty() {
-                        return Err(());
+                        // Of a list the next alternative is tried.
+                        if !wanted.name.contains('/') {
+                            return Err(());
+                        }
+                        counts.push(0);
+                        self.all.insert((claim, request, index), Vec::new());
+                        continue;
                     }
                     let mut list = Vec::new();
                     for (number, device) in self.pools.devices.iter().enumerate() {

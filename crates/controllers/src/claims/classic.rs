@@ -14,9 +14,9 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::BY_OWNER;
 use super::create::Purpose;
 use super::plan::{self, ClaimStep};
-use super::{BY_OWNER, POD_CLAIM_NAME};
 use crate::Error;
 use crate::kit::api::{self, Part};
 use crate::kit::context::Context;
@@ -24,6 +24,7 @@ use crate::kit::informer::{Informer, key};
 use crate::kit::meta;
 use crate::kit::versioned::Versioned;
 use crate::served::ClassicVersion;
+use allot_resourceclaim::POD_CLAIM_NAME_ANNOTATION;
 
 #[cfg(test)]
 mod tests;
@@ -151,7 +152,7 @@ impl Classic {
             let owned = self.claims.by_index(BY_OWNER, meta::uid(pod));
             let made = owned.iter().find(|c| {
                 meta::namespace(&***c) == namespace
-                    && meta::annotation(&***c, POD_CLAIM_NAME) == Some(&pod_claim.name)
+                    && meta::annotation(&***c, POD_CLAIM_NAME_ANNOTATION) == Some(&pod_claim.name)
                     && !meta::deleting(&***c)
                     && !is_foreign(&***c)
             });
@@ -189,7 +190,7 @@ impl Classic {
                 map.remove("generateName");
             }
             if let Some(annotations) = metadata["annotations"].as_object_mut() {
-                annotations.remove(POD_CLAIM_NAME);
+                annotations.remove(POD_CLAIM_NAME_ANNOTATION);
             }
         }
         body

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use allot_resourceclaim::{POD_GROUP_API_GROUP, POD_GROUP_RESOURCE, is_consumer};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::Api;
@@ -21,10 +22,6 @@ use crate::kit::context::Context;
 use crate::kit::events::Level;
 use crate::kit::informer::{Informer, key, split_key};
 use crate::kit::meta;
-
-/// The API group of PodGroups, and their resource.
-pub(crate) const API_GROUP: &str = "scheduling.k8s.io";
-pub(crate) const RESOURCE: &str = "podgroups";
 
 /// Which claims a group has.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -73,16 +70,10 @@ pub(crate) fn of_pod(pod: &Pod) -> Vec<String> {
     name.map(|n| key(Some(meta::namespace(pod)), n)).collect()
 }
 
-/// Whether a reservation is one of a group.
-pub(crate) fn is_group(consumer: &ResourceClaimConsumerReference) -> bool {
-    consumer.resource == RESOURCE && consumer.api_group.as_deref() == Some(API_GROUP)
-}
-
 /// Whether a claim is reserved for a pod, or for the group that it is in.
 pub(crate) fn is_reserved_for(claim: &ResourceClaim, pod: &Pod) -> bool {
-    allot_claims::reserved_for(claim).iter().any(|consumer| {
-        consumer.uid == meta::uid(pod) || is_group(consumer) && name_of(pod) == Some(&consumer.name)
-    })
+    let mut consumers = allot_resourceclaim::consumers(claim).iter();
+    consumers.any(|consumer| is_consumer(consumer, meta::uid(pod), name_of(pod)))
 }
 
 /// Whether a claim was generated for the group of a pod.
@@ -93,7 +84,7 @@ pub(crate) fn is_for_group_of(claim: &ResourceClaim, pod: &Pod) -> bool {
     meta::controller_of(&claim.metadata).is_some_and(|owner| {
         owner.kind == "PodGroup"
             && owner.name == group
-            && owner.api_version.split('/').next() == Some(API_GROUP)
+            && owner.api_version.split('/').next() == Some(POD_GROUP_API_GROUP)
     })
 }
 
@@ -176,8 +167,8 @@ pub(super) fn statuses(group: &PodGroup, new: &[(String, String)]) -> Vec<Value>
 /// The reservation of a group.
 pub(super) fn reference(group: &PodGroup) -> ResourceClaimConsumerReference {
     ResourceClaimConsumerReference {
-        api_group: Some(API_GROUP.to_owned()),
-        resource: RESOURCE.to_owned(),
+        api_group: Some(POD_GROUP_API_GROUP.to_owned()),
+        resource: POD_GROUP_RESOURCE.to_owned(),
         name: meta_name(group).to_owned(),
         uid: group.metadata.uid.clone().unwrap_or_default(),
     }

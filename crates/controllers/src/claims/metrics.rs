@@ -5,10 +5,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::{EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME};
 use crate::kit::informer::Change;
 use crate::kit::meta;
 use crate::kit::metrics::Metrics;
+use allot_resourceclaim::{EXTENDED_RESOURCE_CLAIM_ANNOTATION, POD_CLAIM_NAME_ANNOTATION};
 
 type CreateLabels = [(&'static str, &'static str); 2];
 type ClaimLabels = [(&'static str, &'static str); 3];
@@ -36,9 +36,9 @@ fn labels(claim: &ResourceClaim) -> ClaimLabels {
     let admin = requests
         .filter_map(|r| r.exactly.as_ref())
         .any(|e| e.admin_access == Some(true));
-    let source = if meta::annotation(claim, POD_CLAIM_NAME).is_some() {
+    let source = if meta::annotation(claim, POD_CLAIM_NAME_ANNOTATION).is_some() {
         "resource_claim_template"
-    } else if meta::annotation(claim, EXTENDED_RESOURCE_CLAIM) == Some("true") {
+    } else if meta::annotation(claim, EXTENDED_RESOURCE_CLAIM_ANNOTATION) == Some("true") {
         "extended_resource"
     } else {
         ""

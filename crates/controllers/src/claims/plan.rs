@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use allot_claims::reserved_for;
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodResourceClaimStatus};
+use allot_resourceclaim::{
+    FINALIZER, POD_CLAIM_NAME_ANNOTATION, claim_status, consumers, is_for_pod,
+};
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use serde_json::{Map, Value, json};
 
-use super::{FINALIZER, POD_CLAIM_NAME, groups};
+use super::groups;
 use crate::kit::api::Part;
 use crate::kit::meta;
 
@@ -26,44 +28,20 @@ pub(super) fn pod_claims(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
 
 /// The claim that an entry stands for; `None` while it is not known.
 pub(super) fn claim_name<'a>(pod: &'a Pod, pod_claim: &'a PodResourceClaim) -> Option<&'a str> {
-    if let Some(name) = &pod_claim.resource_claim_name {
-        return Some(name);
-    }
-    status_of(pod, pod_claim)?.resource_claim_name.as_deref()
-}
-
-/// What the status of the pod says about an entry.
-fn status_of<'a>(pod: &'a Pod, pod_claim: &PodResourceClaim) -> Option<&'a PodResourceClaimStatus> {
-    pod.status
-        .iter()
-        .flat_map(|s| s.resource_claim_statuses.iter().flatten())
-        .find(|s| s.name == pod_claim.name)
+    allot_resourceclaim::claim_name(pod, pod_claim)
+        .ok()
+        .flatten()
 }
 
 /// Whether an entry that has a template needs no claim all the same: the status has it, but without a name.
 pub(super) fn needs_none(pod: &Pod, pod_claim: &PodResourceClaim) -> bool {
     pod_claim.resource_claim_name.is_none()
-        && status_of(pod, pod_claim).is_some_and(|s| s.resource_claim_name.is_none())
-}
-
-/// The claim that the scheduler made for the pod's extended resources.
-pub(super) fn extended_claim(pod: &Pod) -> Option<&str> {
-    let status = pod
-        .status
-        .as_ref()?
-        .extended_resource_claim_status
-        .as_ref()?;
-    Some(status.resource_claim_name.as_str()).filter(|n| !n.is_empty())
+        && claim_status(pod, pod_claim).is_some_and(|s| s.resource_claim_name.is_none())
 }
 
 /// Whether the pod will not use its claims (any more).
 pub(super) fn is_done(pod: &Pod) -> bool {
     meta::is_finished(pod) || (meta::deleting(pod) && meta::node_name(pod).is_empty())
-}
-
-/// Whether the claim was generated for that pod.
-pub(super) fn is_for_pod(claim: &ResourceClaim, pod: &Pod) -> bool {
-    meta::is_controlled_by(&claim.metadata, meta::uid(pod))
 }
 
 fn is_allocated(claim: &ResourceClaim) -> bool {
@@ -103,7 +81,7 @@ pub(super) fn entry_needs_work(
         return generated;
     };
     let of_group = groups::is_for_group_of(&found, pod);
-    (generated && !is_for_pod(&found, pod) && !of_group)
+    (generated && !is_for_pod(pod, &found) && !of_group)
         || (bound && wants_reservation(&found, pod))
 }
 
@@ -121,7 +99,7 @@ pub(super) fn generated_claim<'a>(
 
 /// Whether a claim of an owner was made for that entry, and stays.
 pub(super) fn is_generated<K: kube::Resource>(claim: &K, entry: &str) -> bool {
-    meta::annotation(claim, POD_CLAIM_NAME) == Some(entry) && !meta::deleting(claim)
+    meta::annotation(claim, POD_CLAIM_NAME_ANNOTATION) == Some(entry) && !meta::deleting(claim)
 }
 
 /// The prefix of the generated name of a claim.
@@ -163,7 +141,7 @@ pub(super) fn new_claim(owner: &Owner<'_>, entry: &str, template: &Value) -> Val
         Value::Object(map) => map.clone(),
         _ => Map::new(),
     };
-    annotations.insert(POD_CLAIM_NAME.to_owned(), json!(entry));
+    annotations.insert(POD_CLAIM_NAME_ANNOTATION.to_owned(), json!(entry));
     let mut metadata = json!({
         "generateName": generate_name(owner.name, entry),
         "namespace": owner.namespace,
@@ -274,7 +252,7 @@ pub(super) fn release(
     let protected = finalizers.iter().any(|f| f == FINALIZER);
     let mut steps = Vec::new();
     let mut deallocated = !is_allocated(claim);
-    let shrank = needed.len() < reserved_for(claim).len();
+    let shrank = needed.len() < consumers(claim).len();
     if shrank {
         if needed.is_empty() && protected && !deallocated {
             let nothing = json!({"reservedFor": null, "allocation": null});

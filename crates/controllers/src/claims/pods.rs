@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use allot_claims::{Change, reserved_for};
+use allot_resourceclaim::{Change, FINALIZER, consumers, is_for_pod};
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::create::Purpose;
 use super::groups::{self, PodGroup};
 use super::plan::{self, Owner};
-use super::{BY_OWNER, Claims, FINALIZER, classic};
+use super::{BY_OWNER, Claims, classic};
 use crate::Error;
 use crate::kit::api::{self, Part};
 use crate::kit::events::{Level, reference};
@@ -122,7 +122,7 @@ impl Claims {
         if let Some(name) = known
             && let Some(claim) = self.recorded(namespace, name).await?
         {
-            if plan::is_for_pod(&claim, pod) {
+            if is_for_pod(pod, &claim) {
                 return Ok(None);
             }
             tracing::error!(
@@ -222,7 +222,7 @@ impl Claims {
                 continue;
             };
             if pod_claim.resource_claim_template_name.is_some()
-                && !plan::is_for_pod(&claim, pod)
+                && !is_for_pod(pod, &claim)
                 && !groups::is_for_group_of(&claim, pod)
             {
                 return Err(Error::Invalid(format!(
@@ -234,7 +234,7 @@ impl Claims {
             if !plan::wants_reservation(&claim, pod) {
                 continue;
             }
-            let mut users = reserved_for(&claim).to_vec();
+            let mut users = consumers(&claim).to_vec();
             users.push(match self.group_of(pod, pod_claim) {
                 Some(group) => groups::reference(&group),
                 None => plan::pod_reference(pod),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use allot_claims::{Change, reserved_for};
+use allot_resourceclaim::{Change, consumers, is_pod_group};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::Api;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Claims;
 use super::classic::{self, Classic};
-use super::groups::{self, PodGroup};
+use super::groups::PodGroup;
 use super::plan::{self, ClaimStep, Consumer};
 use crate::Error;
 use crate::kit::api::{self, Delete};
@@ -26,7 +26,7 @@ impl Claims {
         consumer: &ResourceClaimConsumerReference,
         early: bool,
     ) -> Result<bool, Error> {
-        if groups::is_group(consumer)
+        if is_pod_group(consumer)
             && let Some(groups) = &self.groups
         {
             let cached = groups.groups.find(namespace, &consumer.name);
@@ -69,7 +69,7 @@ impl Claims {
         };
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace);
         let mut needed = Vec::new();
-        for consumer in reserved_for(&claim) {
+        for consumer in consumers(&claim) {
             if self.is_needed(namespace, consumer, false).await? {
                 needed.push(consumer.clone());
             }

@@ -1,8 +1,8 @@
 //! Writes that can not lose fields: creates from JSON, patches, deletes with preconditions.
 
 use allot_apimachinery::quote::go_json_bytes;
-use allot_claims::{Change, Target};
 use allot_reflector::Readable;
+use allot_resourceclaim::{Change, Target};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{
     Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
@@ -77,7 +77,7 @@ pub async fn change(
     change: Change<'_>,
 ) -> Result<ResourceClaim, Error> {
     let (target, keep) = (Target::version_of(claim), slim::keep::<ResourceClaim>());
-    Ok(allot_claims::change(api, target, change, Some(FIELD_MANAGER), keep).await?)
+    Ok(allot_resourceclaim::change(api, target, change, Some(FIELD_MANAGER), keep).await?)
 }
 
 async fn send_patch<K>(

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use allot_resourceclaim::{claim_name, extended_resource_claim_name, is_for_pod};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{
@@ -220,8 +221,14 @@ fn claim_eviction(
     earliest.map(|at| (at, reasons))
 }
 
-/// Whether a pod has to go because of its claims. Claims for extended resources are not looked at,
-/// as in upstream.
+/// Whether a pod has claims that may be allocated tainted devices.
+pub(super) fn has_claims(pod: &Pod) -> bool {
+    let listed = pod.spec.as_ref().and_then(|s| s.resource_claims.as_ref());
+    listed.is_some_and(|list| !list.is_empty()) || extended_resource_claim_name(pod).is_some()
+}
+
+/// Whether a pod has to go because of its claims, the one for its extended resources included. Upstream 1.36 does not
+/// look at that one.
 pub(super) fn eviction(
     pod: &Pod,
     claim: impl Fn(&str) -> Option<Arc<ResourceClaim>>,
@@ -237,25 +244,21 @@ pub(super) fn eviction(
         return None;
     }
     let mut found: Option<Eviction> = None;
-    let claims = pod
+    let entries = pod
         .spec
         .iter()
         .flat_map(|s| s.resource_claims.iter().flatten());
-    for pod_claim in claims {
+    let listed = entries.map(|pod_claim| {
         let generated = pod_claim.resource_claim_template_name.is_some();
-        let name = pod_claim.resource_claim_name.as_deref().or_else(|| {
-            let statuses = pod
-                .status
-                .iter()
-                .flat_map(|s| s.resource_claim_statuses.iter().flatten());
-            let status = statuses.into_iter().find(|s| s.name == pod_claim.name)?;
-            status.resource_claim_name.as_deref()
-        });
+        let name = claim_name(pod, pod_claim).ok().flatten();
+        (name, generated)
+    });
+    let extended = extended_resource_claim_name(pod).map(|name| (Some(name), true));
+    for (name, generated) in listed.chain(extended) {
         let Some(claim) = name.and_then(&claim) else {
             continue;
         };
-        let is_owner = meta::is_controlled_by(&claim.metadata, meta::uid(pod))
-            || groups::is_for_group_of(&claim, pod);
+        let is_owner = is_for_pod(pod, &claim) || groups::is_for_group_of(&claim, pod);
         if (generated && !is_owner) || !groups::is_reserved_for(&claim, pod) {
             continue;
         }

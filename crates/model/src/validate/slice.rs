@@ -128,6 +128,14 @@ fn pool(pool: &Value, path: &Path) -> ErrorList {
     errors
 }
 
+/// The error of a node selector that has not exactly one term.
+fn not_one_term(selector: &Value, path: &Path) -> Error {
+    let terms = selector.at("nodeSelectorTerms");
+    let shown = BadValue::raw(shape::quote(tables::NODE_SELECTOR_TERMS, terms));
+    let text = "must have exactly one node selector term";
+    Error::invalid(&path.child("nodeSelectorTerms"), shown, text)
+}
+
 /// Exactly one of four fields says on which nodes the devices are.
 fn node_choice(spec: &Value, path: &Path) -> ErrorList {
     const CHOICE: &str = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
@@ -150,16 +158,7 @@ fn node_choice(spec: &Value, path: &Path) -> ErrorList {
         let selector_path = path.child("nodeSelector");
         errors.extend(node_selector::node_selector(selector, &selector_path));
         if selector.list("nodeSelectorTerms").len() != 1 {
-            let shown = BadValue::raw(shape::quote(
-                tables::NODE_SELECTOR_TERMS,
-                selector.at("nodeSelectorTerms"),
-            ));
-            let text = "must have exactly one node selector term";
-            errors.push(Error::invalid(
-                &selector_path.child("nodeSelectorTerms"),
-                shown,
-                text,
-            ));
+            errors.push(not_one_term(selector, &selector_path));
         }
     }
     for (key, shown) in [

@@ -22,8 +22,8 @@ impl Attempt<'_> {
         let mut rejections: Vec<Option<Rejection>> = vec![None; total];
         let order: Vec<usize> = self.order(start, &mut rejections);
         let wanted = self.wanted(order.len());
-        // Where preemption made room the pod goes there, if it still can.
-        if let Some(at) = self.expected_on.and_then(|n| self.snapshot.position(n)) {
+        // The nominated node is tried first.
+        if let Some(at) = self.nominated_node.and_then(|n| self.snapshot.position(n)) {
             let node = &self.snapshot.nodes[at];
             if self.filter(node, nominated).is_ok()
                 && let Ok(devices) = self.allocate(node)

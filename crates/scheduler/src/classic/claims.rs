@@ -6,7 +6,7 @@ use allot_model::classic::objects::{Allocation, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{ClaimTask, key_of};
-use crate::known::Known;
+use crate::assume_cache::AssumeCache;
 use crate::pod::{Key, Uid};
 use crate::releases::Releases;
 
@@ -40,7 +40,7 @@ pub struct Change {
 /// All classic claims. See the module.
 #[derive(Debug, Default)]
 pub struct Claims {
-    known: Known<ResourceClaim>,
+    cache: AssumeCache<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
     releases: Releases,
 }
@@ -53,17 +53,17 @@ pub fn uid_of(claim: &ResourceClaim) -> &str {
 impl Claims {
     /// The newest known version of a claim.
     pub fn get(&self, key: &Key) -> Option<&Arc<ResourceClaim>> {
-        self.known.get(key)
+        self.cache.get(key)
     }
 
     /// The newest known version of every claim.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
-        self.known.iter()
+        self.cache.iter()
     }
 
     /// Names of all claims.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.known.entries().map(|(key, _)| key)
+        self.cache.entries().map(|(key, _)| key)
     }
 
     /// What is being written for a claim.
@@ -122,7 +122,7 @@ impl Claims {
     /// A watch showed a claim.
     pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let key = key_of(&claim.metadata);
-        let entry = self.known.entry_mut(key.clone());
+        let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
         if !entry.see(claim) {
             return Change::default();
@@ -134,10 +134,10 @@ impl Claims {
     /// A write of ours returned a claim: believe it until a watch is as new. Claims that are gone stay gone.
     pub fn assume(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let key = key_of(&claim.metadata);
-        let Some(before) = self.known.get(&key).cloned() else {
+        let Some(before) = self.cache.get(&key).cloned() else {
             return Change::default();
         };
-        if !self.known.entry_mut(key.clone()).assume(claim.clone()) {
+        if !self.cache.entry_mut(key.clone()).assume(claim.clone()) {
             return Change::default();
         }
         change(key, Some(&before), Some(&claim))
@@ -145,14 +145,14 @@ impl Claims {
 
     /// A watch showed a claim gone, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
-        match self.known.remove(key) {
+        match self.cache.remove(key) {
             Some(entry) => change(key.clone(), entry.effective().map(|c| &**c), None),
             None => Change::default(),
         }
     }
 
     /// An attempt decided to reserve a claim for a pod, perhaps after allocating it.
-    pub fn promise(&mut self, task: &ClaimTask, pod: &Uid) {
+    pub fn assume_allocated(&mut self, task: &ClaimTask, pod: &Uid) {
         let entry = self.in_flight.entry(task.uid.clone()).or_default();
         entry.pods.insert(pod.clone());
         if task.allocation.is_some() {
@@ -182,7 +182,7 @@ impl Claims {
     }
 }
 
-/// What a new version of a claim means: a change of its metadata alone brings nobody back.
+/// What a new version of a claim means: a change of its metadata alone requeues no pod.
 fn change(key: Key, before: Option<&ResourceClaim>, after: Option<&ResourceClaim>) -> Change {
     let structured = |c: Option<&ResourceClaim>| {
         c.is_some_and(|c| c.status.allocation.is_some() && c.is_structured())

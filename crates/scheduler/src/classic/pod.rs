@@ -239,7 +239,7 @@ impl PodClaims {
         }
     }
 
-    /// A claim that stands in the pod's way and nobody else uses, where a node was rejected because of one
+    /// A claim to deallocate that no other pod uses, where a node was rejected because of one
     /// (PostFilter); with what has to be published before it is deallocated. `attempt` makes the choice vary.
     pub fn deallocation(
         &self,

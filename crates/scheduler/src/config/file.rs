@@ -64,7 +64,7 @@ pub enum ConfigError {
         /// Those that mean something, as a text.
         known: String,
     },
-    /// A plugin that nobody knows.
+    /// There is no plugin of this name.
     #[error("{path}: plugin {name:?} does not exist")]
     UnknownPlugin {
         /// The field.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use allot_resourceclaim::{consumers, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::volumes::Progress;
@@ -9,7 +10,7 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate};
 use crate::dra::claims::{Version, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
-use crate::dra::{groups, resolve};
+use crate::dra::podgroup;
 use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
 use crate::pod::{Key, Uid, scheduler_name};
@@ -20,7 +21,7 @@ use crate::pod::{Key, Uid, scheduler_name};
 pub struct BindError {
     /// The text for the pod's condition and event.
     pub message: String,
-    /// The pod is on a node all the same, by somebody else's doing: what is reserved for it stays.
+    /// The pod was bound by another component: its reservations stay.
     pub bound_elsewhere: bool,
 }
 
@@ -66,7 +67,7 @@ impl Core {
                 None => binding.claims.push(written),
             }
             if **in_flight != *uid_of(&claim) {
-                binding.special = Some(claim);
+                binding.extended = Some(claim);
             }
         }
         self.after(&change, time);
@@ -158,16 +159,17 @@ impl Core {
                     key_of(claim)
                 ));
             }
-            let status = claim.status.iter();
-            let mut users = status.flat_map(|s| s.reserved_for.iter().flatten());
-            if !users.any(|user| groups::serves(user, &binding.queued.info)) {
+            let mut users = consumers(claim).iter();
+            if !users.any(|user| podgroup::serves(user, &binding.queued.info)) {
                 return Some(format!(
                     "claim {} lost the reservation for the pod in the meantime",
                     key_of(claim)
                 ));
             }
-            if let Some(conflict) = self.claims.has_to_give_way(claim, &self.pods) {
-                return Some(format!("claim {} was second: {conflict}", key_of(claim)));
+            if let Some(conflict) = self.claims.must_yield(claim, &self.pods) {
+                let key = key_of(claim);
+                let conflict = conflict.describe(&key.namespace);
+                return Some(format!("claim {key} was allocated later: {conflict}"));
             }
             match conditions::readiness(claim) {
                 Readiness::Ready => None,
@@ -218,11 +220,11 @@ impl Core {
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
             // The watch has shown all claims that were made for it before the one that it gets: requests of earlier
             // attempts whose answers were lost.
-            let special = binding.special.as_deref().map(uid_of);
-            let specials = self.claims.specials_of(&pod.uid);
-            let others = specials.filter(|c| Some(uid_of(c)) != special);
+            let extended = binding.extended.as_deref().map(uid_of);
+            let created = self.claims.extended_resource_claims_of(&pod.uid);
+            let others = created.filter(|c| Some(uid_of(c)) != extended);
             for left in others.cloned().collect::<Vec<_>>() {
-                self.delete_special(left);
+                self.delete_extended_resource_claim(left);
             }
             self.actions.push(Action::BindPod { pod, node });
             return false;
@@ -295,7 +297,7 @@ impl Core {
             Err(error) => {
                 tracing::info!(pod = %binding.queued.info.key, node = %binding.node, %error, "binding failed");
                 self.metrics.attempt(&profile, Outcome::Error, taken);
-                // First off the node, so that pods brought back below find the room.
+                // Forget the pod first, so that pods which are requeued below see the free capacity.
                 self.cache.forget(pod);
                 for uid in &binding.in_flight {
                     let change = self.claims.settle(uid, pod, false);
@@ -304,7 +306,7 @@ impl Core {
                 let current = self.current(&binding.queued.info);
                 let runs = current.is_some_and(|p| p.node_name().is_some());
                 if !error.bound_elsewhere && !runs {
-                    self.unreserve(pod, &binding);
+                    self.unreserve_all(pod, &binding);
                 }
                 self.settle_classic(&binding.queued.info, &binding.classic, bound, time);
                 self.requeue(
@@ -328,38 +330,37 @@ impl Core {
     }
 
     /// Takes back what was written for a pod that is on no node.
-    fn unreserve(&mut self, pod: &Uid, binding: &super::Binding) {
-        let special = binding.special.as_deref().map(uid_of);
-        let own = |v: &&Version| Some(&*v.uid) != special;
-        // Whoever lets go of a claim last frees its devices; for a pod that is gone there is no next attempt.
+    fn unreserve_all(&mut self, pod: &Uid, binding: &super::Binding) {
+        let extended = binding.extended.as_deref().map(uid_of);
+        let own = |v: &&Version| Some(&*v.uid) != extended;
+        // The last consumer that leaves a claim deallocates it; a pod that is gone has no next attempt.
         let gone = self.current(&binding.queued.info).is_none();
         for version in binding.claims.iter().filter(own) {
             let Some(claim) = self.claims.get(&version.key).cloned() else {
                 continue;
             };
-            if !resolve::is_reserved_for(&claim, pod) {
+            if !is_reserved_for(&claim, pod) {
                 continue;
             }
-            let users = claim.status.as_ref().and_then(|s| s.reserved_for.as_ref());
-            let alone = users.is_some_and(|u| u.len() == 1);
-            let contested = self.claims.has_to_give_way(&claim, &self.pods).is_some();
-            match alone && (contested || gone) {
+            let alone = consumers(&claim).len() == 1;
+            let double_allocated = self.claims.must_yield(&claim, &self.pods).is_some();
+            match alone && (double_allocated || gone) {
                 true => self.deallocate(claim),
                 false => {
-                    // It stays for the next attempt; nobody but the pod would give it back.
+                    // The allocation stays for the next attempt; it is released when the pod fits nowhere.
                     if !binding.found.contains(&version.uid) {
-                        self.claims.leave_allocated(&version.uid);
+                        self.claims.mark_orphaned(&version.uid);
                     }
-                    self.leave(pod, claim);
+                    self.unreserve(pod, claim);
                 }
             }
         }
-        if let Some(special) = &binding.special {
-            self.delete_special(special.clone());
+        if let Some(extended) = &binding.extended {
+            self.delete_extended_resource_claim(extended.clone());
         }
-        if binding.demands {
+        if binding.has_node_allocatable {
             let pod = binding.queued.info.clone();
-            self.actions.push(Action::ClearDemand(pod));
+            self.actions.push(Action::ClearNodeAllocatable(pod));
         }
     }
 }

@@ -8,13 +8,13 @@ use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
+use crate::assume_cache::Object;
 use crate::classic::claims::Change;
 use crate::classic::negotiations::News;
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, Classic, Input, PodClaims, Served, key_of};
 use crate::config::Profile;
 use crate::hints::ClusterEvent;
-use crate::known::Object;
 use crate::metrics::Outcome;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
@@ -228,10 +228,11 @@ impl Core {
             pod,
             reason: "Unschedulable",
             message,
+            explanation: None,
             nominate: Nominate::Keep,
         })));
         let by = [Plugin::DynamicResources].into_iter().collect();
-        self.queue.put_back_pending(queued, by, time.now);
+        self.queue.add_unschedulable_pending(queued, by, time.now);
     }
 
     pub(super) fn publish_classic(&mut self, pod: &Arc<PodInfo>, spec: SchedulingSpec) {
@@ -249,12 +250,12 @@ impl Core {
     }
 
     /// Classic claims are going to be reserved for a pod.
-    pub(super) fn promise_classic(&mut self, pod: &PodInfo, tasks: &[classic::ClaimTask]) {
+    pub(super) fn assume_classic(&mut self, pod: &PodInfo, tasks: &[classic::ClaimTask]) {
         let Some(classic) = &mut self.classic else {
             return;
         };
         for task in tasks {
-            classic.claims.promise(task, &pod.uid);
+            classic.claims.assume_allocated(task, &pod.uid);
         }
     }
 

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use allot_allocator::Features as AllocatorFeatures;
 use allot_model::features::{Feature, Features};
+use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of, uid_of};
-use crate::dra::groups;
-use crate::dra::{Deallocation, gated};
+use crate::dra::podgroup;
+use crate::dra::{ClaimCleanup, release};
 use crate::hints::{CLAIM, ClusterEvent};
 use crate::pod::{Key, PodInfo, Uid};
 use crate::taint_rules::DeviceTaintRule;
@@ -72,36 +73,38 @@ impl Core {
     /// Takes the allocation from a claim that stands in the way of a pod.
     pub(super) fn deallocate(&mut self, claim: Arc<ResourceClaim>) {
         self.claims.release(&claim, None);
-        self.take_back(&claim.clone(), |_| true, Action::Deallocate(claim));
+        self.push_fenced(&claim.clone(), |_| true, Action::Deallocate(claim));
     }
 
     /// Deletes a claim for extended resources that is left over.
-    pub(super) fn delete_special(&mut self, claim: Arc<ResourceClaim>) {
-        self.take_back(&claim.clone(), |_| true, Action::DeleteSpecial(claim));
+    pub(super) fn delete_extended_resource_claim(&mut self, claim: Arc<ResourceClaim>) {
+        self.push_fenced(
+            &claim.clone(),
+            |_| true,
+            Action::DeleteExtendedResourceClaim(claim),
+        );
     }
 
-    /// Takes something of a claim back that some of its users may count on: bindings of an earlier scheduler are refused
-    /// before.
-    fn take_back(
+    /// Pushes an action that deallocates or unreserves a claim. Pods that an earlier scheduler may still be binding with
+    /// the claim are fenced first.
+    fn push_fenced(
         &mut self,
         claim: &ResourceClaim,
         concerns: impl Fn(&PodInfo) -> bool,
         then: Action,
     ) {
-        let status = claim.status.as_ref();
-        let users = status.and_then(|s| s.reserved_for.as_deref());
-        let users = users.unwrap_or_default();
+        let users = consumers(claim);
         let namespace = claim.metadata.namespace.as_deref();
         let pods = self.inherited.values().filter_map(|key| self.pods.get(key));
         let mut pods: Vec<Arc<PodInfo>> = pods
             .filter(|p| Some(&*p.key.namespace) == namespace && concerns(p))
-            .filter(|p| users.iter().any(|user| groups::serves(user, p)))
+            .filter(|p| users.iter().any(|user| podgroup::serves(user, p)))
             .cloned()
             .collect();
         pods.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));
         let action = match pods.is_empty() {
             true => then,
-            false => Action::AfterTouch {
+            false => Action::Fenced {
                 pods,
                 then: Box::new(then),
             },
@@ -109,33 +112,33 @@ impl Core {
         self.actions.push(action);
     }
 
-    /// Takes a pod's reservation of a claim back.
-    pub(super) fn leave(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
+    /// Removes a pod's reservation from a claim.
+    pub(super) fn unreserve(&mut self, pod: &Uid, claim: Arc<ResourceClaim>) {
         self.claims.release(&claim, Some(pod.clone()));
         let then = Action::Unreserve {
             pod: pod.clone(),
             claim: claim.clone(),
         };
-        self.take_back(&claim, |p| p.uid == *pod, then);
+        self.push_fenced(&claim, |p| p.uid == *pod, then);
     }
 
-    /// Takes back something that a pod holds which can not be tried; what came of it leads to the next.
-    pub(super) fn give_back(&mut self, pod: &Arc<PodInfo>) {
+    /// Releases one claim of a pod that cannot be attempted; the outcome of the write triggers the next.
+    pub(super) fn release_claims(&mut self, pod: &Arc<PodInfo>) {
         if !self.queue.contains(&pod.uid) || self.cache.is_assumed(&pod.uid) {
             return;
         }
-        if let Some(held) = gated::held_in_vain(pod, &self.claims, self.classic.as_deref()) {
-            self.undo(pod, held);
+        if let Some(held) = release::claims_to_release(pod, &self.claims, self.classic.as_deref()) {
+            self.clean_up(pod, held);
         }
     }
 
-    /// Undoes what stands in the way of a pod.
-    pub(super) fn undo(&mut self, pod: &Arc<PodInfo>, what: Deallocation) {
+    /// Carries out a cleanup.
+    pub(super) fn clean_up(&mut self, pod: &Arc<PodInfo>, what: ClaimCleanup) {
         match what {
-            Deallocation::Deallocate(claim) => self.deallocate(claim),
-            Deallocation::Leave(claim) => self.leave(&pod.uid, claim),
-            Deallocation::Delete(claim) => self.delete_special(claim),
-            Deallocation::Classic(claim, publish) => self.deallocate_classic(pod, claim, publish),
+            ClaimCleanup::Deallocate(claim) => self.deallocate(claim),
+            ClaimCleanup::Unreserve(claim) => self.unreserve(&pod.uid, claim),
+            ClaimCleanup::Delete(claim) => self.delete_extended_resource_claim(claim),
+            ClaimCleanup::Classic(claim, publish) => self.deallocate_classic(pod, claim, publish),
         }
     }
 
@@ -154,11 +157,12 @@ impl Core {
 
     /// Brings back the pods that a change of a claim concerns.
     pub(super) fn after(&mut self, change: &Change, time: Time) {
-        if let Some(key) = change.key.as_ref().filter(|_| change.contested) {
+        if let Some(key) = change.key.as_ref().filter(|_| change.double_allocated) {
             let uid = self.claims.get(key).map(|c| uid_of(c));
             if let Some(conflict) = uid.and_then(|uid| self.claims.conflict(uid)) {
-                self.metrics.contested();
-                tracing::warn!(claim = %key, %conflict, "a claim got what was given away before");
+                self.metrics.double_allocated();
+                let conflict = conflict.describe(&key.namespace);
+                tracing::warn!(claim = %key, conflict, "a claim got devices that another claim had before");
             }
         }
         if let Some(key) = change.key.as_ref().filter(|_| change.progressed) {
@@ -166,7 +170,7 @@ impl Core {
             self.check_claim(key, time);
         }
         // The pod has to wait for that, and no entry of it names the claim.
-        let owner = change.special_gone.as_ref();
+        let owner = change.extended_resource_claim_gone.as_ref();
         if let Some(pod) = owner.and_then(|pod| self.queue.get(pod)) {
             let pod = pod.info.clone();
             self.activate(&pod, CLAIM, time);
@@ -196,7 +200,7 @@ impl Core {
                 gone.iter().for_each(|name| self.remove_slice(name));
                 items.iter().for_each(|slice| self.set_slice(slice));
                 if !std::mem::replace(&mut self.slices_listed, true) {
-                    self.claims.order_all();
+                    self.claims.check_all_double_allocations();
                 }
             }
         }
@@ -208,16 +212,16 @@ impl Core {
         self.slices
             .insert(slice.metadata.name.clone().unwrap_or_default());
         self.claims.cluster_mut().apply(slice);
-        if let Some(native) = &mut self.native {
-            native.set(slice);
+        if let Some(node_allocatable) = &mut self.node_allocatable {
+            node_allocatable.set(slice);
         }
     }
 
     fn remove_slice(&mut self, name: &str) {
         self.slices.remove(name);
         self.claims.cluster_mut().remove(name);
-        if let Some(native) = &mut self.native {
-            native.remove(name);
+        if let Some(node_allocatable) = &mut self.node_allocatable {
+            node_allocatable.remove(name);
         }
     }
 
@@ -236,7 +240,7 @@ impl Core {
         match observed {
             Observed::Applied(rule) => {
                 let new = rule.clone();
-                // Whoever evicts for a rule writes about that into its status.
+                // The eviction controller updates the status of rules; that does not matter here.
                 if self.rules.insert(rule.name.clone(), *rule) == Some(*new) {
                     return;
                 }

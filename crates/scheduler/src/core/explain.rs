@@ -1,4 +1,4 @@
-//! What would become of a pod, node by node; for people who ask, not for the loop.
+//! What a scheduling cycle would decide about a pod, node by node; for `allot explain`, not for the scheduling loop.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::status::Rejection;
 /// What would become of a pod if it were its turn now.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Why no node is looked at: gates, claims that do not exist or that belong to somebody else.
+    /// Why no node is considered: gates, or claims that do not exist or were created for another pod.
     pub before: Option<Rejection>,
     /// What each node says, in the order of the cluster.
     pub nodes: Vec<NodeVerdict>,
     /// Where the pod would go.
     pub chosen: Option<Chosen>,
-    /// Where the pod is expected, because room is made for it there.
+    /// The node that the pod is nominated to, with the victims that are terminating there.
     pub expected: Option<Expected>,
     /// What would become of its gang, if it is in one; `nodes` are asked about the pod alone then.
     pub gang: Option<GangVerdict>,
@@ -37,7 +37,7 @@ impl Verdict {
     }
 }
 
-/// A node that room is made on.
+/// A nominated node on which victims terminate.
 #[derive(Debug)]
 pub struct Expected {
     /// Name of the node.
@@ -97,7 +97,7 @@ impl Core {
 
     fn expected(&self, pod: &PodInfo) -> Option<Expected> {
         let snapshot = self.cache.snapshot();
-        let node = &snapshot.nodes[snapshot.position(self.expected_on(pod)?)?];
+        let node = &snapshot.nodes[snapshot.position(self.nominated_node(pod)?)?];
         let leaving = |p: &&Arc<PodInfo>| p.is_terminating() && p.priority() < pod.priority();
         let leaving = node.pods.iter().filter(leaving);
         Some(Expected {
@@ -122,7 +122,7 @@ impl Core {
             self.cache.snapshot(),
             profile,
             dra,
-            self.expected_on(pod),
+            self.nominated_node(pod),
         )?;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let mut nodes = Vec::new();
@@ -147,11 +147,11 @@ impl Core {
         }
         let chosen = attempt.place(0, &nominated).ok().map(|placement| {
             let devices = placement.devices;
-            let special = devices.special.map(|s| (key_of(&s.claim), s.allocation));
+            let extended = devices.extended.map(|s| (key_of(&s.claim), s.allocation));
             let own = devices.allocations.into_iter();
             Chosen {
                 node: attempt.snapshot.nodes[placement.node].name.clone(),
-                allocations: own.map(|(key, _, a)| (key, a)).chain(special).collect(),
+                allocations: own.map(|(key, _, a)| (key, a)).chain(extended).collect(),
             }
         });
         Ok((nodes, chosen))

@@ -1,4 +1,4 @@
-//! Gangs: their pods are placed at once, or none of them.
+//! PodGroups: their pods are placed at once, or none of them.
 //!
 //! The pods of a gang that can be tried come out of the queue together. Places for them are looked for in [`search`];
 //! nothing is written before enough of them have one.
@@ -12,11 +12,12 @@ use super::refuse::Refusal;
 use super::{Core, Time, groups_have_claims};
 use crate::actions::{Action, Nominate};
 use crate::config::Profile;
-use crate::dra::groups::PodGroup;
-use crate::gangs::{Condition, Gangs};
+use crate::dra::podgroup::PodGroup;
+use crate::message;
 use crate::metrics::Outcome;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, scheduler_name};
+use crate::podgroups::{Condition, PodGroups};
 use crate::queue::QueuedPod;
 
 mod explain;
@@ -64,8 +65,8 @@ impl Core {
         members.filter_map(|key| self.pods.get(&key))
     }
 
-    /// Gangs, where pods of a profile are placed with theirs.
-    pub(super) fn gangs_in(&self, profile: &Profile) -> Option<&Gangs> {
+    /// PodGroups, where pods of a profile are placed with theirs.
+    pub(super) fn gangs_in(&self, profile: &Profile) -> Option<&PodGroups> {
         let on =
             has_gangs(&self.config.features) && profile.filters.contains(Plugin::GangScheduling);
         self.gangs.as_ref().filter(|_| on)
@@ -86,8 +87,9 @@ impl Core {
             let by: PluginSet = [Plugin::GangScheduling].into_iter().collect();
             for member in members {
                 let pod = member.queued.info.clone();
-                self.queue.put_back_pending(member.queued, by, time.now);
-                self.give_back(&pod);
+                self.queue
+                    .add_unschedulable_pending(member.queued, by, time.now);
+                self.release_claims(&pod);
             }
             return;
         }
@@ -97,16 +99,16 @@ impl Core {
         }
         let mut search = self.search(&members, needed, profile, false, time);
         if !search.last.is_over(needed) {
-            self.take_round_back(&mut search.last);
+            self.revert_round(&mut search.last);
             // People are told of what is in the way of the best that the pods ask for.
             let first = search.first.unwrap_or(search.last);
-            let room = search.could_make_room;
+            let room = search.preemption_helps;
             let room = room.then(|| self.search(&members, needed, profile, true, time));
             search = match room {
                 Some(room) if room.last.is_over(needed) && self.is_news(&room) => room,
                 room => {
                     room.into_iter()
-                        .for_each(|mut r| self.take_round_back(&mut r.last));
+                        .for_each(|mut r| self.revert_round(&mut r.last));
                     self.refuse_gang(members, first, placed, profile, gang, time);
                     return;
                 }
@@ -116,21 +118,21 @@ impl Core {
             order, mut last, ..
         } = search;
         if let Some(message) = last.failure().map(str::to_owned) {
-            self.take_round_back(&mut last);
+            self.revert_round(&mut last);
             self.fail_gang(order, &last, &message, gang, time);
-        } else if last.makes_room() {
-            self.take_round_back(&mut last);
-            self.make_room(order, last, profile, gang, time);
+        } else if last.needs_preemption() {
+            self.revert_round(&mut last);
+            self.preempt_for_gang(order, last, profile, gang, time);
         } else {
-            self.carry_out(order, last, profile, gang, time);
+            self.bind_pod_group(order, last, profile, gang, time);
         }
     }
 
-    /// Whether it makes a difference to let the pods go that are in the way of a gang: where all of them leave anyway, it
-    /// waits for them where it is expected.
+    /// Whether preempting would change anything. If every victim is already terminating, the gang keeps its nominations
+    /// and waits.
     fn is_news(&self, search: &Search) -> bool {
         let expected = |m: &Member| self.nominations.get(&m.queued.info.uid).is_some();
-        search.last.drives_away() || !search.order.iter().any(expected)
+        search.last.has_new_victims() || !search.order.iter().any(expected)
     }
 
     /// The pods of a gang that can be tried, most important first, and how many are placed already.
@@ -150,8 +152,8 @@ impl Core {
         (in_turn(members), placed)
     }
 
-    /// Sends the pods that have a place on their way.
-    fn carry_out(
+    /// Starts the binding cycles of the pods that have a node; refuses the others.
+    fn bind_pod_group(
         &mut self,
         members: Vec<Member>,
         round: Round,
@@ -161,19 +163,23 @@ impl Core {
     ) {
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             match place {
-                Place::Found(job) | Place::Made(job, _) => self.actions.push(Action::Bind(job)),
-                Place::Nowhere(refusal) => self.refuse(member.queued, profile, *refusal, time),
+                Place::Found(job) | Place::AfterPreemption(job, _) => {
+                    self.actions.push(Action::Bind(job))
+                }
+                Place::Unschedulable(refusal) => {
+                    self.refuse(member.queued, profile, *refusal, time)
+                }
                 Place::Failed(message) => self.fail(member.queued, message, Nominate::Keep, time),
                 Place::NotTried => {
                     self.wait_for_gang(member.queued, "", Nominate::Keep, profile, time)
                 }
             }
         }
-        self.tell_group(gang, "True", "Scheduled", String::new());
+        self.update_pod_group_status(gang, "True", "Scheduled", String::new());
     }
 
-    /// Lets pods go that are in the way of the gang, whose pods are expected on their nodes then.
-    fn make_room(
+    /// Preempts the victims and nominates the pods of the gang to the nodes that were found.
+    fn preempt_for_gang(
         &mut self,
         members: Vec<Member>,
         round: Round,
@@ -193,11 +199,11 @@ impl Core {
                     let nominate = Nominate::Set(job.node);
                     self.wait_for_gang(member.queued, PREEMPTING, nominate, profile, time);
                 }
-                Place::Made(job, mut refusal) => {
+                Place::AfterPreemption(job, mut refusal) => {
                     refusal.nominate = Nominate::Set(job.node);
                     self.refuse(member.queued, profile, *refusal, time);
                 }
-                Place::Nowhere(refusal) => {
+                Place::Unschedulable(refusal) => {
                     let refusal = without_victims(*refusal);
                     self.refuse(member.queued, profile, refusal, time);
                 }
@@ -206,10 +212,10 @@ impl Core {
                 }
             }
         }
-        self.tell_group(gang, "False", "Unschedulable", PREEMPTING.to_owned());
+        self.update_pod_group_status(gang, "False", "Unschedulable", PREEMPTING.to_owned());
     }
 
-    /// Tells the pods of a gang that there are too few places, and what they lack.
+    /// Refuses a gang of which fewer than `minCount` pods fit, with the reason of the first that does not.
     fn refuse_gang(
         &mut self,
         members: Vec<Member>,
@@ -223,40 +229,41 @@ impl Core {
         let left_out = || {
             let places = round.places.iter();
             places.filter_map(|(_, p)| match p {
-                Place::Nowhere(refusal) => Some(refusal.room_is_made),
+                Place::Unschedulable(refusal) => Some(refusal.victims_terminating),
                 _ => None,
             })
         };
-        // Who waits until others have left their nodes keeps its place beside the others of the gang.
-        let keep = left_out().any(|room_is_made| room_is_made);
-        let (message, told) = match keep && left_out().all(|room_is_made| room_is_made) {
-            true => (PREEMPTING.to_owned(), PREEMPTING.to_owned()),
-            false => (
-                format!("waiting for minCount pods from a gang to be scheduled ({count})"),
-                format!("pod group is unschedulable ({count}: {why})"),
-            ),
-        };
+        // While victims of one pod terminate, all pods of the gang keep their nominations.
+        let keep = left_out().any(|victims_terminating| victims_terminating);
+        let (message, told) =
+            match keep && left_out().all(|victims_terminating| victims_terminating) {
+                true => (PREEMPTING.to_owned(), PREEMPTING.to_owned()),
+                false => (
+                    format!("waiting for minCount pods from a gang to be scheduled ({count})"),
+                    format!("pod group is unschedulable ({count}: {why})"),
+                ),
+            };
         for (member, (_, place)) in members.into_iter().zip(round.places) {
             let pod = member.queued.info.clone();
             match place {
-                Place::Nowhere(refusal) => {
+                Place::Unschedulable(refusal) => {
                     self.refuse(member.queued, profile, without_victims(*refusal), time);
                 }
                 _ => {
                     let nominate = match keep {
                         true => Nominate::Keep,
-                        false => self.nowhere(&pod),
+                        false => self.cleared_nomination(&pod),
                     };
                     self.wait_for_gang(member.queued, &message, nominate, profile, time);
-                    // Gangs that hold what the others need would wait for ever.
-                    self.give_back(&pod);
+                    // Two gangs that each hold claims the other one needs would deadlock.
+                    self.release_claims(&pod);
                 }
             }
         }
-        self.tell_group(gang, "False", "Unschedulable", told);
+        self.update_pod_group_status(gang, "False", "Unschedulable", told);
     }
 
-    /// Puts a pod that has a place aside, because others of its gang have none.
+    /// Makes a pod that fits unschedulable, because too few pods of its gang fit.
     fn wait_for_gang(
         &mut self,
         queued: QueuedPod,
@@ -269,7 +276,7 @@ impl Core {
         self.refuse(queued, profile, refusal, time);
     }
 
-    /// Puts a gang back for another try, after something went wrong that has nothing to do with fitting.
+    /// Returns a gang to the queue with backoff, after an error that has nothing to do with fitting.
     fn fail_gang(
         &mut self,
         members: Vec<Member>,
@@ -290,10 +297,16 @@ impl Core {
             self.metrics.attempt(&profile, Outcome::Error, none);
             self.fail(member.queued, own, Nominate::Keep, time);
         }
-        self.tell_group(gang, "False", "SchedulerError", message.to_owned());
+        self.update_pod_group_status(gang, "False", "SchedulerError", message.to_owned());
     }
 
-    fn tell_group(&mut self, gang: &PodGroup, status: &str, reason: &str, message: String) {
+    fn update_pod_group_status(
+        &mut self,
+        gang: &PodGroup,
+        status: &str,
+        reason: &str,
+        message: String,
+    ) {
         let condition = Condition {
             status: status.to_owned(),
             reason: reason.to_owned(),
@@ -303,7 +316,7 @@ impl Core {
         };
         let gangs = self.gangs.as_mut();
         if let Some(condition) = gangs.and_then(|g| g.tell(&gang.key, condition)) {
-            self.actions.push(Action::TellGroup {
+            self.actions.push(Action::UpdatePodGroupStatus {
                 group: gang.key.clone(),
                 uid: gang.uid.clone(),
                 condition,
@@ -316,7 +329,12 @@ impl Core {
 fn in_turn(mut queued: Vec<QueuedPod>) -> Vec<Member> {
     queued.sort_by_key(|q| (Reverse(q.info.priority()), q.entered, q.info.key.clone()));
     let queued = queued.into_iter();
-    queued.map(|queued| Member { queued, spare: 0 }).collect()
+    queued
+        .map(|queued| Member {
+            queued,
+            skip_alternatives: 0,
+        })
+        .collect()
 }
 
 /// Why pods of a group can not be placed together, in upstream's words.
@@ -340,15 +358,19 @@ fn shortfall(
     let fit = before + round.placed();
     let mut left_out = members.iter().zip(&round.places);
     let left_out = left_out.find_map(|(m, (_, place))| match place {
-        Place::Nowhere(refusal) => Some((&*m.queued.info.key.name, &*refusal.message)),
+        Place::Unschedulable(refusal) => {
+            let explanation = refusal.explanation.as_deref();
+            let why = message::explained(&refusal.message, explanation);
+            Some((&*m.queued.info.key.name, why))
+        }
         _ => None,
     });
     let (name, why) = left_out.unwrap_or_default();
     let count = format!("minCount {needed}, {fit} fit, {name} does not");
-    (count, why.to_owned())
+    (count, why)
 }
 
-/// Nobody has to go for a pod that would not be placed all the same.
+/// The refusal without preemption: the gang would not be scheduled even if the victims went.
 fn without_victims(refusal: Refusal) -> Refusal {
     let nominate = match refusal.nominate {
         Nominate::Set(_) => Nominate::Keep,

@@ -1,7 +1,7 @@
-//! Where pods are expected, and preemption that is under way.
+//! Nominated nodes, and preemption that is under way.
 //!
-//! The pods that have to go leave their nodes some time after they were chosen. Until each of them is seen leaving, the
-//! pod for which they go is not tried: it would choose others.
+//! Victims terminate some time after they were chosen. Until a watch shows all of them terminating, the preemptor is
+//! not tried again: it would choose other victims.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::hints::ClusterEvent;
 use crate::nominations::Nomination;
 use crate::pod::{PodInfo, Uid};
 
-/// The pods that were told to leave for another one, and are not seen leaving yet.
-pub(super) type Leaving = FxHashSet<Uid>;
+/// The victims of a preemptor that no watch has shown terminating yet.
+pub(super) type PendingVictims = FxHashSet<Uid>;
 
 impl Core {
-    /// Pods of at least the same priority for which room is kept on a node. A pod that lost a claim may never get one
-    /// again: until it has one, others can have its room.
+    /// Pods of at least the same priority that are nominated to a node. A pod that lost a claim may never get another:
+    /// its nomination does not count until it has one.
     pub(super) fn nominated_to(&self, node: &str, pod: &PodInfo) -> Vec<Arc<PodInfo>> {
         let others = self.nominations.on(node);
         let others = others.filter(|p| p.uid != pod.uid && p.priority() >= pod.priority());
@@ -28,29 +28,29 @@ impl Core {
             .collect()
     }
 
-    /// Where a pod is expected, whether the API server has it already or not.
-    pub(super) fn expected_on<'a>(&'a self, pod: &'a PodInfo) -> Option<&'a str> {
+    /// The node that a pod is nominated to, whether or not the API server has recorded that yet.
+    pub(super) fn nominated_node<'a>(&'a self, pod: &'a PodInfo) -> Option<&'a str> {
         let nomination = self.nominations.get(&pod.uid);
         nomination
             .map(|(_, node)| &**node)
             .or_else(|| pod.nominated_node())
     }
 
-    /// The pod is expected nowhere (any more).
-    pub(super) fn nowhere(&self, pod: &PodInfo) -> Nominate {
-        match self.expected_on(pod) {
+    /// What to do with the nomination of a pod that must not have one.
+    pub(super) fn cleared_nomination(&self, pod: &PodInfo) -> Nominate {
+        match self.nominated_node(pod) {
             Some(_) => Nominate::Clear,
             None => Nominate::Keep,
         }
     }
 
-    /// A pod is expected on a node. Pods of lower priority that were expected there have to look for another place, if
-    /// they have not got it together with this one, as its gang.
+    /// Nominates a pod to a node. Pods of lower priority lose their nominations there, unless they belong to the same
+    /// gang.
     pub(super) fn nominate(&mut self, pod: &Arc<PodInfo>, node: &Arc<str>, time: Time) {
         let known = self.nominations.get(&pod.uid);
         let is_news = known.is_none_or(|(_, at)| at != node);
         let before = self.nominations.insert(pod.clone(), node.clone());
-        self.room_is_free(before, time);
+        self.nomination_freed(before, time);
         if !is_news {
             return;
         }
@@ -66,27 +66,27 @@ impl Core {
         }
     }
 
-    /// The API server has it that a pod is expected on a node.
-    pub(super) fn expect(&mut self, pod: &Arc<PodInfo>, node: &str, time: Time) {
+    /// The API server shows that a pod is nominated to a node.
+    pub(super) fn observe_nomination(&mut self, pod: &Arc<PodInfo>, node: &str, time: Time) {
         let before = self.nominations.insert(pod.clone(), node.into());
-        self.room_is_free(before, time);
+        self.nomination_freed(before, time);
     }
 
-    /// A pod is expected nowhere any more: others may have what was kept for it.
+    /// Removes the nomination of a pod, and requeues pods that may use the capacity.
     pub(super) fn forget_nomination(&mut self, uid: &Uid, time: Time) {
         let before = self.nominations.remove(uid);
-        self.room_is_free(before, time);
+        self.nomination_freed(before, time);
     }
 
-    /// Others may have what was kept for a pod, if anything was.
-    pub(super) fn room_is_free(&mut self, before: Option<Nomination>, time: Time) {
+    /// Requeues pods that may use the capacity that was kept for a nominated pod.
+    pub(super) fn nomination_freed(&mut self, before: Option<Nomination>, time: Time) {
         if let Some((pod, _)) = before {
             self.requeue(&ClusterEvent::PodGone(&pod), time);
         }
     }
 
-    /// Lets pods go in favour of another one. Those that only wait for their devices or volumes on the way to their node
-    /// need not be deleted: they are tried again elsewhere, as upstream does since 1.36.
+    /// Preempts pods. Victims that only wait for binding conditions or volumes need not be deleted: their binding is
+    /// given up and they are scheduled again, as upstream does since 1.36.
     pub(super) fn preempt(
         &mut self,
         preemptor: &Arc<PodInfo>,
@@ -94,7 +94,7 @@ impl Core {
         victims: Vec<Arc<PodInfo>>,
         time: Time,
     ) {
-        // Who leaves anyway is waited for; that is no preemption, however often the pod is tried meanwhile.
+        // Waiting for pods that terminate already is no preemption, however often the pod is tried meanwhile.
         let victims: Vec<_> = victims
             .into_iter()
             .filter(|v| !v.is_terminating())
@@ -116,7 +116,7 @@ impl Core {
             });
         }
         if !there.is_empty() {
-            let leaving: Leaving = there.iter().map(|v| v.uid.clone()).collect();
+            let leaving: PendingVictims = there.iter().map(|v| v.uid.clone()).collect();
             self.preempting.insert(preemptor.uid.clone(), leaving);
             self.actions.push(Action::Preempt {
                 preemptor: preemptor.clone(),
@@ -126,15 +126,15 @@ impl Core {
         }
     }
 
-    /// Whether somebody has to go for a pod, or for another one of its gang, who is not seen leaving yet.
-    pub(super) fn makes_room(&self, pod: &PodInfo) -> bool {
+    /// Whether a victim preempted for this pod (or for its PodGroup) is not terminating yet.
+    pub(super) fn has_pending_victims(&self, pod: &PodInfo) -> bool {
         let waits = |uid: &Uid| self.preempting.contains_key(uid);
         !self.preempting.is_empty()
             && (waits(&pod.uid) || self.gang_mates(pod).any(|mate| waits(&mate.uid)))
     }
 
-    /// Nobody has to go for a pod any more. The others of its gang need not wait for that.
-    pub(super) fn needs_no_room(&mut self, pod: &PodInfo, time: Time) {
+    /// Ends the preemption for a pod: the other pods of its gang need not wait for its victims.
+    pub(super) fn preemption_done(&mut self, pod: &PodInfo, time: Time) {
         if self.preempting.remove(&pod.uid).is_some() {
             self.activate_gang(pod, time);
         }
@@ -147,8 +147,8 @@ impl Core {
         }
     }
 
-    /// A pod is seen leaving, or it turned out that it stays: the pods for which it was to go need not wait for that.
-    pub(super) fn left_for_others(&mut self, victim: &Uid, time: Time) {
+    /// A victim terminates, or cannot be deleted: its preemptors need not wait for it any longer.
+    pub(super) fn victim_terminating(&mut self, victim: &Uid, time: Time) {
         if self.preempting.is_empty() {
             return;
         }

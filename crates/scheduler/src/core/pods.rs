@@ -58,11 +58,11 @@ impl Core {
     fn set_assigned(&mut self, old: Option<&PodInfo>, new: Arc<PodInfo>, time: Time) {
         self.queue.remove(&new.uid);
         self.nominations.remove(&new.uid);
-        self.needs_no_room(&new, time);
+        self.preemption_done(&new, time);
         self.inherited.remove(&new.uid);
         self.cache.set_pod(new.clone());
         if new.is_terminating() {
-            self.left_for_others(&new.uid, time);
+            self.victim_terminating(&new.uid, time);
         }
         match old.filter(|o| o.node_name().is_some()) {
             None => {
@@ -82,7 +82,7 @@ impl Core {
 
     /// A pod got a node: what it has stays, also where that had to give way, and others can share it now.
     fn wake_sharers(&mut self, pod: &PodInfo, time: Time) {
-        for key in self.claims.contested_of(pod) {
+        for key in self.claims.double_allocated_of(pod) {
             let change = Change {
                 key: Some(key),
                 progressed: true,
@@ -102,7 +102,7 @@ impl Core {
         }
         let before = old.and_then(|o| o.nominated_node());
         match new.nominated_node() {
-            Some(node) => self.expect(&new, node, time),
+            Some(node) => self.observe_nomination(&new, node, time),
             None if before.is_some() => self.forget_nomination(&new.uid, time),
             None => {}
         }
@@ -118,7 +118,7 @@ impl Core {
         if !self.queue.contains(&new.uid) {
             self.queue.add(new.clone(), gate, time.now);
             if gate.is_some_and(holds_nothing) {
-                self.give_back(&new);
+                self.release_claims(&new);
             }
             return;
         }
@@ -134,8 +134,8 @@ impl Core {
     /// A pod without a node is being deleted: nothing is kept for it any more, also where it was on its way to one.
     fn give_up(&mut self, pod: &Arc<PodInfo>, time: Time) {
         self.queue.remove(&pod.uid);
-        self.needs_no_room(pod, time);
-        self.left_for_others(&pod.uid, time);
+        self.preemption_done(pod, time);
+        self.victim_terminating(&pod.uid, time);
         self.forget_nomination(&pod.uid, time);
         if self.waiting.contains(&pod.uid) {
             let error = BindError::new("the pod is being deleted".to_owned());
@@ -151,9 +151,9 @@ impl Core {
             return;
         };
         self.queue.remove(&pod.uid);
-        self.needs_no_room(&pod, time);
+        self.preemption_done(&pod, time);
         self.forget_nomination(&pod.uid, time);
-        self.left_for_others(&pod.uid, time);
+        self.victim_terminating(&pod.uid, time);
         self.inherited.remove(&pod.uid);
         self.stop_waiting_for_volumes(&pod, time);
         if let Some(classic) = &mut self.classic {

@@ -1,4 +1,4 @@
-//! A pod that fits nowhere: what follows from it, and what it is told.
+//! A pod that fits nowhere: PostFilter, and what the pod's status and events say.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use allot_model::classic::objects::SchedulingSpec;
 
 use super::{Core, Time};
 use crate::actions::{Action, Nominate, Rejected};
-use crate::attempt::{Attempt, Unplaced};
+use crate::attempt::{Attempt, MOST_CHECKS, MOST_CHECKS_IN_GANG, Unplaced};
 use crate::config::Profile;
-use crate::dra::Deallocation;
-use crate::gangs::group_key;
+use crate::dra::ClaimCleanup;
 use crate::message;
 use crate::metrics::Outcome;
 use crate::node::NodeInfo;
 use crate::plugins::{Plugin, PluginSet};
 use crate::pod::PodInfo;
+use crate::podgroups::group_key;
 use crate::preemption;
 use crate::queue::QueuedPod;
 use crate::status::Rejection;
@@ -22,14 +22,17 @@ use crate::status::Rejection;
 /// What follows from an attempt that found no node.
 pub(super) struct Refusal {
     pub(super) by: PluginSet,
+    /// What upstream says, for the condition.
     pub(super) message: String,
+    /// What the node lacks that came nearest, for the event.
+    pub(super) explanation: Option<String>,
     pub(super) nominate: Nominate,
-    pub(super) undo: Option<Deallocation>,
+    pub(super) cleanup: Option<ClaimCleanup>,
     /// What drivers of classic claims have to know.
     pub(super) publish: Option<SchedulingSpec>,
     pub(super) victims: Option<(Arc<str>, Vec<Arc<PodInfo>>)>,
-    /// Others are leaving the node where it is expected.
-    pub(super) room_is_made: bool,
+    /// All victims on the nominated node are terminating already.
+    pub(super) victims_terminating: bool,
 }
 
 impl Refusal {
@@ -38,17 +41,18 @@ impl Refusal {
         Self {
             by: [by].into_iter().collect(),
             message,
+            explanation: None,
             nominate,
-            undo: None,
+            cleanup: None,
             publish: None,
             victims: None,
-            room_is_made: false,
+            victims_terminating: false,
         }
     }
 }
 
 impl Core {
-    /// What follows from a pod that fits nowhere: whom to ask, what to undo, what to say.
+    /// Runs PostFilter for a pod that fits nowhere: which claims to clean up, which pods to preempt, and the messages.
     pub(super) fn refusal(
         &self,
         attempt: &Attempt<'_>,
@@ -59,42 +63,35 @@ impl Core {
     ) -> Refusal {
         let nodes = &attempt.snapshot.nodes;
         let by: PluginSet = unplaced.nodes.iter().flatten().map(|r| r.plugin).collect();
-        let explanation = unplaced
-            .nodes
-            .iter()
-            .zip(nodes)
-            .filter_map(|(r, n)| Some((r.as_ref()?, n)))
-            .find(|(r, _)| r.plugin == Plugin::DynamicResources)
-            .and_then(|(r, node)| {
-                Some((r.message(), attempt.devices()?.explain(node, &attempt.dra)?))
-            });
         let mut after = Vec::new();
-        let (mut undo, mut victims, mut nominate) = (None, None, Nominate::Keep);
-        let (mut publish, mut room_is_made) = (None, false);
+        let (mut cleanup, mut victims, mut nominate) = (None, None, Nominate::Keep);
+        let (mut publish, mut victims_terminating) = (None, false);
         if profile.post_filters.contains(Plugin::DynamicResources) {
             let rejected = unplaced.nodes.iter().zip(nodes);
             let elsewhere: Vec<&NodeInfo> = rejected
                 .filter(|(r, _)| r.as_ref().is_some_and(Rejection::is_not_available))
                 .map(|(_, node)| &**node)
                 .collect();
-            undo = attempt
+            cleanup = attempt
                 .devices()
-                .and_then(|d| d.deallocation(nodes, &elsewhere));
-            if let (None, Some(classic)) = (&undo, attempt.classic()) {
-                undo = classic
+                .and_then(|d| d.claim_to_deallocate(nodes, &elsewhere));
+            if let (None, Some(classic)) = (&cleanup, attempt.classic()) {
+                cleanup = classic
                     .deallocation(&attempt.pod.uid, &elsewhere, tries)
-                    .map(|(claim, publish)| Deallocation::Classic(claim, publish));
-                publish = classic.withdrawal().filter(|_| undo.is_none());
+                    .map(|(claim, publish)| ClaimCleanup::Classic(claim, publish));
+                publish = classic.withdrawal().filter(|_| cleanup.is_none());
             }
             let has_claims = attempt.devices().is_some() || attempt.classic().is_some();
-            after.push(match (&undo, has_claims) {
-                (Some(Deallocation::Deallocate(_) | Deallocation::Classic(..)), _) => {
+            after.push(match (&cleanup, has_claims) {
+                (Some(ClaimCleanup::Deallocate(_) | ClaimCleanup::Classic(..)), _) => {
                     "deallocation of ResourceClaim completed".to_owned()
                 }
-                (Some(Deallocation::Delete(_)), _) => {
+                (Some(ClaimCleanup::Delete(_)), _) => {
                     "deletion of ResourceClaim completed".to_owned()
                 }
-                (None | Some(Deallocation::Leave(_)), true) => "still not schedulable".to_owned(),
+                (None | Some(ClaimCleanup::Unreserve(_)), true) => {
+                    "still not schedulable".to_owned()
+                }
                 (_, false) => "no new claims to deallocate".to_owned(),
             });
         }
@@ -108,50 +105,54 @@ impl Core {
                 spares: &|pod| gang.is_some() && group_key(pod) == gang,
             };
             match preemption::preempt(attempt, unplaced, start, &rules) {
-                // Whether anybody has to go is seen when the claim is free.
-                preemption::Outcome::Preempt(_) if undo.is_some() => {}
+                // Whether preemption is needed shows when the claim is deallocated.
+                preemption::Outcome::Preempt(_) if cleanup.is_some() => {}
                 preemption::Outcome::Preempt(found) => {
                     let node = nodes[found.node].name.clone();
-                    // Who waits for pods that leave anyway stays where it is expected: looking for others again and again,
-                    // pods would wake each other for ever.
-                    room_is_made = found.pods.iter().all(|v| v.is_terminating());
-                    if !room_is_made || preemption::expected_at(attempt, unplaced).is_none() {
+                    // Keep the nomination while victims terminate: with a new one on every attempt, pods would requeue each
+                    // other endlessly.
+                    victims_terminating = found.pods.iter().all(|v| v.is_terminating());
+                    if !victims_terminating || preemption::expected_at(attempt, unplaced).is_none()
+                    {
                         nominate = Nominate::Set(node.clone());
                     }
                     victims = Some((node, found.pods));
                     after.clear();
                 }
                 preemption::Outcome::Nothing(text) => {
-                    if undo.is_none() {
-                        nominate = self.nowhere(attempt.pod);
+                    if cleanup.is_none() {
+                        nominate = self.cleared_nomination(attempt.pod);
                     }
                     after.push(text);
                 }
-                preemption::Outcome::RoomIsMade(text) => {
-                    room_is_made = true;
+                preemption::Outcome::VictimsTerminating(text) => {
+                    victims_terminating = true;
                     after.push(text);
                 }
             }
         }
         if profile.post_filters.contains(Plugin::DynamicResources)
-            && undo.is_none()
+            && cleanup.is_none()
             && victims.is_none()
-            && !room_is_made
+            && !victims_terminating
         {
-            undo = attempt.devices().and_then(|d| d.held_in_vain(nodes));
+            cleanup = attempt.devices().and_then(|d| d.claims_to_release(nodes));
         }
-        let explanation = explanation
-            .as_ref()
-            .map(|(of, why)| (of.as_str(), why.as_str()));
-        let message = message::unschedulable(unplaced, nodes.len(), explanation, &after.join(", "));
+        let message = message::unschedulable(unplaced, nodes.len(), &after.join(", "));
+        let most = match self.gang_of(attempt.pod, profile) {
+            Some(_) => MOST_CHECKS_IN_GANG,
+            None => MOST_CHECKS,
+        };
+        let explanation = attempt.explain_nearest(unplaced, most);
         Refusal {
             by,
             message,
+            explanation,
             nominate,
-            undo,
+            cleanup,
             publish,
             victims,
-            room_is_made,
+            victims_terminating,
         }
     }
 
@@ -166,11 +167,12 @@ impl Core {
         let Refusal {
             by,
             message,
+            explanation,
             nominate,
-            undo,
+            cleanup,
             publish,
             victims,
-            room_is_made: _,
+            victims_terminating: _,
         } = refusal;
         let pod = queued.info.clone();
         self.metrics.attempt(
@@ -179,8 +181,8 @@ impl Core {
             std::time::Duration::ZERO,
         );
         tracing::debug!(pod = %pod.key, message, "unschedulable");
-        if let Some(undo) = undo {
-            self.undo(&pod, undo);
+        if let Some(cleanup) = cleanup {
+            self.clean_up(&pod, cleanup);
         }
         if let Some(spec) = publish {
             self.publish_classic(&pod, spec);
@@ -194,9 +196,10 @@ impl Core {
             pod: pod.clone(),
             reason: "Unschedulable",
             message,
+            explanation,
             nominate,
         })));
-        self.queue.put_back_rejected(queued, by, time.now);
+        self.queue.add_unschedulable(queued, by, time.now);
         if let Some((node, victims)) = victims {
             self.preempt(&pod, node, victims, time);
         }
@@ -218,15 +221,16 @@ impl Core {
             pod,
             reason: "SchedulerError",
             message,
+            explanation: None,
             nominate,
         };
         self.actions.push(Action::Reject(Box::new(rejected)));
-        self.queue.put_back_failed(queued, time.now);
+        self.queue.add_backoff(queued, time.now);
     }
 }
 
-/// What the plugins that make room say when `by` rejected the pod before any node was looked at. In upstream's,
-/// DynamicResources misses what it has not prepared yet, and that is all that is said.
+/// What the PostFilter plugins say when `by` rejected the pod in PreFilter. In upstream, DynamicResources does not find
+/// the state that its PreFilter would have stored, and its error is the only text.
 pub(super) fn after_pre_filter(
     pod: &PodInfo,
     profile: &Profile,

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use allot_resourceclaim::is_reserved_for;
+
 use super::refuse::{Refusal, after_pre_filter};
 use super::{Binding, Core, Time};
-use crate::actions::{Action, BindJob, ClaimTask, Nominate, SpecialTask};
+use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
 use crate::attempt::{Attempt, Placement, Unplaced};
 use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{Version, allocation_of, uid_of};
-use crate::dra::{PodClaim, conditions, gated, resolve};
+use crate::dra::{PodClaim, conditions, release, resolve};
 use crate::message;
 use crate::metrics::{End, Outcome, Point};
 use crate::plugins::Plugin;
@@ -21,7 +23,7 @@ use crate::queue::QueuedPod;
 use crate::status::{Code, Rejection};
 
 /// What an attempt decided, before anything is changed.
-pub(super) enum Decision {
+pub(super) enum CycleOutcome {
     Place(Box<Placed>),
     Negotiate(Negotiation),
     Reject(Box<Refusal>),
@@ -64,22 +66,24 @@ impl Core {
             self.schedule_gang(queued, &gang, &profile, time);
             return true;
         }
-        match self.decide(&queued, &profile, 0, time) {
-            Decision::Place(placed) => {
+        match self.scheduling_cycle(&queued, &profile, 0, time) {
+            CycleOutcome::Place(placed) => {
                 let begin = Instant::now();
-                let job = self.promise(queued, *placed, time);
+                let job = self.assume(queued, *placed, time);
                 self.actions.push(Action::Bind(Box::new(job)));
                 let (point, end) = (Point::Reserve, End::Success);
                 self.metrics
                     .point(point, &profile.name, end, begin.elapsed());
             }
-            Decision::Negotiate(negotiation) => self.negotiate(queued, &profile, negotiation, time),
-            Decision::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
-            Decision::Fail(message) => {
+            CycleOutcome::Negotiate(negotiation) => {
+                self.negotiate(queued, &profile, negotiation, time)
+            }
+            CycleOutcome::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
+            CycleOutcome::Fail(message) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
-                let nominate = self.nowhere(&queued.info);
+                let nominate = self.cleared_nomination(&queued.info);
                 self.fail(queued, message, nominate, time);
             }
         }
@@ -87,28 +91,28 @@ impl Core {
     }
 
     /// Looks for a place for a pod, which leaves some of the best alternatives of its lists to others.
-    pub(super) fn decide(
+    pub(super) fn scheduling_cycle(
         &mut self,
         queued: &QueuedPod,
         profile: &Profile,
-        spare: usize,
+        skip_alternatives: usize,
         time: Time,
-    ) -> Decision {
+    ) -> CycleOutcome {
         let pod = &queued.info;
         let total = self.cache.snapshot().nodes.len();
         if total == 0 {
             // Any node may help.
             let message = message::NO_NODES.to_owned();
-            let refusal = Refusal::new(Plugin::NodeAffinity, message, self.nowhere(pod));
-            return Decision::Reject(Box::new(refusal));
+            let refusal = Refusal::new(Plugin::NodeAffinity, message, self.cleared_nomination(pod));
+            return CycleOutcome::Reject(Box::new(refusal));
         }
-        self.solver
+        self.allocator
             .set_timeout(profile.dynamic_resources.filter_timeout);
         let start = self.next_start;
         self.next_start = (start + 1) % total;
         let nominated = |node: &str| self.nominated_to(node, pod);
         let dra = crate::dra::DraContext {
-            spare,
+            skip_alternatives,
             ..self.dra(profile, time)
         };
         let metrics = self.metrics.clone();
@@ -118,7 +122,7 @@ impl Core {
             self.cache.snapshot(),
             profile,
             dra,
-            self.expected_on(pod),
+            self.nominated_node(pod),
         );
         let end = match &prepared {
             Ok(_) => End::Success,
@@ -129,7 +133,7 @@ impl Core {
         let attempt = match prepared {
             Ok(attempt) => attempt,
             Err(rejection) if rejection.code == Code::Error => {
-                return Decision::Fail(format!(
+                return CycleOutcome::Fail(format!(
                     "running PreFilter plugin {:?}: {rejection}",
                     rejection.plugin.name()
                 ));
@@ -141,13 +145,13 @@ impl Core {
                     before: Some(rejection),
                 };
                 let after = after_pre_filter(pod, profile, by, total);
-                let message = message::unschedulable(&unplaced, total, None, &after);
+                let message = message::unschedulable(&unplaced, total, &after);
                 let nominate = match profile.post_filters.contains(Plugin::DefaultPreemption) {
-                    true => self.nowhere(pod),
+                    true => self.cleared_nomination(pod),
                     false => Nominate::Keep,
                 };
-                return Decision::Reject(Box::new(Refusal {
-                    undo: gated::held_in_vain(pod, &self.claims, self.classic.as_deref()),
+                return CycleOutcome::Reject(Box::new(Refusal {
+                    cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
                     ..Refusal::new(by, message, nominate)
                 }));
             }
@@ -176,23 +180,25 @@ impl Core {
                         .map(|i| &*nodes[*i].name)
                         .collect();
                     let devices = &placement.devices;
-                    let others = !devices.allocations.is_empty() || devices.special.is_some();
-                    return Decision::Negotiate(claims.negotiate(&pod.uid, &names, &node, others));
+                    let others = !devices.allocations.is_empty() || devices.extended.is_some();
+                    return CycleOutcome::Negotiate(
+                        claims.negotiate(&pod.uid, &names, &node, others),
+                    );
                 }
                 let mut classic = Vec::new();
                 if let (Some(claims), Some(known)) = (attempt.classic(), attempt.dra.classic) {
                     match claims.tasks(&pod.uid, &node, known) {
                         Ok(tasks) => classic = tasks,
-                        Err(rejection) => return Decision::Fail(rejection.message()),
+                        Err(rejection) => return CycleOutcome::Fail(rejection.message()),
                     }
                 }
                 let volumes = match attempt.choose_volumes(&nodes[placement.node]) {
                     Ok(choice) => choice,
-                    Err(rejection) => return Decision::Fail(rejection.message()),
+                    Err(rejection) => return CycleOutcome::Fail(rejection.message()),
                 };
                 let classic_claims = attempt.classic().map(PodClaims::keys);
                 let (claims, joins) = claim_tasks(&attempt, &placement);
-                Decision::Place(Box::new(Placed {
+                CycleOutcome::Place(Box::new(Placed {
                     placement,
                     node,
                     claims,
@@ -210,7 +216,7 @@ impl Core {
                         self.next_start = (at + 1) % total;
                     }
                     let plugin = error.plugin.name();
-                    Decision::Fail(format!("running {plugin:?} filter plugin: {error}"))
+                    CycleOutcome::Fail(format!("running {plugin:?} filter plugin: {error}"))
                 }
                 None => {
                     let begin = Instant::now();
@@ -218,14 +224,14 @@ impl Core {
                         self.refusal(&attempt, &unplaced, profile, start, queued.attempts);
                     let end = End::of(refusal.victims.is_some(), End::Unschedulable);
                     metrics.point(Point::PostFilter, &profile.name, end, begin.elapsed());
-                    Decision::Reject(Box::new(refusal))
+                    CycleOutcome::Reject(Box::new(refusal))
                 }
             },
         }
     }
 
-    /// Takes what the attempt decided into account, as if it were done. With what is to be done.
-    pub(super) fn promise(&mut self, queued: QueuedPod, placed: Placed, time: Time) -> BindJob {
+    /// Assumes the decision in memory and returns the writes that carry it out.
+    pub(super) fn assume(&mut self, queued: QueuedPod, placed: Placed, time: Time) -> BindJob {
         let Placed {
             placement,
             node,
@@ -245,20 +251,20 @@ impl Core {
             }
         }
         claims.extend(joins);
-        let found = claims.iter().filter(|t| t.allocation.is_none() && !t.renew);
+        let found = claims.iter().filter(|t| t.allocation.is_none() && !t.fence);
         let found = found.map(|t| t.uid.clone()).collect();
-        self.promise_classic(&pod, &classic);
-        let special = placement.devices.special.map(|special| {
-            let uid = Uid::from(uid_of(&special.claim));
-            let key = crate::dra::claims::key_of(&special.claim);
+        self.assume_classic(&pod, &classic);
+        let extended = placement.devices.extended.map(|extended| {
+            let uid = Uid::from(uid_of(&extended.claim));
+            let key = crate::dra::claims::key_of(&extended.claim);
             self.claims
-                .reserve(&uid, &key, &special.allocation, &pod.uid);
+                .reserve(&uid, &key, &extended.allocation, &pod.uid);
             in_flight.push(uid.clone());
-            SpecialTask {
+            ExtendedResourceClaimTask {
                 uid,
-                claim: special.claim,
-                allocation: special.allocation,
-                mappings: special.mappings,
+                claim: extended.claim,
+                allocation: extended.allocation,
+                mappings: extended.mappings,
             }
         });
         let needed: Vec<_> = pod
@@ -271,24 +277,24 @@ impl Core {
             .collect();
         let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
         let mut wait = allocations
-            .chain(special.iter().map(|s| &*s.allocation))
+            .chain(extended.iter().map(|s| &*s.allocation))
             .any(conditions::in_allocation);
         wait |= needed
             .iter()
             .filter_map(|k| self.claims.get(k))
             .any(|c| conditions::any(c));
-        let (volumes, awaited) = self.promise_volumes(&pod, &node, &volumes);
+        let (volumes, awaited) = self.assume_volumes(&pod, &node, &volumes);
         wait |= !awaited.is_empty();
         // Whether the devices are the claims' alone is known when the watch shows them.
         let announce = wait;
         let known = needed.iter().filter_map(|k| self.claims.get(k));
         let needed: Vec<Version> = known.map(|c| Version::from(&**c)).collect();
-        wait |= special.is_some() || !claims.is_empty();
+        wait |= extended.is_some() || !claims.is_empty();
         wait |= needed.iter().any(|v| !self.claims.is_seen(v));
-        let demand = placement.devices.demand;
-        let counts = match demand.0.is_empty() {
+        let node_allocatable = placement.devices.node_allocatable;
+        let counts = match node_allocatable.0.is_empty() {
             true => pod.clone(),
-            false => Arc::new(pod.with_demand(&demand)),
+            false => Arc::new(pod.with_node_allocatable(&node_allocatable)),
         };
         self.cache.assume(counts, &node);
         self.nominations.remove(&pod.uid);
@@ -301,8 +307,8 @@ impl Core {
                 claims: needed,
                 found,
                 classic: classic_claims,
-                demands: !demand.0.is_empty(),
-                special: None,
+                has_node_allocatable: !node_allocatable.0.is_empty(),
+                extended: None,
                 waits_until: None,
                 volumes: awaited,
                 started: time.now,
@@ -314,9 +320,9 @@ impl Core {
             node,
             claims,
             classic,
-            special,
+            extended,
             volumes,
-            demand,
+            node_allocatable,
             wait,
             announce,
         }
@@ -351,17 +357,17 @@ fn claim_tasks(attempt: &Attempt<'_>, placement: &Placement) -> (Vec<ClaimTask>,
             claim: claim.clone(),
             consumer: consumer.clone(),
             allocation,
-            renew: false,
+            fence: false,
         };
         if fresh.is_some() {
             tasks.push(task(fresh));
         } else if allocation_of(claim).is_none() {
             joins.push(task(known.clone()));
-        } else if !resolve::is_reserved_for(claim, &consumer.uid) {
+        } else if !is_reserved_for(claim, &consumer.uid) {
             tasks.push(task(None));
-        } else if attempt.dra.claims.is_inherited(&uid) {
+        } else if attempt.dra.claims.needs_fencing(&uid) {
             tasks.push(ClaimTask {
-                renew: true,
+                fence: true,
                 ..task(None)
             });
         }

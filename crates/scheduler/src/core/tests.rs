@@ -11,13 +11,13 @@ use super::*;
 use crate::actions::BindJob;
 
 mod declared;
+mod double_allocations;
 mod explain;
 mod failures;
 mod gangs;
 mod leftovers;
 mod nominations;
 mod profiles;
-mod rivals;
 mod volumes;
 
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.
@@ -349,7 +349,7 @@ fn a_nomination_ends_with_an_attempt_that_finds_no_node() {
 }
 
 const GROUPS: &str = "GenericWorkload=true,DRAWorkloadResourceClaims=true";
-const NATIVE: &str = "DRANodeAllocatableResources=true";
+const NODE_ALLOCATABLE: &str = "DRANodeAllocatableResources=true";
 
 #[test]
 fn a_claim_of_a_group_is_reserved_for_the_group() {
@@ -419,7 +419,7 @@ fn without_the_gate_groups_do_not_count() {
 }
 
 /// Two devices of each node that bring three of its four CPUs each.
-fn native(gates: &str) -> World {
+fn node_allocatable_world(gates: &str) -> World {
     let mut world = World::new(gates);
     let device = |name| json!({"name": name, "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "3"}}});
     for node in ["n0", "n1"] {
@@ -430,17 +430,17 @@ fn native(gates: &str) -> World {
 
 #[test]
 fn what_comes_with_devices_has_to_fit_on_the_node() {
-    let mut world = native(NATIVE);
+    let mut world = node_allocatable_world(NODE_ALLOCATABLE);
     for name in ["a", "b", "c"] {
         world.claim(name, json!({}));
     }
     world.pod("p", &["a"]);
     let outcome = world.run();
     let job = outcome.bound().expect("bound");
-    let demand = serde_json::to_value(&job.demand.0).expect("JSON");
+    let node_allocatable = serde_json::to_value(&job.node_allocatable.0).expect("JSON");
     let expected =
         json!([{"resourceClaimName": "a", "containers": ["c"], "resources": {"cpu": "3"}}]);
-    assert_eq!(demand, expected);
+    assert_eq!(node_allocatable, expected);
     // The first pod and its device fill a node with one CPU and three; the next one goes to the other node.
     let first = job.node.to_string();
     world.pod("q", &["b"]);
@@ -454,16 +454,23 @@ fn what_comes_with_devices_has_to_fit_on_the_node() {
 
 #[test]
 fn without_the_gate_what_comes_with_devices_does_not_count() {
-    let mut world = native("");
+    let mut world = node_allocatable_world("");
     world.claim("a", json!({}));
     world.pod("p", &["a"]);
     let outcome = world.run();
-    assert!(outcome.bound().expect("bound").demand.0.is_empty());
+    assert!(
+        outcome
+            .bound()
+            .expect("bound")
+            .node_allocatable
+            .0
+            .is_empty()
+    );
 }
 
 #[test]
 fn a_claim_with_resources_of_the_node_serves_one_pod() {
-    let mut world = native(NATIVE);
+    let mut world = node_allocatable_world(NODE_ALLOCATABLE);
     world.claim("a", allocated("n0", &["other"]));
     world.pod("p", &["a"]);
     let outcome = world.run();
@@ -474,16 +481,22 @@ fn a_claim_with_resources_of_the_node_serves_one_pod() {
 
 #[test]
 fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
-    let mut world = native(NATIVE);
+    let mut world = node_allocatable_world(NODE_ALLOCATABLE);
     let pod = world.extended_resource();
     world.any_pod("p", &[], pod.clone());
     let outcome = world.run();
     let job = outcome.bound().expect("bound");
-    let demand = job.demand.clone().named(Some("p-extended-resources-x7"));
+    let node_allocatable = job
+        .node_allocatable
+        .clone()
+        .named(Some("p-extended-resources-x7"));
     let expected = json!([
         {"resourceClaimName": "p-extended-resources-x7", "containers": ["c"], "resources": {"cpu": "3"}},
     ]);
-    assert_eq!(serde_json::to_value(&demand.0).expect("JSON"), expected);
+    assert_eq!(
+        serde_json::to_value(&node_allocatable.0).expect("JSON"),
+        expected
+    );
     world.any_pod("q", &[], pod.clone());
     assert!(world.run().bound().is_some());
     world.any_pod("r", &[], pod);
@@ -494,7 +507,8 @@ fn what_comes_with_extended_resources_counts_until_the_binding_failed() {
         outcome: Err(BindError::new("lost".to_owned())),
     });
     let actions = world.core.take_actions();
-    let cleared = |a: &Action| matches!(a, Action::ClearDemand(pod) if pod.uid == job.pod.uid);
+    let cleared =
+        |a: &Action| matches!(a, Action::ClearNodeAllocatable(pod) if pod.uid == job.pod.uid);
     assert!(actions.iter().any(cleared));
     assert!(world.run().bound().is_some());
 }

@@ -160,7 +160,7 @@ impl Core {
                     Some(after) => attachments.insert(name, after),
                     None => attachments.remove(&name),
                 };
-                // Where it is does not change, only how far it is; and one more helps nobody.
+                // Its node affinity does not change, only its phase, and one more volume does not help.
                 if before == after || before.is_none() {
                     return;
                 }
@@ -226,7 +226,7 @@ impl Core {
     }
 
     /// Takes into account which volumes a pod gets. Says what has to be written, and what to wait for.
-    pub(super) fn promise_volumes(
+    pub(super) fn assume_volumes(
         &mut self,
         pod: &PodInfo,
         node: &Arc<str>,

@@ -1,4 +1,4 @@
-//! Which pods can be tried, and what brings those back that were tried in vain.
+//! Which pods can be tried (PreEnqueue), and which events requeue pods that were rejected.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Core {
         if self.lacks_claims(pod) {
             return Some(Plugin::DynamicResources);
         }
-        if self.makes_room(pod) {
+        if self.has_pending_victims(pod) {
             return Some(Plugin::DefaultPreemption);
         }
         if self
@@ -41,22 +41,22 @@ impl Core {
             && crate::dra::pre_enqueue(pod, &self.claims, self.classic.as_deref()).is_err()
     }
 
-    /// Brings a pod back to be tried; one that can not be gives back what it holds.
+    /// Activates a pod in the queue; one that is gated releases the claims that it holds.
     pub(super) fn activate(&mut self, pod: &Arc<PodInfo>, event: &'static str, time: Time) {
         let gate = self.gate(pod);
         self.queue.activate(&pod.uid, gate, event, time.now);
         if gate.is_some_and(holds_nothing) {
-            self.give_back(pod);
+            self.release_claims(pod);
         }
     }
 
-    /// Brings back the pods that wait for a claim. One that lacks claims now has no room kept for it.
+    /// Activates the pods that use a claim. A nominated pod that lacks claims now loses the capacity that was kept for it.
     pub(super) fn wake_users(&mut self, claim: &Key, time: Time) {
         for pod in self.queue.users_of_claim(claim) {
             self.activate(&pod, CLAIM, time);
             let kept = self.nominations.get(&pod.uid).cloned();
             if kept.is_some() && self.lacks_claims(&pod) {
-                self.room_is_free(kept, time);
+                self.nomination_freed(kept, time);
             }
         }
     }
@@ -64,7 +64,7 @@ impl Core {
     /// Brings pods back that an event may help.
     pub(super) fn requeue(&mut self, event: &ClusterEvent<'_>, time: Time) {
         let mut interested = hints::interested(event);
-        if self.native.is_some()
+        if self.node_allocatable.is_some()
             && matches!(
                 event,
                 ClusterEvent::PodGone(_) | ClusterEvent::PodResized { .. }

@@ -5,26 +5,27 @@
 //! as long as any of them says that a claim holds a device, the [`Cluster`] that attempts allocate from has it in
 //! use. It holds after every single call, whatever their order, because every call ends in [`Claims::recount`].
 //!
-//! What attempts do to claims is in [`attempts`]; claims that other schedulers write are in [`order`].
+//! What attempts do to claims is in [`attempts`]; claims that other schedulers write are in [`conflict`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use allot_allocator::{Cluster, Holder};
+use allot_resourceclaim::{EXTENDED_RESOURCE_CLAIM_ANNOTATION, same_devices};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::groups::Groups;
-use crate::known::{Known, Object};
+use super::podgroup::Groups;
+use crate::assume_cache::{AssumeCache, Object};
 use crate::pod::{Key, Uid};
 use crate::releases::Releases;
 use crate::version::is_newer;
 
 mod attempts;
-mod order;
+mod conflict;
 
-pub use order::Version;
-use order::{Rivals, devices_of};
+pub use conflict::Version;
+use conflict::{DoubleAllocation, devices_of};
 
 /// How many UIDs of deleted claims are remembered, to recognise a late answer about one of them.
 const REMEMBERED: usize = 8192;
@@ -50,28 +51,28 @@ pub struct Change {
     /// A pod that waits for this claim may go on.
     pub progressed: bool,
     /// The claim got what another one had before.
-    pub contested: bool,
-    /// The special claim of this pod is gone.
-    pub special_gone: Option<Uid>,
+    pub double_allocated: bool,
+    /// The extended resource claim of this pod is gone.
+    pub extended_resource_claim_gone: Option<Uid>,
 }
 
 /// All claims. See the module.
 #[derive(Debug)]
 pub struct Claims {
-    known: Known<ResourceClaim>,
+    cache: AssumeCache<ResourceClaim>,
     in_flight: FxHashMap<Uid, InFlight>,
     releases: Releases,
     cluster: Cluster,
-    /// Special claims by the pod that owns them: more than one where the answer to a request that made one was lost.
-    specials: FxHashMap<Uid, Vec<Key>>,
+    /// Extended resource claims by the pod that owns them: more than one where the answer to a request that made one was lost.
+    extended_resource_claims: FxHashMap<Uid, Vec<Key>>,
     gone: FxHashSet<Uid>,
     gone_order: VecDeque<Uid>,
-    /// Claims that got what somebody else had before.
-    contested: FxHashMap<Uid, Rivals>,
+    /// Claims that got a device which another claim held before.
+    double_allocated: FxHashMap<Uid, DoubleAllocation>,
     /// Claims that were allocated when the first list came, and that were not written by us since.
     inherited: FxHashSet<Uid>,
     is_listed: bool,
-    /// Claims that were allocated for a pod whose binding failed, and serve nobody since.
+    /// Claims that were allocated for a pod whose binding failed, and are reserved for no pod since.
     left: FxHashSet<Uid>,
     /// The versions in which claims were to be taken back last.
     tried: FxHashMap<Uid, Box<str>>,
@@ -101,14 +102,14 @@ impl Claims {
     /// No claims, on a cluster that so far only has its features.
     pub fn new(cluster: Cluster) -> Self {
         Self {
-            known: Known::default(),
+            cache: AssumeCache::default(),
             in_flight: FxHashMap::default(),
             releases: Releases::default(),
             cluster,
-            specials: FxHashMap::default(),
+            extended_resource_claims: FxHashMap::default(),
             gone: FxHashSet::default(),
             gone_order: VecDeque::new(),
-            contested: FxHashMap::default(),
+            double_allocated: FxHashMap::default(),
             inherited: FxHashSet::default(),
             is_listed: false,
             left: FxHashSet::default(),
@@ -146,17 +147,24 @@ impl Claims {
 
     /// The newest known version of a claim.
     pub fn get(&self, key: &Key) -> Option<&Arc<ResourceClaim>> {
-        self.known.get(key)
+        self.cache.get(key)
     }
 
     /// The newest known version of every claim.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceClaim>> {
-        self.known.iter()
+        self.cache.iter()
     }
 
-    /// The special claims for extended resources that were made for a pod: at most one, unless an answer was lost.
-    pub fn specials_of(&self, pod_uid: &str) -> impl Iterator<Item = &Arc<ResourceClaim>> {
-        let keys = self.specials.get(pod_uid).into_iter().flatten();
+    /// The extended resource claims that were made for a pod: at most one, unless an answer was lost.
+    pub fn extended_resource_claims_of(
+        &self,
+        pod_uid: &str,
+    ) -> impl Iterator<Item = &Arc<ResourceClaim>> {
+        let keys = self
+            .extended_resource_claims
+            .get(pod_uid)
+            .into_iter()
+            .flatten();
         keys.filter_map(|key| self.get(key))
     }
 
@@ -174,12 +182,12 @@ impl Claims {
     pub fn see(&mut self, claim: Arc<ResourceClaim>) -> Change {
         let (mut change, moved) = self.take_in(claim.clone());
         if moved {
-            change.contested = self.order(&claim);
+            change.double_allocated = self.check_double_allocation(&claim);
         }
         change
     }
 
-    /// As [`Claims::see`], without looking who was first. Says also whether the claim got or lost devices.
+    /// As [`Claims::see`], without checking for double allocations. Returns also whether the claim got or lost devices.
     fn take_in(&mut self, claim: Arc<ResourceClaim>) -> (Change, bool) {
         let key = key_of(&claim);
         let mut change = Change {
@@ -187,11 +195,11 @@ impl Claims {
             progressed: true,
             ..Change::default()
         };
-        if let Some(old) = self.known.get(&key).cloned()
+        if let Some(old) = self.cache.get(&key).cloned()
             && uid_of(&old) != uid_of(&claim)
         {
             // Re-created while the watch was away; or a watch shows a claim older than one that was assumed.
-            if self.known.entry(&key).is_some_and(|e| e.is_unseen())
+            if self.cache.entry(&key).is_some_and(|e| e.is_unseen())
                 && !is_newer(claim.version(), old.version())
             {
                 return (Change::default(), false);
@@ -203,7 +211,7 @@ impl Claims {
             return (change, false);
         }
         self.note_special(&claim, &key);
-        let entry = self.known.entry_mut(key);
+        let entry = self.cache.entry_mut(key);
         let before = entry.effective().cloned();
         let seen_before = entry.seen().cloned();
         if !entry.see(claim.clone()) {
@@ -237,7 +245,7 @@ impl Claims {
 
     /// A watch showed a claim gone, or a new list lacks it.
     pub fn disappear(&mut self, key: &Key) -> Change {
-        let Some(entry) = self.known.remove(key) else {
+        let Some(entry) = self.cache.remove(key) else {
             return Change::default();
         };
         let mut change = Change {
@@ -247,31 +255,31 @@ impl Claims {
         };
         for claim in entry.versions() {
             change.freed |= allocation_of(claim).is_some();
-            if let Some(pod) = special_owner(claim) {
+            if let Some(pod) = extended_resource_claim_owner(claim) {
                 let pod = Uid::from(pod);
-                if let Some(keys) = self.specials.get_mut(&pod) {
+                if let Some(keys) = self.extended_resource_claims.get_mut(&pod) {
                     keys.retain(|k| k != key);
                     if keys.is_empty() {
-                        self.specials.remove(&pod);
+                        self.extended_resource_claims.remove(&pod);
                     }
                 }
-                change.special_gone = Some(pod);
+                change.extended_resource_claim_gone = Some(pod);
             }
             let uid = Uid::from(uid_of(claim));
-            self.contested.remove(&uid);
+            self.double_allocated.remove(&uid);
             self.inherited.remove(&uid);
             self.left.remove(&uid);
             self.tried.remove(&uid);
             self.remember_gone(uid.clone());
             self.recount(&uid, None);
         }
-        self.forget_rivals();
+        self.forget_resolved_conflicts();
         change
     }
 
     /// Claims that a watch showed; a new list that lacks one of them means that it is gone.
     pub fn seen_keys(&self) -> Vec<Key> {
-        self.known
+        self.cache
             .entries()
             .filter(|(_, e)| !e.is_unseen())
             .map(|(k, _)| k.clone())
@@ -282,7 +290,7 @@ impl Claims {
     /// they are gone.
     pub fn unseen_older_than(&self, list_version: &str) -> Vec<Key> {
         let is_old = |c: &Arc<ResourceClaim>| !is_newer(c.version(), list_version);
-        self.known
+        self.cache
             .entries()
             .filter(|(_, e)| e.is_unseen() && e.effective().is_some_and(is_old))
             .map(|(k, _)| k.clone())
@@ -296,7 +304,7 @@ impl Claims {
             return Change::default();
         }
         self.inherited.remove(&uid);
-        let entry = self.known.entry_mut(key.clone());
+        let entry = self.cache.entry_mut(key.clone());
         let before = entry.effective().cloned();
         if !entry.assume(claim.clone()) {
             return Change::default();
@@ -313,8 +321,8 @@ impl Claims {
     }
 
     fn note_special(&mut self, claim: &ResourceClaim, key: &Key) {
-        if let Some(pod) = special_owner(claim) {
-            let keys = self.specials.entry(pod.into()).or_default();
+        if let Some(pod) = extended_resource_claim_owner(claim) {
+            let keys = self.extended_resource_claims.entry(pod.into()).or_default();
             if !keys.contains(key) {
                 keys.push(key.clone());
             }
@@ -342,10 +350,9 @@ impl Claims {
         let held = claim.and_then(|c| Some((Holder::from(c), allocation_of(c)?)));
         let pending = self.in_flight.get(uid);
         let pending_id = format!("{uid}/pending");
-        let both = held
-            .as_ref()
-            .zip(pending)
-            .is_some_and(|((_, a), p)| a.devices != p.allocation.devices);
+        let both = held.as_ref().zip(pending).is_some_and(|((_, a), p)| {
+            !same_devices(a.devices.as_ref(), p.allocation.devices.as_ref())
+        });
         if let Some(pending) = pending.filter(|_| held.is_none() || both) {
             let holder = Holder {
                 namespace: (*pending.key.namespace).into(),
@@ -370,18 +377,18 @@ impl Claims {
 }
 
 /// The pod for whose extended resources the claim was created.
-fn special_owner(claim: &ResourceClaim) -> Option<&str> {
-    let special = claim
+fn extended_resource_claim_owner(claim: &ResourceClaim) -> Option<&str> {
+    let extended = claim
         .metadata
         .annotations
         .as_ref()?
-        .get(super::extended::ANNOTATION)?
+        .get(EXTENDED_RESOURCE_CLAIM_ANNOTATION)?
         == "true";
     let owners = claim
         .metadata
         .owner_references
         .as_deref()
-        .filter(|_| special)?;
+        .filter(|_| extended)?;
     owners
         .iter()
         .find(|o| o.controller == Some(true))

@@ -1,4 +1,4 @@
-//! The special claim behind extended resources: which requests it has, and which container uses which of them.
+//! The extended resource claim behind extended resources: which requests it has, and which container uses which of them.
 
 use k8s_openapi::api::core::v1::{Container, ContainerExtendedResourceRequest};
 use k8s_openapi::api::resource::v1::{DeviceRequest, ExactDeviceRequest};
@@ -6,12 +6,10 @@ use k8s_openapi::api::resource::v1::{DeviceRequest, ExactDeviceRequest};
 use crate::pod::PodInfo;
 use crate::resources::whole;
 
-/// Name of the special claim while it exists only in memory.
+/// Name of the extended resource claim while it exists only in memory.
 pub const IN_MEMORY_NAME: &str = "<extended-resources>";
-/// Annotation by which the special claim is found again.
-pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 
-/// Requests of the special claim and who uses them.
+/// The requests of the extended resource claim, and the containers that use them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Requests {
     /// Requests, sorted by name.

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_allocator::explain::Explanation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceClaim};
@@ -12,33 +11,32 @@ use rustc_hash::FxHashMap;
 
 use super::claims::{Claims, allocation_of, uid_of};
 use super::classes::Classes;
-use super::groups::Consumer;
-use super::native::{Demand, Mappings};
+use super::node_allocatable::{Mappings, NodeAllocatableRequests};
+use super::podgroup::Consumer;
 use super::{conditions, resolve};
 use crate::classic::Classic;
+use crate::device_allocator::{AllocationRequest, DeviceAllocator};
 use crate::node::NodeInfo;
 use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
-use crate::solver::{Problem, Solver};
 use crate::status::Rejection;
 
+mod alternatives;
 mod classes;
+mod cleanup;
 mod counts;
-mod modest;
+mod explain;
+mod extended;
 mod node;
-mod special;
-mod undo;
 
+pub use alternatives::next_skip;
 use classes::check_classes;
+pub use cleanup::ClaimCleanup;
 pub use counts::Counts;
-pub use modest::next_spare;
-use special::Special;
-pub use undo::Deallocation;
+use extended::ExtendedResources;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
-/// How much work the line in a message is worth: it tells what is known, and other pods wait.
-const EXPLAIN_STEPS: u64 = 1000;
 /// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
 pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
@@ -51,8 +49,8 @@ pub struct DraContext<'a> {
     pub pods: &'a FxHashMap<Key, Arc<PodInfo>>,
     /// Device classes.
     pub classes: &'a Classes,
-    /// Compiles and solves allocation problems.
-    pub solver: &'a Solver,
+    /// Compiles and solves allocation requests.
+    pub allocator: &'a DeviceAllocator,
     /// How long binding conditions may take.
     pub binding_timeout: Duration,
     /// Whether devices may have binding conditions.
@@ -60,13 +58,13 @@ pub struct DraContext<'a> {
     /// Whether device classes stand for extended resources.
     pub extended_resources: bool,
     /// What devices stand for, where that counts.
-    pub native: Option<&'a Mappings>,
+    pub node_allocatable: Option<&'a Mappings>,
     /// Whether requests may be lists of alternatives.
     pub prioritized_list: bool,
     /// Classic claims, where the server has them.
     pub classic: Option<&'a Classic>,
     /// How many of the best alternatives of each list to leave to others.
-    pub spare: usize,
+    pub skip_alternatives: usize,
     /// Wall-clock time of the attempt.
     pub now: Timestamp,
 }
@@ -90,9 +88,9 @@ pub struct PodClaim {
     left: bool,
 }
 
-/// The special claim as it would be on a node.
+/// The extended resource claim as it would be on a node.
 #[derive(Debug, Clone)]
-pub struct SpecialOnNode {
+pub struct ExtendedResourceClaimOnNode {
     /// The claim to create.
     pub claim: Arc<ResourceClaim>,
     /// Which container uses which request.
@@ -106,10 +104,10 @@ pub struct SpecialOnNode {
 pub struct NodeDevices {
     /// Allocations for claims that had none, by key and UID.
     pub allocations: Vec<(Key, Uid, Arc<AllocationResult>)>,
-    /// The special claim, if needed on this node.
-    pub special: Option<SpecialOnNode>,
+    /// The extended resource claim, if needed on this node.
+    pub extended: Option<ExtendedResourceClaimOnNode>,
     /// Resources of the node that come with the devices.
-    pub demand: Demand,
+    pub node_allocatable: NodeAllocatableRequests,
 }
 
 /// The claims of a pod, prepared for judging nodes.
@@ -117,8 +115,8 @@ pub struct NodeDevices {
 pub struct PodDevices {
     pod: Arc<PodInfo>,
     claims: Vec<PodClaim>,
-    problem: Option<Problem>,
-    special: Option<Special>,
+    request: Option<AllocationRequest>,
+    extended: Option<ExtendedResources>,
 }
 
 impl PodDevices {
@@ -126,8 +124,8 @@ impl PodDevices {
     pub fn prepare(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Result<Option<Self>, Rejection> {
         let resolved = resolve::all(pod, cx.classic, cx.claims)
             .map_err(|e| Rejection::unresolvable(PLUGIN, e.to_string()))?;
-        let special = Special::new(pod, cx);
-        if resolved.is_empty() && special.is_none() {
+        let extended = ExtendedResources::new(pod, cx);
+        if resolved.is_empty() && extended.is_none() {
             return Ok(None);
         }
         let mut claims = Vec::with_capacity(resolved.len());
@@ -156,8 +154,8 @@ impl PodDevices {
             let hopeless = is_written
                 && (cx.binding_conditions
                     && conditions::is_hopeless(&claim, cx.binding_timeout, cx.now)
-                    || cx.claims.has_to_give_way(&claim, cx.pods).is_some());
-            let left = cx.claims.is_left(uid_of(&claim));
+                    || cx.claims.must_yield(&claim, cx.pods).is_some());
+            let left = cx.claims.is_orphaned(uid_of(&claim));
             claims.push(PodClaim {
                 key,
                 claim,
@@ -169,15 +167,16 @@ impl PodDevices {
             });
         }
         let open = claims.iter().filter(|c| c.allocation.is_none());
-        let open: Vec<Cow<'_, ResourceClaim>> =
-            open.map(|c| modest::sparing(&c.claim, cx.spare)).collect();
+        let open: Vec<Cow<'_, ResourceClaim>> = open
+            .map(|c| alternatives::without_first(&c.claim, cx.skip_alternatives))
+            .collect();
         let open: Vec<&ResourceClaim> = open.iter().map(|c| &**c).collect();
-        let problem = (!open.is_empty()).then(|| cx.solver.prepare(cx.classes, &open));
+        let request = (!open.is_empty()).then(|| cx.allocator.prepare(cx.classes, &open));
         Ok(Some(Self {
             pod: pod.clone(),
             claims,
-            problem,
-            special,
+            request,
+            extended,
         }))
     }
 
@@ -193,41 +192,13 @@ impl PodDevices {
 
     /// Names of the extended resources that devices provide where the node does not.
     pub fn delegates(&self, resource: &str) -> bool {
-        self.special
+        self.extended
             .as_ref()
             .is_some_and(|s| s.resources.iter().any(|(r, _)| r == resource))
     }
 
     fn open(&self) -> impl Iterator<Item = &PodClaim> {
         self.claims.iter().filter(|c| c.allocation.is_none())
-    }
-
-    /// Why the claims can not be allocated on a node, in one line, as far as that is found out with little work.
-    pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
-        let explanation = self.explanation(node, cx, Some(EXPLAIN_STEPS))?;
-        (!explanation.fits && !explanation.line.is_empty()).then_some(explanation.line)
-    }
-
-    /// Why the claims can not be allocated on a node. `None` when a claim that is allocated is in the way.
-    pub fn explanation(
-        &self,
-        node: &NodeInfo,
-        cx: &DraContext<'_>,
-        steps: Option<u64>,
-    ) -> Option<Explanation> {
-        if self.claims.iter().any(|c| c.is_unavailable(node)) {
-            return None;
-        }
-        let special = self
-            .special
-            .as_ref()
-            .and_then(|s| s.on_node(node, cx).ok().flatten());
-        let problem = self
-            .problem
-            .as_ref()
-            .or(special.as_ref().map(|s| &s.problem))?;
-        let explanation = cx.solver.explain(cx.claims.cluster(), problem, node, steps);
-        Some(explanation)
     }
 
     /// Sum over requests that are lists of how early the chosen alternative stands in its list.

@@ -1,10 +1,11 @@
 //! From the claims in a pod's specification to claim objects.
 
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use allot_resourceclaim::{UnknownName, is_for_pod};
+use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::claims::{Claims, uid_of};
-use super::groups::{Consumer, PodGroup};
+use super::podgroup::{Consumer, PodGroup};
 use crate::classic::Classic;
 use crate::pod::{Key, PodInfo};
 
@@ -14,7 +15,7 @@ pub enum ResolveError {
     /// The controller has not created the claim from its template yet.
     #[error("pod {0:?}: ResourceClaim not created yet")]
     NotCreated(String),
-    /// The pod was written by somebody who knows sources of claims that we do not.
+    /// The entry has none of the sources of claims that are known in this release.
     #[error("pod {0:?}, spec.resourceClaim {1:?}: none of the supported fields are set")]
     Unsupported(String, String),
     /// There is no such claim.
@@ -38,47 +39,17 @@ pub enum ResolveError {
 
 /// The name of the object behind a claim of a pod; `None` when the controller decided that none is needed.
 pub fn name(pod: &PodInfo, claim: &PodResourceClaim) -> Result<Option<Key>, ResolveError> {
-    let key = |name: &str| Key {
-        namespace: pod.key.namespace.clone(),
-        name: name.into(),
-    };
-    if let Some(name) = &claim.resource_claim_name {
-        return Ok(Some(key(name)));
+    let pod_key = || pod.key.to_string();
+    match allot_resourceclaim::claim_name(&pod.pod, claim) {
+        Ok(name) => Ok(name.map(|name| Key {
+            namespace: pod.key.namespace.clone(),
+            name: name.into(),
+        })),
+        Err(UnknownName::NotCreated) => Err(ResolveError::NotCreated(pod_key())),
+        Err(UnknownName::Unsupported) => {
+            Err(ResolveError::Unsupported(pod_key(), claim.name.clone()))
+        }
     }
-    if claim.resource_claim_template_name.is_none() {
-        return Err(ResolveError::Unsupported(
-            pod.key.to_string(),
-            claim.name.clone(),
-        ));
-    }
-    let statuses = pod
-        .pod
-        .status
-        .as_ref()
-        .and_then(|s| s.resource_claim_statuses.as_deref())
-        .unwrap_or_default();
-    match statuses.iter().find(|s| s.name == claim.name) {
-        None => Err(ResolveError::NotCreated(pod.key.to_string())),
-        Some(status) => Ok(status.resource_claim_name.as_deref().map(key)),
-    }
-}
-
-/// Whether the claim was generated for the pod.
-pub fn is_owner(pod: &Pod, claim: &ResourceClaim) -> bool {
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    claim
-        .metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .any(|o| o.controller == Some(true) && o.uid == uid)
-}
-
-/// Whether the claim is reserved for a pod or a group.
-pub fn is_reserved_for(claim: &ResourceClaim, uid: &str) -> bool {
-    allot_claims::reserved_for(claim)
-        .iter()
-        .any(|c| c.uid == uid)
 }
 
 /// A claim of a pod together with its object.
@@ -88,7 +59,7 @@ pub struct Resolved {
     pub key: Key,
     /// The object.
     pub claim: std::sync::Arc<ResourceClaim>,
-    /// Whom it is reserved for.
+    /// The consumer that it is reserved for.
     pub consumer: Consumer,
 }
 
@@ -126,7 +97,7 @@ pub fn all(
             return Err(ResolveError::Deleting(key.name.to_string()));
         }
         if entry.resource_claim_name.is_none()
-            && !is_owner(&pod.pod, claim)
+            && !is_for_pod(&pod.pod, claim)
             && !group.is_some_and(|g| g.owns(claim))
         {
             let (claim, owner) = (key.to_string(), pod.key.to_string());

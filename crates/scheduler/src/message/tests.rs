@@ -21,34 +21,24 @@ fn counts_are_sorted_as_text() {
         "cannot allocate all claims",
     ]);
     assert_eq!(
-        unschedulable(&u, 3, None, "still not schedulable"),
+        unschedulable(&u, 3, "still not schedulable"),
         "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 cannot allocate all claims. still not schedulable",
     );
 }
 
 #[test]
-fn the_explanation_follows_its_reason() {
-    let u = unplaced(&["cannot allocate all claims"]);
-    let text = unschedulable(
-        &u,
-        1,
-        Some(("cannot allocate all claims", "claim gpu: 8 devices, 0 free")),
-        "",
+fn the_explanation_follows_the_text_of_the_condition() {
+    let check = |message: &str, expected: &str| {
+        assert_eq!(explained(message, Some("Nearest is node n: x.")), expected);
+        assert_eq!(explained(message, None), message);
+    };
+    check(
+        "0/1 nodes are available: 1 cannot allocate all claims.",
+        "0/1 nodes are available: 1 cannot allocate all claims. Nearest is node n: x.",
     );
-    assert_eq!(
-        text,
-        "0/1 nodes are available: 1 cannot allocate all claims (claim gpu: 8 devices, 0 free)."
-    );
-}
-
-#[test]
-fn an_explanation_does_not_repeat_its_reason() {
-    let reason = "invalid resource pools were encountered";
-    let why = format!("{reason}; pool p cannot be used: duplicate device name d0");
-    let u = unplaced(&["invalid resource pools were encountered"]);
-    assert_eq!(
-        unschedulable(&u, 1, Some((reason, &why)), ""),
-        "0/1 nodes are available: 1 invalid resource pools were encountered (pool p cannot be used: duplicate device name d0)."
+    check(
+        "0/1 nodes are available: 1 y. still not schedulable",
+        "0/1 nodes are available: 1 y. still not schedulable. Nearest is node n: x.",
     );
 }
 
@@ -63,7 +53,7 @@ fn rejection_before_any_node() {
         before,
     };
     assert_eq!(
-        unschedulable(&u, 5, None, ""),
+        unschedulable(&u, 5, ""),
         "0/5 nodes are available: request r: device class c does not exist."
     );
 }
@@ -71,11 +61,6 @@ fn rejection_before_any_node() {
 #[test]
 fn length_is_bounded() {
     let u = unplaced(&["cannot allocate all claims"]);
-    let text = unschedulable(
-        &u,
-        1,
-        Some(("cannot allocate all claims", &"ä".repeat(5000))),
-        &"ö".repeat(9000),
-    );
+    let text = unschedulable(&u, 1, &"ö".repeat(9000));
     assert!(text.len() <= MESSAGE_LIMIT && text.ends_with("..."));
 }

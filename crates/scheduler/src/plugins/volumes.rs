@@ -56,7 +56,7 @@ impl<'a> PodVolumes<'a> {
     /// Looks at the claims of a pod; `None` when it has none.
     ///
     /// # Errors
-    /// When a claim does not exist, is going, has lost its volume, belongs to somebody else, or should have a volume
+    /// When a claim does not exist, is going, has lost its volume, belongs to another pod, or should have a volume
     /// and has none; the texts are upstream's.
     pub fn prepare(pod: &PodInfo, storage: &'a Storage) -> Result<Option<Self>, Rejection> {
         let mut found = Self {

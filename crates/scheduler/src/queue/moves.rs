@@ -27,7 +27,7 @@ impl Moves {
         let part = match place {
             Place::Active => "active",
             Place::Backoff { .. } => "backoff",
-            Place::Waiting | Place::Gated(_) => "unschedulable",
+            Place::Unschedulable | Place::Gated(_) => "unschedulable",
         };
         *self.moved.entry((event, part)).or_default() += 1;
     }

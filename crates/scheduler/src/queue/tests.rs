@@ -24,7 +24,7 @@ fn popped(queue: &mut Queue, now: Now) -> Vec<String> {
 fn rejected(queue: &mut Queue, name: &str, by: Plugin, now: Now) {
     queue.add(pod(name, 0), None, now);
     let p = queue.pop(now).expect("was added");
-    queue.put_back_rejected(p, [by].into_iter().collect(), now);
+    queue.add_unschedulable(p, [by].into_iter().collect(), now);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn errors_back_off_and_double() {
     q.add(pod("a", 0), None, secs(0));
     for (at, wait) in [(0, 1), (10, 2), (20, 4), (30, 8), (50, 10), (70, 10)] {
         let p = q.pop(secs(at)).expect("ready");
-        q.put_back_failed(p, secs(at));
+        q.add_backoff(p, secs(at));
         assert_eq!(q.next_wakeup(), Some(secs(at + wait)));
         assert!(q.pop(secs(at + wait) - Duration::from_millis(1)).is_none());
     }
@@ -137,7 +137,7 @@ fn an_error_after_many_rejections_is_a_first_error() {
     for i in 1..6 {
         q.activate("a", None, "NodeAdd", secs(100 * i));
         let p = q.pop(secs(100 * i)).expect("ready");
-        q.put_back_rejected(
+        q.add_unschedulable(
             p,
             [Plugin::NodeResourcesFit].into_iter().collect(),
             secs(100 * i),
@@ -145,7 +145,7 @@ fn an_error_after_many_rejections_is_a_first_error() {
     }
     q.activate("a", None, "NodeAdd", secs(1000));
     let p = q.pop(secs(1000)).expect("ready");
-    q.put_back_failed(p, secs(1000));
+    q.add_backoff(p, secs(1000));
     assert!(popped(&mut q, secs(1000)).is_empty());
     assert_eq!(popped(&mut q, secs(1001)), ["a"]);
 }

@@ -19,7 +19,7 @@ use crate::selectors::{LabelMap, Labels, Nodes};
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// The old place of the name of the class, in annotations of claims and volumes.
 const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-/// Provisioner of a class whose volumes somebody has to make by hand.
+/// Provisioner of a class whose volumes are created by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// A claim for a volume.
@@ -96,7 +96,7 @@ pub struct Volume {
 pub struct Class {
     /// Volumes are bound when a pod comes that needs them.
     pub waits: bool,
-    /// Who provisions volumes, if somebody does.
+    /// The provisioner of volumes, if there is one.
     pub provisioner: Option<String>,
     topologies: Vec<Vec<(String, Vec<String>)>>,
 }

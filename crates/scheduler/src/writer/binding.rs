@@ -46,11 +46,14 @@ impl Writer {
             });
             Ok::<(), BindError>(())
         }));
-        let special = async {
-            let Some(task) = &job.special else {
+        let extended = async {
+            let Some(task) = &job.extended else {
                 return Ok(None);
             };
-            let claim = self.claims.create_special(task, pod).await?;
+            let claim = self
+                .claims
+                .create_extended_resource_claim(task, pod)
+                .await?;
             let name = claim.metadata.name.clone().unwrap_or_default();
             let (uid, in_flight) = (pod.uid.clone(), task.uid.clone());
             self.report(Input::ClaimWritten {
@@ -64,21 +67,21 @@ impl Writer {
             Ok(Some(name))
         };
         let (classic, volumes) = (self.write_classic(job), self.write_volumes(job));
-        let (existing, special, classic, volumes) =
-            futures::join!(existing, special, classic, volumes);
+        let (existing, extended, classic, volumes) =
+            futures::join!(existing, extended, classic, volumes);
         let of_claims = |e: BindError| e.before_binding(Plugin::DynamicResources);
         let claims = existing.into_iter().chain([classic]);
         claims
             .collect::<Result<(), BindError>>()
             .map_err(of_claims)?;
         volumes.map_err(|e| e.before_binding(Plugin::VolumeBinding))?;
-        let special = special.map_err(of_claims)?;
-        if job.demand.0.is_empty() {
+        let extended = extended.map_err(of_claims)?;
+        if job.node_allocatable.0.is_empty() {
             return Ok(());
         }
         let _turn = self.demands.of(&pod.uid).lock_owned().await;
-        let demand = job.demand.clone().named(special.as_deref());
-        let written = self.record_demand(pod, &demand).await;
+        let node_allocatable = job.node_allocatable.clone().named(extended.as_deref());
+        let written = self.record_node_allocatable(pod, &node_allocatable).await;
         written.map_err(|e| of_claims(not_recorded(&e)))
     }
 
@@ -136,7 +139,7 @@ impl Writer {
             let given_up = failures.is_final(&error);
             if given_up && on.is_none() && bound.is_some() && std::mem::take(&mut unknown) {
                 // What the pod's claims have is taken back now: no earlier request may bind it any more.
-                if let Ok(true) = self.touch(pod).await {
+                if let Ok(true) = self.fence(pod).await {
                     continue;
                 }
             }

@@ -1,19 +1,15 @@
 //! Writes of claims.
 
 use allot_apimachinery::quote::go_json_bytes;
-use allot_claims::{Change, Target, reserved_for};
+use allot_resourceclaim::{Change, FINALIZER, Target, consumers, is_reserved_for, same_devices};
 
 use super::*;
-use crate::actions::{ClaimTask, SpecialTask};
+use crate::actions::{ClaimTask, ExtendedResourceClaimTask};
 use crate::dra::claims::allocation_of;
-use crate::dra::groups::Consumer;
-use crate::dra::resolve::is_reserved_for;
+use crate::dra::podgroup::Consumer;
 
-/// Keeps a claim from going away while it is allocated.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-
-/// The annotation of a claim while it is [renewed](ClaimWriter::renew): the version that a scheduler found.
-const RENEWED: &str = "allot.dev/renewed-from";
+/// The annotation of a claim while it is [fenced](ClaimWriter::fence): the version that a scheduler found.
+const FENCED: &str = "allot.dev/renewed-from";
 
 pub(super) struct ClaimWriter {
     client: Client,
@@ -40,8 +36,8 @@ impl ClaimWriter {
     /// Writes the allocation of a claim, if it is not written yet, and the reservation.
     pub(super) async fn reserve(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (mut last, mut claim) = self.turns.take(&task.claim).await;
-        if task.renew {
-            claim = self.renew(task).await?;
+        if task.fence {
+            claim = self.fence(task).await?;
         }
         let mut failures = Failures::default();
         let mut doing = "add finalizer to";
@@ -82,18 +78,18 @@ impl ClaimWriter {
 
     /// Makes a new version of a claim, so that nothing which is based on an older one is carried out any more. What is
     /// changed for that is changed back, unless this process dies in between.
-    async fn renew(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
+    async fn fence(&self, task: &ClaimTask) -> Result<Arc<ResourceClaim>, BindError> {
         let (api, name) = (self.api(&task.key.namespace), &*task.key.name);
         let version = task.claim.metadata.resource_version.as_deref();
-        let mut renewed = None;
+        let mut fenced = None;
         for value in [version, None] {
-            let change = Change::Annotation(RENEWED, value);
+            let change = Change::Annotation(FENCED, value);
             let write = || change_claim(&api, Target::any_of(&task.claim), change);
             let known = until_known(write, || observe::get(&api, name)).await;
-            renewed = known.map_err(|e| failed(&format!("renew claim {}", task.key), &e))?;
+            fenced = known.map_err(|e| failed(&format!("renew claim {}", task.key), &e))?;
         }
-        let renewed = renewed.filter(|c| c.uid() == &*task.uid);
-        renewed.map(Arc::new).ok_or_else(|| deleted(&task.key))
+        let fenced = fenced.filter(|c| c.uid() == &*task.uid);
+        fenced.map(Arc::new).ok_or_else(|| deleted(&task.key))
     }
 
     /// The next write that is needed, carried out.
@@ -111,7 +107,10 @@ impl ClaimWriter {
         let expected = task.allocation.as_deref();
         let expected = expected.or_else(|| allocation_of(&task.claim));
         match (allocation_of(claim), &task.allocation) {
-            (Some(there), _) if expected.is_some_and(|e| e.devices != there.devices) => {
+            (Some(there), _)
+                if expected
+                    .is_some_and(|e| !same_devices(e.devices.as_ref(), there.devices.as_ref())) =>
+            {
                 return Err(BindError::new(format!(
                     "claim {} got allocated elsewhere in the meantime",
                     task.key
@@ -137,7 +136,7 @@ impl ClaimWriter {
             }
         }
         let consumer = &task.consumer;
-        let mut consumers = reserved_for(claim).to_vec();
+        let mut consumers = consumers(claim).to_vec();
         if !is_reserved_for(claim, &consumer.uid) {
             consumers.push(consumer.reference());
         } else if status.is_empty() {
@@ -181,9 +180,9 @@ impl ClaimWriter {
     }
 
     /// Creates the claim for extended resources of a pod and allocates it.
-    pub(super) async fn create_special(
+    pub(super) async fn create_extended_resource_claim(
         &self,
-        task: &SpecialTask,
+        task: &ExtendedResourceClaimTask,
         pod: &PodInfo,
     ) -> Result<Arc<ResourceClaim>, BindError> {
         let mut new = (*task.claim).clone();
@@ -203,22 +202,22 @@ impl ClaimWriter {
             uid: claim.uid().into(),
             claim: claim.clone(),
             consumer: Consumer::pod(pod),
-            renew: false,
+            fence: false,
             allocation: Some(task.allocation.clone()),
         };
         match self.reserve(&task).await {
             Ok(claim) => Ok(claim),
             Err(error) => {
-                if let Err(error) = self.delete_special(&claim).await {
-                    tracing::warn!(claim = %task.key, error = text(&error), "cannot delete special claim");
+                if let Err(error) = self.delete_extended_resource_claim(&claim).await {
+                    tracing::warn!(claim = %task.key, error = text(&error), "cannot delete extended resource claim");
                 }
                 Err(error)
             }
         }
     }
 
-    /// Takes the allocation from a claim that nobody else uses, unless it changed meanwhile. With the claim as it is
-    /// then; `None` when it is gone.
+    /// Deallocates a claim that no other pod uses, unless it changed meanwhile. Returns the claim as it is then; `None`
+    /// when it is gone.
     pub(super) async fn deallocate(
         &self,
         claim: &ResourceClaim,
@@ -234,7 +233,7 @@ impl ClaimWriter {
         Ok(known.filter(|c| c.uid() == claim.uid()))
     }
 
-    /// Takes the reservation for a pod back. With the claim as it is then; `None` when it is gone.
+    /// Removes the reservation for a pod. Returns the claim as it is then; `None` when it is gone.
     pub(super) async fn unreserve(
         &self,
         claim: &ResourceClaim,
@@ -244,7 +243,7 @@ impl ClaimWriter {
         let api = self.api(&key.namespace);
         let mut now = claim.clone();
         loop {
-            let mut consumers = reserved_for(&now).to_vec();
+            let mut consumers = consumers(&now).to_vec();
             consumers.retain(|c| *c.uid != **pod);
             // Based on a version, so that a request which arrives late finds that the claim was reserved anew.
             let change = Change::ReservedFor(&consumers);
@@ -257,8 +256,11 @@ impl ClaimWriter {
         }
     }
 
-    /// Removes a special claim that was created for a pod which did not get bound.
-    pub(super) async fn delete_special(&self, claim: &ResourceClaim) -> Result<(), kube::Error> {
+    /// Removes an extended resource claim that was created for a pod which did not get bound.
+    pub(super) async fn delete_extended_resource_claim(
+        &self,
+        claim: &ResourceClaim,
+    ) -> Result<(), kube::Error> {
         let (key, claim_uid) = (key_of(claim), claim.uid());
         let (api, name) = (self.api(&key.namespace), &*key.name);
         let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
@@ -276,7 +278,7 @@ impl ClaimWriter {
             }),
             ..DeleteParams::default()
         };
-        // Gone, or somebody else's by now: either way it is done.
+        // Gone, or replaced by another claim: either way it is done.
         let delete = async || {
             let request = Request::new(api.resource_url()).delete(name, &params);
             let request = request.map_err(kube::Error::BuildRequest)?;
@@ -334,7 +336,7 @@ async fn change_claim(
     target: Target<'_>,
     change: Change<'_>,
 ) -> Result<ResourceClaim, kube::Error> {
-    allot_claims::change(
+    allot_resourceclaim::change(
         api,
         target,
         change,

@@ -68,7 +68,7 @@ impl Note {
             &rejected.pod,
             "FailedScheduling",
             "Scheduling",
-            rejected.message.clone(),
+            crate::message::explained(&rejected.message, rejected.explanation.as_deref()),
         );
         Self {
             warning: true,
@@ -87,7 +87,16 @@ impl Note {
         let controller = crate::pod::scheduler_name(&preemptor.pod).to_owned();
         Self {
             controller,
-            related: Some(reference(preemptor)),
+            related: Some(match preemptor.key.namespace == victim.key.namespace {
+                true => reference(preemptor),
+                // Who may read the victim's events must not learn the names of another namespace.
+                false => ObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    uid: Some(preemptor.uid.to_string()),
+                    ..ObjectReference::default()
+                },
+            }),
             ..note
         }
     }

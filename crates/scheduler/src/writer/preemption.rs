@@ -1,4 +1,4 @@
-//! Pods that make room for others.
+//! Deletion of preemption victims.
 
 use kube::api::{DeleteParams, Preconditions};
 
@@ -9,11 +9,11 @@ use super::*;
 impl Writer {
     /// Makes a pod leave its node for another one; says so when that can not be done.
     pub(super) async fn preempt(&self, preemptor: &PodInfo, node: &str, victim: &PodInfo) {
-        // Somebody else's deletion is under way, and needs neither another one nor an explanation.
+        // The pod is being deleted already.
         if victim.is_terminating() {
             return;
         }
-        match self.make_leave(preemptor, victim).await {
+        match self.evict(preemptor, victim).await {
             Ok(true) => {
                 tracing::info!(victim = %victim.key, preemptor = %preemptor.key, node, "preempted");
                 self.recorder.note(Note::preempted(preemptor, victim, node));
@@ -29,7 +29,7 @@ impl Writer {
     }
 
     /// Marks a pod, so that its owner knows why it goes, and deletes it. Says whether there was one.
-    async fn make_leave(&self, preemptor: &PodInfo, victim: &PodInfo) -> Result<bool, kube::Error> {
+    async fn evict(&self, preemptor: &PodInfo, victim: &PodInfo) -> Result<bool, kube::Error> {
         let scheduler = crate::pod::scheduler_name(&preemptor.pod);
         let mut condition = json!({
             "type": "DisruptionTarget",

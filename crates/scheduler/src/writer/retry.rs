@@ -54,7 +54,7 @@ impl<T: Object> Turns<T> {
         claim: &Arc<T>,
     ) -> (tokio::sync::OwnedMutexGuard<Option<Arc<T>>>, Arc<T>) {
         let last = self.of(claim.uid()).lock_owned().await;
-        let newest = known::newest(claim.clone(), last.as_ref());
+        let newest = assume_cache::newest(claim.clone(), last.as_ref());
         (last, newest)
     }
 }

@@ -21,23 +21,26 @@ impl Writer {
     }
 
     /// Records in a pod's status which resources of the node come with its devices.
-    pub(super) async fn record_demand(
+    pub(super) async fn record_node_allocatable(
         &self,
         pod: &PodInfo,
-        demand: &Demand,
+        node_allocatable: &NodeAllocatableRequests,
     ) -> Result<(), kube::Error> {
-        let status = json!({"nodeAllocatableResourceClaimStatuses": demand.0});
+        let status = json!({"nodeAllocatableResourceClaimStatuses": node_allocatable.0});
         // The whole list: a strategic patch would add to what an earlier attempt left.
         self.write_unbound(pod, &status, |p| Patch::Merge(p)).await
     }
 
     /// Takes that back after the binding failed, before the next attempt records something.
-    pub(super) fn clear_demand(&self, pod: Arc<PodInfo>) {
-        // Nobody else has the turn: the attempt is over, and the next one has not been told to begin.
+    pub(super) fn clear_node_allocatable(&self, pod: Arc<PodInfo>) {
+        // No other attempt is running: this one is over, and the next has not begun.
         let turn = self.demands.of(&pod.uid).try_lock_owned();
         self.clone().spawn(async move |w| {
             let _turn = turn;
-            let write = async || w.record_demand(&pod, &Demand::default()).await;
+            let write = async || {
+                w.record_node_allocatable(&pod, &NodeAllocatableRequests::default())
+                    .await
+            };
             let cleared = until_known(write, async || Ok(None)).await;
             log(
                 "clear node-allocatable resources",

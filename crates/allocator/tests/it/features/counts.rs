@@ -1,10 +1,11 @@
 //! How many devices: exact counts, all, alternatives, limits.
 
-use serde_json::json;
+use allot_allocator::problem::Problem;
+use serde_json::{Value, json};
 
 use crate::make::{all, check, claim, device, first_available, plain, problem, request, slice};
 
-fn one_pool(names: &[&str]) -> Vec<serde_json::Value> {
+fn one_pool(names: &[&str]) -> Vec<Value> {
     vec![slice("p", plain(names), json!({}))]
 }
 
@@ -68,17 +69,44 @@ fn all_devices_or_none() {
 }
 
 #[test]
-fn all_is_an_error_while_a_pool_is_incomplete() {
+fn all_fails_on_a_node_of_which_a_pool_is_incomplete() {
     let mut slices = one_pool(&["a"]);
     slices[0]["spec"]["pool"]["resourceSliceCount"] = 2.into();
     let made = problem(
         slices,
         vec![claim("c", vec![all("r", json!({}))], json!({}))],
     );
-    check(
-        &made,
-        "error: claim default/c, request r: asks for all devices, but resource pool gpu.example.com/p is currently being updated",
-    );
+    let text = "claim default/c, request r: asks for all devices, but resource pool gpu.example.com/p is currently being updated";
+    check(&made, &format!("node error: {text}"));
+    // Upstream ends the attempt for all nodes.
+    let upstream = Problem {
+        upstream_errors: true,
+        ..made
+    };
+    check(&upstream, &format!("error: {text}"));
+}
+
+#[test]
+fn the_next_alternative_is_tried_while_all_is_not_known() {
+    let made = |pools: Vec<Value>| {
+        let every = json!({"allocationMode": "All", "count": null});
+        let list = vec![("every", 0, every), ("single", 1, json!({}))];
+        problem(
+            pools,
+            vec![claim("c", vec![first_available("r", list)], json!({}))],
+        )
+    };
+    let incomplete = || {
+        slice(
+            "q",
+            plain(&["b"]),
+            json!({"pool": {"name": "q", "generation": 1, "resourceSliceCount": 2}}),
+        )
+    };
+    check(&made(one_pool(&["a", "b"])), "r/every=p/a r/every=p/b");
+    let both = [one_pool(&["a", "b"]), vec![incomplete()]].concat();
+    check(&made(both), "r/single=p/a");
+    check(&made(vec![incomplete()]), "nothing");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use allot_allocator::explain::{Explanation, StageKind};
 use allot_allocator::problem::Problem;
-use allot_allocator::{Allocator, Limits, SelectorCache};
+use allot_allocator::{Allocator, Holder, Limits, SelectorCache};
 use serde_json::{Value, json};
 
-use crate::make::{DRIVER, claim, device, problem, read, request, slice};
+use crate::make::{DRIVER, claim, device, plain, problem, read, request, slice};
 
 fn explain(problem: &Problem) -> Explanation {
     let claims = problem.claims(&SelectorCache::new());
@@ -53,7 +53,11 @@ fn every_check_shows_what_it_leaves() {
     made.allocated_devices = read(json!([{"driver": DRIVER, "pool": "p", "device": "c"}]));
     let explanation = explain(&made);
     let request = &explanation.requests[0];
-    let funnel: Vec<_> = request.funnel.iter().map(|s| (s.kind, s.left)).collect();
+    let counts: Vec<_> = request
+        .filter_counts
+        .iter()
+        .map(|s| (s.kind, s.left))
+        .collect();
     let expected = [
         (StageKind::Seen, 4),
         (StageKind::Class, 4),
@@ -61,7 +65,7 @@ fn every_check_shows_what_it_leaves() {
         (StageKind::Taints, 2),
         (StageKind::InUse, 1),
     ];
-    assert_eq!(funnel, expected);
+    assert_eq!(counts, expected);
     assert_eq!(request.in_use[0].device, "p/c");
     assert_eq!(request.in_use[0].by, ["other"]);
     assert_eq!(
@@ -179,4 +183,85 @@ fn shares_and_counters() {
         "claim default/c, request r needs 1 device, 1 seen, 0 with enough capacity; \
          nearest is p/a: memory 4Gi left of 8Gi, request takes 6Gi"
     );
+}
+
+/// Events are read by people who may not know what there is in other namespaces.
+#[test]
+fn claims_of_other_namespaces_are_counted_and_not_named() {
+    let check = |holders: &[(&str, &str)], expected: &str| {
+        let made = problem(
+            vec![slice("p", plain(&["a"]), json!({}))],
+            vec![claim("c", vec![request("r", 1, json!({}))], json!({}))],
+        );
+        let mut cluster = made.cluster();
+        for (index, (namespace, name)) in holders.iter().enumerate() {
+            let holder = Holder {
+                namespace: (*namespace).into(),
+                name: (*name).into(),
+                uid: format!("uid-{index}").into(),
+            };
+            let result = json!({"devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "p", "device": "a"}]}});
+            cluster.claim_allocated(&holder, &read(result));
+        }
+        let claims = made.claims(&SelectorCache::new());
+        let limits = Limits::default();
+        let mut allocator = Allocator::new();
+        let (_, explanation) = allocator.explain(&cluster, &made.nodes()[0], &claims, &limits);
+        let nearest = explanation.requests[0].nearest.as_ref().unwrap();
+        assert_eq!(nearest.reason, expected);
+        assert!(explanation.line.ends_with(expected), "{}", explanation.line);
+        // Who asks with rights of his own sees them all.
+        assert_eq!(explanation.requests[0].in_use[0].by.len(), holders.len());
+        for conflict in cluster.conflicts("uid-0", |_, _| true) {
+            let text = conflict.describe("default");
+            assert!(!text.contains("secret"), "{text}");
+        }
+    };
+    check(&[("default", "x")], "in use by default/x");
+    check(
+        &[("team-b", "secret-1")],
+        "in use by a claim of another namespace",
+    );
+    check(
+        &[
+            ("team-b", "secret-1"),
+            ("default", "x"),
+            ("team-c", "secret-2"),
+        ],
+        "in use by default/x, 2 claims of other namespaces",
+    );
+}
+
+/// By requests that are satisfied, then by how far the others get.
+#[test]
+fn nodes_are_compared_by_how_near_they_come() {
+    let near = |slices: Vec<Value>, claims: Vec<Value>| {
+        let made = problem(slices, claims);
+        let claims = made.claims(&SelectorCache::new());
+        Allocator::nearness(&made.cluster(), &made.nodes()[0], &claims).0
+    };
+    let one = |devices: Vec<Value>| near(vec![slice("p", devices, json!({}))], selecting(1));
+    let tainted = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
+    let in_order = [
+        near(vec![], selecting(1)),
+        one(vec![gpu("a", "40Gi", json!({}))]),
+        // Not published as a whole yet, and one of its devices would do.
+        near(
+            vec![slice(
+                "p",
+                vec![gpu("a", "80Gi", json!({}))],
+                json!({"pool": {"name": "p", "generation": 1, "resourceSliceCount": 2}}),
+            )],
+            selecting(1),
+        ),
+        one(vec![gpu("a", "80Gi", tainted)]),
+        one(vec![gpu("a", "80Gi", json!({}))]),
+    ];
+    assert!(in_order.is_sorted_by(|a, b| a < b), "{in_order:?}");
+    assert_eq!(in_order[4].satisfied, 1);
+    let two = near(
+        vec![slice("p", vec![gpu("a", "80Gi", json!({}))], json!({}))],
+        selecting(2),
+    );
+    assert!(two < in_order[4] && two.devices == 1, "{two:?}");
 }

@@ -1,7 +1,7 @@
 //! Answers that are known from equal nodes.
 
 use allot_allocator::problem::Problem;
-use allot_allocator::{Allocator, Cluster, Forms, Holder, Limits, Outcome, SelectorCache};
+use allot_allocator::{Allocator, ClaimShapes, Cluster, Holder, Limits, Outcome, SelectorCache};
 use serde_json::{Value, json};
 
 use crate::make::{claim, device, problem, read, request, slice};
@@ -107,11 +107,12 @@ fn the_budget_holds_for_answers_that_are_known() {
 fn whether_there_are_devices_is_known_until_something_changes_on_the_node() {
     let problem = three_nodes(selector(MODEL), json!([]));
     let (mut cluster, selectors) = (problem.cluster(), SelectorCache::new());
-    let (mut allocator, mut forms, nodes) = (Allocator::new(), Forms::default(), problem.nodes());
+    let (mut allocator, mut shapes, nodes) =
+        (Allocator::new(), ClaimShapes::default(), problem.nodes());
     // Another claim of the same form each time. How many nodes have devices, and how many answers were not known.
     let mut ask = |cluster: &Cluster| {
         let mut claims = problem.claims(&selectors);
-        forms.recognize(&mut claims);
+        shapes.recognize(&mut claims);
         let before = allocator.remembered();
         let fits = nodes.iter().filter(|node| {
             let outcome = allocator.probe(cluster, node, &claims, &Limits::default());

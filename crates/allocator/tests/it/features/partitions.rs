@@ -207,3 +207,45 @@ fn a_shared_device_that_is_taken_back_gives_its_counters_back() {
     check(&made(json!({}), true), "r=p/a t=p/a");
     check(&upstream(made(json!({}), true)), "r=p/a t=p/a");
 }
+
+/// A partition that is in use and not published any more has counters that nobody knows.
+#[test]
+fn counters_of_a_withdrawn_device_are_not_given_away() {
+    let with = |devices: Vec<Value>, used: Value| {
+        let mut made = made("8Gi", devices, 1);
+        made.allocated_devices = read(used);
+        made
+    };
+    let half = json!([{"driver": DRIVER, "pool": "p", "device": "half"}]);
+    let whole = || vec![part("whole", "8Gi")];
+    check(&with(whole(), json!([])), "r=p/whole");
+    check(&with(whole(), half.clone()), "nothing");
+    let upstream = Problem {
+        upstream_errors: true,
+        ..with(whole(), half.clone())
+    };
+    check(&upstream, "r=p/whole");
+    // What consumes no counters is not affected.
+    let plain = vec![part("whole", "8Gi"), device("z", json!({}))];
+    check(&with(plain, half.clone()), "r=p/z");
+    let back = vec![part("half", "4Gi"), part("other", "4Gi")];
+    check(&with(back, half), "r=p/other");
+}
+
+#[test]
+fn a_device_with_two_terms_keeps_only_itself_from_use() {
+    let term = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+    let two = device(
+        "a",
+        json!({"nodeSelector": {"nodeSelectorTerms": [term("zone"), term("y")]}}),
+    );
+    let good = device("b", json!({"nodeName": "n1"}));
+    let made = |devices| {
+        problem(
+            vec![slice("p", devices, json!({"perDeviceNodeSelection": true}))],
+            vec![claim("c", vec![request("r", 1, json!({}))], json!({}))],
+        )
+    };
+    check(&made(vec![two.clone(), good]), "r=p/b");
+    check(&made(vec![two]), "nothing");
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use allot_allocator::{Cluster, Features, Holder as Claim, Inventoried, Trouble};
+use allot_allocator::{Cluster, Features, Holder as Claim, Inventoried, PoolProblem};
 use allot_scheduler::taint_rules::DeviceTaintRule;
 use k8s_openapi::api::resource::v1 as api;
 use kube::api::DynamicObject;
@@ -198,18 +198,18 @@ fn described(
     claims: Vec<Holder>,
     all_claims: bool,
 ) -> Device {
-    let state = match &found.trouble {
+    let state = match &found.problem {
         _ if found.has_more_shares => State::Shared,
         _ if found.in_use => State::InUse,
-        Some(Trouble::Invalid(_)) => State::Invalid,
-        Some(Trouble::Incomplete) => State::Incomplete,
+        Some(PoolProblem::Invalid(_)) => State::Invalid,
+        Some(PoolProblem::Incomplete) => State::Incomplete,
         None if found.lacks.is_some() => State::Blocked,
         None if !found.taints.is_empty() => State::Tainted,
         None if !all_claims => State::Unknown,
         None => State::Free,
     };
-    let invalid = match found.trouble {
-        Some(Trouble::Invalid(reason)) => Some(reason),
+    let invalid = match found.problem {
+        Some(PoolProblem::Invalid(reason)) => Some(reason),
         _ => None,
     };
     let capacity = device.capacity.iter().flatten();

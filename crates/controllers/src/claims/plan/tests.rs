@@ -156,7 +156,7 @@ fn a_new_claim_copies_the_template_and_names_its_pod() {
     assert_eq!(new["metadata"]["generateName"], "p-gpu-");
     assert_eq!(
         new["metadata"]["annotations"],
-        json!({"c": "d", POD_CLAIM_NAME: "gpu"})
+        json!({"c": "d", POD_CLAIM_NAME_ANNOTATION: "gpu"})
     );
     assert_eq!(new["metadata"]["ownerReferences"][0]["uid"], "pod-1");
     assert_eq!(

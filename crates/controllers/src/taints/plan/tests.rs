@@ -315,3 +315,29 @@ fn conditions_of_rules_in_upstreams_words() {
          an update."
     );
 }
+
+/// A pod that got its device by an extended resource goes as well, if the claim was made for it.
+#[test]
+fn users_of_extended_resources_go_too() {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "pod-1"},
+        "spec": {"containers": [], "nodeName": "n"},
+        "status": {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": []}},
+    }))
+    .unwrap();
+    assert!(has_claims(&pod));
+    let check = |owner: &str, wanted: bool| {
+        let mut made = (*claim("x", json!([]))).clone();
+        made.metadata.owner_references = serde_json::from_value(json!([
+            {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner, "controller": true},
+        ]))
+        .unwrap();
+        let made = Arc::new(made);
+        let bad = tainted(json!([taint("NoExecute", 7)]));
+        let find = |name: &str| (name == "c").then(|| made.clone());
+        let found = eviction(&pod, find, &bad, &[], at(100));
+        assert_eq!(found.is_some(), wanted, "{owner}");
+    };
+    check("pod-1", true);
+    check("pod-2", false);
+}

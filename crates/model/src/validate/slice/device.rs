@@ -241,10 +241,12 @@ fn device_nodes(device: &Value, per_device: bool, path: &Path) -> ErrorList {
     }
     if device.has("nodeSelector") {
         set.push("`nodeSelector`");
-        errors.extend(node_selector::node_selector(
-            device.at("nodeSelector"),
-            &path.child("nodeSelector"),
-        ));
+        let (selector, path) = (device.at("nodeSelector"), path.child("nodeSelector"));
+        errors.extend(node_selector::node_selector(selector, &path));
+        // Upstream documents one term and accepts several, of which no allocation can be made.
+        if selector.list("nodeSelectorTerms").len() > 1 {
+            errors.push(super::not_one_term(selector, &path));
+        }
     }
     match device.opt_bool("allNodes") {
         Some(true) => set.push("`allNodes`"),

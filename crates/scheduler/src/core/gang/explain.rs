@@ -1,4 +1,4 @@
-//! What would become of a gang; for people who ask, not for the loop.
+//! What a scheduling cycle would decide about a gang; for `allot explain`, not for the scheduling loop.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::explain::{Chosen, NodeVerdict};
 use crate::core::{Core, Time};
-use crate::dra::groups::PodGroup;
+use crate::dra::podgroup::PodGroup;
 use crate::pod::{Key, PodInfo};
 
 /// What would become of the gang of a pod if it were its turn now.
@@ -87,7 +87,7 @@ impl Core {
         let needed = gang.min_count.unwrap_or_default().saturating_sub(placed);
         let (mut left_out, mut chosen) = (None, None);
         let outcome = if members.len() < gang.min_count.unwrap_or_default() {
-            GangOutcome::Waits(crate::gangs::NotYet::TooFew.to_string())
+            GangOutcome::Waits(crate::podgroups::NotYet::TooFew.to_string())
         } else if tried.len() < needed {
             let able = tried.len();
             GangOutcome::Waits(format!(
@@ -161,17 +161,17 @@ impl Core {
         let mut search = self.search(tried.pods, needed, profile, false, time);
         if search.last.is_over(needed) {
             let left_out = self.left_out(tried, &search.order, &search.last, profile, time);
-            self.take_round_back(&mut search.last);
+            self.revert_round(&mut search.last);
             if let Some(message) = search.last.failure() {
                 return (GangOutcome::Fails(message.to_owned()), None, None);
             }
             let chosen = tell(members, &search.order, &search.last, tried.asked);
             return (GangOutcome::Fits, left_out, chosen);
         }
-        self.take_round_back(&mut search.last);
-        if search.could_make_room {
+        self.revert_round(&mut search.last);
+        if search.preemption_helps {
             let mut room = self.search(tried.pods, needed, profile, true, time);
-            self.take_round_back(&mut room.last);
+            self.revert_round(&mut room.last);
             if room.last.is_over(needed) && room.last.failure().is_none() {
                 tell(members, &room.order, &room.last, tried.asked);
                 return (GangOutcome::MakesRoom(leaving(&room.last)), None, None);
@@ -180,9 +180,9 @@ impl Core {
         // What people are told is about the first round. It is made once more, so that nodes can be asked in the middle of it.
         let mut round = self.round(tried.pods, needed, profile, false, time);
         let left_out = self.left_out(tried, tried.pods, &round, profile, time);
-        self.take_round_back(&mut round);
+        self.revert_round(&mut round);
         tell(members, tried.pods, &round, tried.asked);
-        // Nobody gets a place.
+        // The gang is not scheduled, so no pod has a node.
         for member in members.iter_mut().filter(|m| !m.is_placed) {
             member.node = None;
         }
@@ -203,7 +203,7 @@ impl Core {
         let nowhere = pods
             .zip(&round.places)
             .filter_map(|(pod, (_, place))| match place {
-                Place::Nowhere(refusal) => Some((pod, &refusal.message)),
+                Place::Unschedulable(refusal) => Some((pod, &refusal.message)),
                 _ => None,
             });
         let nowhere: Vec<_> = nowhere.collect();
@@ -243,13 +243,13 @@ fn tell(
             continue;
         };
         match place {
-            Place::Found(job) | Place::Made(job, _) => {
+            Place::Found(job) | Place::AfterPreemption(job, _) => {
                 member.node = Some(job.node.clone());
                 if info.uid == asked.uid {
                     chosen = Some(chosen_of(job));
                 }
             }
-            Place::Nowhere(refusal) => member.why_not = Some(refusal.message.clone()),
+            Place::Unschedulable(refusal) => member.why_not = Some(refusal.message.clone()),
             Place::Failed(message) => member.why_not = Some(message.clone()),
             Place::NotTried => {}
         }
@@ -260,21 +260,21 @@ fn tell(
 fn chosen_of(job: &BindJob) -> Chosen {
     let own = job.claims.iter();
     let own = own.filter_map(|t| Some((t.key.clone(), t.allocation.clone()?)));
-    let special = job.special.iter();
-    let special = special.map(|s| {
+    let extended = job.extended.iter();
+    let extended = extended.map(|s| {
         let key = crate::dra::claims::key_of(&s.claim);
         (key, s.allocation.clone())
     });
     Chosen {
         node: job.node.clone(),
-        allocations: own.chain(special).collect(),
+        allocations: own.chain(extended).collect(),
     }
 }
 
-/// Who has to go first.
+/// The victims.
 fn leaving(round: &Round) -> Vec<Key> {
     let victims = round.places.iter().filter_map(|(_, place)| match place {
-        Place::Made(_, refusal) => refusal.victims.as_ref(),
+        Place::AfterPreemption(_, refusal) => refusal.victims.as_ref(),
         _ => None,
     });
     let victims = victims.flat_map(|(_, pods)| pods.iter().map(|p| p.key.clone()));

@@ -6,9 +6,9 @@ use allot_reflector::Observed;
 
 use crate::actions::{Action, Nominate, Rejected};
 use crate::core::{Core, Time};
-use crate::dra::groups::PodGroup;
-use crate::gangs::{Gangs, NotYet, group_key};
+use crate::dra::podgroup::PodGroup;
 use crate::pod::{PodInfo, scheduler_name};
+use crate::podgroups::{NotYet, PodGroups, group_key};
 
 impl Core {
     pub(in crate::core) fn observe_groups(&mut self, observed: Observed<PodGroup>, time: Time) {
@@ -29,7 +29,7 @@ impl Core {
             }
         }
         for group in changed {
-            let known = self.gangs.as_ref().map(Gangs::groups);
+            let known = self.gangs.as_ref().map(PodGroups::groups);
             let gone = known.is_some_and(|groups| !groups.contains_key(&group));
             let pods: Vec<_> = self.pods_of_group(&group).cloned().collect();
             for pod in pods {
@@ -76,7 +76,7 @@ impl Core {
         }
         if let Some(gang) = gang.filter(|_| waiting) {
             let message = NotYet::TooFew.to_string();
-            self.tell_group(&gang, "False", "Unschedulable", message);
+            self.update_pod_group_status(&gang, "False", "Unschedulable", message);
         }
     }
 
@@ -89,7 +89,7 @@ impl Core {
         let Some(rejection) = self.held_back(pod) else {
             return;
         };
-        let nominate = self.nowhere(pod);
+        let nominate = self.cleared_nomination(pod);
         if nominate == Nominate::Clear {
             self.forget_nomination(&pod.uid, time);
         }
@@ -97,6 +97,7 @@ impl Core {
             pod: pod.clone(),
             reason: "Unschedulable",
             message: rejection.message(),
+            explanation: None,
             nominate,
         })));
     }

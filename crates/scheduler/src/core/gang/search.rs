@@ -1,7 +1,7 @@
 //! The search for places for the pods of a gang.
 //!
 //! A round places one pod after the other as if it were alone; what it gets counts at once, so that the next one sees it.
-//! When a round was in vain everything is taken back, and it is as if nothing had been tried.
+//! A round that does not succeed is reverted completely.
 //!
 //! Upstream makes one such round, and gives up on gangs that would fit in another order or with less. Here further
 //! rounds follow, at most [`ROUNDS`]: pods that got more than the least that they asked for leave it to others, then pods
@@ -14,9 +14,9 @@ use rustc_hash::FxHashSet;
 use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::refuse::Refusal;
-use crate::core::schedule::Decision;
+use crate::core::schedule::CycleOutcome;
 use crate::core::{Core, Time};
-use crate::dra::next_spare;
+use crate::dra::next_skip;
 use crate::nominations::Nomination;
 use crate::pod::{PodInfo, Uid};
 use crate::queue::QueuedPod;
@@ -29,43 +29,43 @@ const ROUNDS: usize = 12;
 pub(super) struct Member {
     pub(super) queued: QueuedPod,
     /// How many of the best alternatives it leaves to others.
-    pub(super) spare: usize,
+    pub(super) skip_alternatives: usize,
 }
 
 /// What a round has for a pod.
 pub(super) enum Place {
     Found(Box<BindJob>),
-    /// It has a place when others have gone.
-    Made(Box<BindJob>, Box<Refusal>),
-    Nowhere(Box<Refusal>),
+    /// The pod fits when its victims are gone.
+    AfterPreemption(Box<BindJob>, Box<Refusal>),
+    Unschedulable(Box<Refusal>),
     Failed(String),
-    /// It would be in vain.
+    /// Too few pods of the gang can fit any more, so this one was not tried.
     NotTried,
 }
 
 impl Place {
     pub(super) fn job(&self) -> Option<&BindJob> {
         match self {
-            Self::Found(job) | Self::Made(job, _) => Some(job),
-            Self::Nowhere(_) | Self::Failed(_) | Self::NotTried => None,
+            Self::Found(job) | Self::AfterPreemption(job, _) => Some(job),
+            Self::Unschedulable(_) | Self::Failed(_) | Self::NotTried => None,
         }
     }
 
-    fn is_nowhere(&self) -> bool {
-        matches!(self, Self::Nowhere(_))
+    fn is_unschedulable(&self) -> bool {
+        matches!(self, Self::Unschedulable(_))
     }
 }
 
-/// Places for pods, in the order in which they were tried, and what has to be restored when it was in vain.
+/// Nodes for pods, in the order in which they were tried, and the state to restore when the round is reverted.
 #[derive(Default)]
 pub(super) struct Round {
     pub(super) places: Vec<(Uid, Place)>,
     nominated: Vec<Nomination>,
-    gone: Vec<Gone>,
+    gone: Vec<Victim>,
 }
 
 /// A pod that would have to go.
-struct Gone {
+struct Victim {
     pod: Arc<PodInfo>,
     node: Arc<str>,
     assumed: bool,
@@ -88,25 +88,27 @@ impl Round {
         self.failure().is_some() || self.placed() >= needed
     }
 
-    /// Whether somebody has to go first.
-    pub(super) fn makes_room(&self) -> bool {
-        let made = |p: &Place| matches!(p, Place::Made(..));
+    /// Whether some pod fits only after preemption.
+    pub(super) fn needs_preemption(&self) -> bool {
+        let made = |p: &Place| matches!(p, Place::AfterPreemption(..));
         self.places.iter().any(|(_, p)| made(p))
     }
 
-    /// Whether somebody has to go who would stay otherwise.
-    pub(super) fn drives_away(&self) -> bool {
+    /// Whether some victim is not terminating already.
+    pub(super) fn has_new_victims(&self) -> bool {
         self.gone.iter().any(|gone| !gone.pod.is_terminating())
     }
 
     /// The first pod without a place.
     fn left_out(&self) -> Option<&Uid> {
         let mut places = self.places.iter();
-        places.find(|(_, p)| p.is_nowhere()).map(|(uid, _)| uid)
+        places
+            .find(|(_, p)| p.is_unschedulable())
+            .map(|(uid, _)| uid)
     }
 
     fn has_victims(&self) -> bool {
-        let victims = |p: &Place| matches!(p, Place::Nowhere(r) if r.victims.is_some());
+        let victims = |p: &Place| matches!(p, Place::Unschedulable(r) if r.victims.is_some());
         self.places.iter().any(|(_, p)| victims(p))
     }
 }
@@ -120,23 +122,23 @@ pub(super) struct Search {
     /// The first one, if it was another, which was taken back.
     pub(super) first: Option<Round>,
     /// Whether a pod had a place in one of them if others left.
-    pub(super) could_make_room: bool,
+    pub(super) preemption_helps: bool,
 }
 
 impl Core {
-    /// Looks for places for at least so many of the pods; with `make_room` also for such that others have to leave.
+    /// Looks for places for at least so many of the pods; with `with_preemption` also for such that others have to leave.
     pub(super) fn search(
         &mut self,
         members: &[Member],
         needed: usize,
         profile: &Profile,
-        make_room: bool,
+        with_preemption: bool,
         time: Time,
     ) -> Search {
         let (mut order, mut first) = (members.to_vec(), None);
         let (mut step, mut moved) = (1, FxHashSet::default());
-        let mut last = self.round(&order, needed, profile, make_room, time);
-        let mut could_make_room = last.has_victims();
+        let mut last = self.round(&order, needed, profile, with_preemption, time);
+        let mut preemption_helps = last.has_victims();
         for _ in 1..ROUNDS {
             if last.is_over(needed)
                 || !(do_with_less(&mut order, &last, &mut step)
@@ -144,9 +146,9 @@ impl Core {
             {
                 break;
             }
-            self.take_round_back(&mut last);
-            let another = self.round(&order, needed, profile, make_room, time);
-            could_make_room |= another.has_victims();
+            self.revert_round(&mut last);
+            let another = self.round(&order, needed, profile, with_preemption, time);
+            preemption_helps |= another.has_victims();
             let before = std::mem::replace(&mut last, another);
             first.get_or_insert(before);
         }
@@ -154,7 +156,7 @@ impl Core {
             order,
             last,
             first,
-            could_make_room,
+            preemption_helps,
         }
     }
 
@@ -164,7 +166,7 @@ impl Core {
         members: &[Member],
         needed: usize,
         profile: &Profile,
-        make_room: bool,
+        with_preemption: bool,
         time: Time,
     ) -> Round {
         let mut round = Round::default();
@@ -172,7 +174,7 @@ impl Core {
             let in_vain = round.placed() + (members.len() - i) < needed;
             let place = match in_vain || round.failure().is_some() {
                 true => Place::NotTried,
-                false => self.find_place(member, &mut round, profile, make_room, time),
+                false => self.find_place(member, &mut round, profile, with_preemption, time),
             };
             round.places.push((member.queued.info.uid.clone(), place));
         }
@@ -184,51 +186,51 @@ impl Core {
         member: &Member,
         round: &mut Round,
         profile: &Profile,
-        make_room: bool,
+        with_preemption: bool,
         time: Time,
     ) -> Place {
         let uid = &member.queued.info.uid;
         round.nominated.extend(self.nominations.get(uid).cloned());
         let queued = &member.queued;
-        let refusal = match self.decide(queued, profile, member.spare, time) {
-            Decision::Place(placed) => {
-                let job = self.promise(queued.clone(), *placed, time);
+        let refusal = match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
+            CycleOutcome::Place(placed) => {
+                let job = self.assume(queued.clone(), *placed, time);
                 return Place::Found(Box::new(job));
             }
-            Decision::Reject(refusal) => refusal,
-            Decision::Negotiate(_) => {
+            CycleOutcome::Reject(refusal) => refusal,
+            CycleOutcome::Negotiate(_) => {
                 let message = "a driver has to allocate claims of a pod that is in a gang";
                 return Place::Failed(message.to_owned());
             }
-            Decision::Fail(message) => return Place::Failed(message),
+            CycleOutcome::Fail(message) => return Place::Failed(message),
         };
-        let Some((node, victims)) = refusal.victims.clone().filter(|_| make_room) else {
-            return Place::Nowhere(refusal);
+        let Some((node, victims)) = refusal.victims.clone().filter(|_| with_preemption) else {
+            return Place::Unschedulable(refusal);
         };
-        let gone: Vec<Gone> = victims
+        let gone: Vec<Victim> = victims
             .into_iter()
-            .map(|pod| Gone {
+            .map(|pod| Victim {
                 assumed: self.cache.is_assumed(&pod.uid),
                 node: node.clone(),
                 pod,
             })
             .collect();
         gone.iter().for_each(|g| self.cache.remove_pod(&g.pod.uid));
-        match self.decide(queued, profile, member.spare, time) {
-            Decision::Place(placed) => {
+        match self.scheduling_cycle(queued, profile, member.skip_alternatives, time) {
+            CycleOutcome::Place(placed) => {
                 round.gone.extend(gone);
-                let job = self.promise(queued.clone(), *placed, time);
-                Place::Made(Box::new(job), refusal)
+                let job = self.assume(queued.clone(), *placed, time);
+                Place::AfterPreemption(Box::new(job), refusal)
             }
             _ => {
                 self.bring_back(gone);
-                Place::Nowhere(refusal)
+                Place::Unschedulable(refusal)
             }
         }
     }
 
-    fn bring_back(&mut self, gone: impl IntoIterator<Item = Gone>) {
-        for Gone { pod, node, assumed } in gone {
+    fn bring_back(&mut self, gone: impl IntoIterator<Item = Victim>) {
+        for Victim { pod, node, assumed } in gone {
             match assumed {
                 true => self.cache.assume(pod, &node),
                 false => self.cache.set_pod(pod),
@@ -236,8 +238,8 @@ impl Core {
         }
     }
 
-    /// As if the round had not been.
-    pub(super) fn take_round_back(&mut self, round: &mut Round) {
+    /// Reverts everything that a round assumed.
+    pub(super) fn revert_round(&mut self, round: &mut Round) {
         for (uid, _) in round.places.iter().filter(|(_, p)| p.job().is_some()) {
             let Some(binding) = self.bindings.remove(uid) else {
                 continue;
@@ -266,9 +268,9 @@ fn do_with_less(order: &mut [Member], round: &Round, step: &mut usize) -> bool {
             break;
         }
         let claims = place.job().into_iter().flat_map(|job| &job.claims);
-        let less = claims.filter_map(|task| next_spare(&task.claim, task.allocation.as_ref()?));
-        if let Some(spare) = less.min() {
-            member.spare = member.spare.max(spare);
+        let less = claims.filter_map(|task| next_skip(&task.claim, task.allocation.as_ref()?));
+        if let Some(skip_alternatives) = less.min() {
+            member.skip_alternatives = member.skip_alternatives.max(skip_alternatives);
             done += 1;
         }
     }

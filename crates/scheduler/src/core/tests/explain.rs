@@ -1,4 +1,4 @@
-//! What people are told who ask about a pod.
+//! What `allot explain` says about a pod.
 
 use super::*;
 use crate::core::Verdict;
@@ -84,4 +84,118 @@ fn a_pod_that_no_node_is_asked_about_says_why() {
         json!({"schedulingGates": [{"name": "x"}, {"name": "y"}]}),
     );
     world.check_explained("q", "none: waiting for scheduling gates: [x y]\n");
+}
+
+/// The condition and the event of the pod that is refused.
+fn refused(world: &mut World) -> (String, String) {
+    let outcome = world.run();
+    let rejected = outcome.0.iter().find_map(|a| match a {
+        Action::Reject(rejected) => Some(rejected),
+        _ => None,
+    });
+    let rejected = rejected.expect("a rejection");
+    let explanation = rejected.explanation.as_deref();
+    let event = crate::message::explained(&rejected.message, explanation);
+    (rejected.message.clone(), event)
+}
+
+#[test]
+fn the_condition_has_upstreams_text_and_the_event_goes_on() {
+    let mut world = World::new("");
+    world.slice("n0", json!([]));
+    world.claim("b", allocated("n1", &["q"]));
+    let two = json!({"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 2}});
+    world.any_claim("a", two, json!({}));
+    world.pod("p", &["a"]);
+    let (condition, event) = refused(&mut world);
+    let text = "0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    assert_eq!(condition, text);
+    let nearest = "Nearest is node n1: claim ns/a, request r needs 2 devices, 2 seen, 1 not in use; nearest is n1/d0: in use by ns/b.";
+    assert_eq!(event, format!("{text} {nearest}"));
+}
+
+#[test]
+fn the_node_that_came_nearest_is_explained() {
+    let check = |change: &dyn Fn(&mut World), expected: &str| {
+        let mut world = World::new("");
+        change(&mut world);
+        world.claim("a", json!({}));
+        world.claim("b", json!({}));
+        world.pod("p", &["a", "b"]);
+        let (condition, event) = refused(&mut world);
+        let explanation = event.strip_prefix(&condition).expect("the condition first");
+        assert_eq!(explanation.trim(), expected);
+    };
+    // Of nodes that satisfy as many requests, the one that fewer plugins reject.
+    check(
+        &|world| {
+            world.slice("n0", json!([]));
+            world.node("n1", json!({"unschedulable": true}));
+        },
+        "Nearest is node n1: node(s) were unschedulable; it has the devices.",
+    );
+    // Requests are looked at one by one.
+    check(
+        &|world| {
+            world.slice("n0", json!([]));
+            world.slice("n1", json!([{"name": "d0"}]));
+        },
+        "Nearest is node n1: there are not enough devices for all requests together.",
+    );
+    // Of equal ones, the first.
+    check(
+        &|world| {
+            world.slice("n0", json!([]));
+            world.slice("n1", json!([]));
+        },
+        "Nearest is node n0: claim ns/a, request r needs 1 device, the node has none.",
+    );
+    check(
+        &|world| {
+            world.slice("n0", json!([{"name": "d0"}]));
+            world.slice("n1", json!([{"name": "d0"}]));
+            world.node("n0", json!({"unschedulable": true}));
+        },
+        "Nearest is node n1: there are not enough devices for all requests together.",
+    );
+}
+
+/// Readers of a pod's events may not learn names of other namespaces.
+#[test]
+fn messages_do_not_name_what_is_in_other_namespaces() {
+    let mut world = World::new("");
+    for (node, name) in [("n0", "secret-1"), ("n1", "secret-2")] {
+        world.slice(node, json!([{"name": "d0"}]));
+        let claim = world.object(json!({
+            "metadata": {"name": name, "namespace": "team-b", "uid": format!("uid-{name}")},
+            "spec": {"devices": {"requests": []}},
+            "status": allocated(node, &["secret-pod"]),
+        }));
+        world.handle(Input::Claim(Observed::Applied(claim)));
+    }
+    world.claim("a", json!({}));
+    world.pod("p", &["a"]);
+    let (_, event) = refused(&mut world);
+    assert!(
+        event.ends_with("in use by a claim of another namespace."),
+        "{event}"
+    );
+    // Two schedulers gave the same device away.
+    world.claim("a", allocated("n0", &["p"]));
+    let mut all = String::new();
+    for _ in 0..3 {
+        let outcome = world.run();
+        all += &format!(
+            "{:?}",
+            outcome
+                .0
+                .iter()
+                .filter_map(|a| match a {
+                    Action::Reject(r) => Some((&r.message, &r.explanation)),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        );
+    }
+    assert!(!all.contains("secret") && !all.contains("team-b"), "{all}");
 }

@@ -79,7 +79,7 @@ fn alternatives_fail_as_requests_do() {
 }
 
 #[test]
-fn all_devices_of_a_node_whose_pool_is_incomplete_fail() {
+fn all_devices_of_a_node_whose_pool_is_incomplete_fail_only_there() {
     let mut world = world([json!([{"name": "d0"}]), json!([{"name": "d0"}])]);
     let slice = world.object(json!({
         "metadata": {"name": "n1-more"},
@@ -91,10 +91,13 @@ fn all_devices_of_a_node_whose_pool_is_incomplete_fail() {
     world.handle(Input::Slice(Observed::Applied(slice)));
     world
         .asking(json!({"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}}));
+    world.node("n0", json!({"unschedulable": true}));
     let outcome = world.run();
     assert_eq!(outcome.node(), None);
     let text = "asks for all devices, but resource pool d/n1-more is currently being updated";
     assert!(outcome.message().contains(text), "{}", outcome.message());
+    world.node("n0", json!({}));
+    assert_eq!(world.run().node(), Some("n0"));
 }
 
 /// The binding of a pod names the version that was decided about where its claims are others now, so that it is refused.

@@ -58,7 +58,7 @@ impl World {
                 let names: Vec<&str> = victims.iter().map(|v| &*v.key.name).collect();
                 Some(format!("{} goes", names.join(" ")))
             }
-            Action::TellGroup {
+            Action::UpdatePodGroupStatus {
                 group, condition, ..
             } => {
                 let (status, reason) = (&condition.status, &condition.reason);
@@ -130,7 +130,7 @@ fn nobody_is_placed_where_not_all_are() {
     assert_eq!(rejected[..4], [waits; 4]);
     assert!(rejected[4].starts_with(none), "{}", rejected[4]);
     let told = actions.iter().find_map(|a| match a {
-        Action::TellGroup { condition, .. } => Some(condition),
+        Action::UpdatePodGroupStatus { condition, .. } => Some(condition),
         _ => None,
     });
     let told = told.expect("the group is told");
@@ -320,7 +320,7 @@ fn the_pods_of_a_gang_do_not_displace_each_other() {
     assert!(tries < 10, "{tries} attempts while nothing happens");
     let expected = |w: &World, pod: &str| {
         let pod = w.core.pods[&Key::new("ns", pod)].clone();
-        w.core.expected_on(&pod).map(str::to_owned)
+        w.core.nominated_node(&pod).map(str::to_owned)
     };
     for pod in ["p0", "p1"] {
         assert_eq!(expected(&world, pod).as_deref(), Some("n0"), "{pod}");
@@ -374,7 +374,7 @@ fn what_is_told_about_a_group_again_is_not_written() {
     }
     let told = |outcome: Outcome| {
         let mut actions = outcome.0.iter();
-        actions.any(|a| matches!(a, Action::TellGroup { .. }))
+        actions.any(|a| matches!(a, Action::UpdatePodGroupStatus { .. }))
     };
     assert!(told(world.run()));
     world.slice("n0", json!([{"name": "d0"}, {"name": "d1"}]));

@@ -11,7 +11,7 @@ fn with_resource() -> World {
 }
 
 /// The claim that was made for it.
-fn special(world: &mut World, name: &str, status: Value) -> Box<ResourceClaim> {
+fn extended(world: &mut World, name: &str, status: Value) -> Box<ResourceClaim> {
     let owner =
         json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-p", "controller": true});
     let annotations = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
@@ -26,18 +26,18 @@ fn special(world: &mut World, name: &str, status: Value) -> Box<ResourceClaim> {
 }
 
 fn deleted(outcome: &Outcome) -> Vec<&str> {
-    let specials = outcome.0.iter().filter_map(|a| match a {
-        Action::DeleteSpecial(claim) => claim.metadata.name.as_deref(),
+    let created = outcome.0.iter().filter_map(|a| match a {
+        Action::DeleteExtendedResourceClaim(claim) => claim.metadata.name.as_deref(),
         _ => None,
     });
-    specials.collect()
+    created.collect()
 }
 
 #[test]
 fn a_pod_is_tried_again_when_the_claim_for_its_resources_is_gone() {
     let mut world = with_resource();
     // It never got a device, so that its end frees none.
-    let claim = special(&mut world, "old", json!({}));
+    let claim = extended(&mut world, "old", json!({}));
     world.handle(Input::Claim(Observed::Applied(claim.clone())));
     let outcome = world.run();
     assert_eq!(deleted(&outcome), ["old"], "{}", outcome.message());
@@ -50,9 +50,9 @@ fn a_claim_whose_creation_was_not_answered_goes_before_its_pod_is_bound() {
     let mut world = with_resource();
     let job = world.run();
     let job = job.bound().expect("bound");
-    let in_flight = job.special.as_ref().expect("a claim").uid.clone();
-    let lost = special(&mut world, "lost", json!({}));
-    let claim = special(&mut world, "new", allocated(&job.node, &["p"]));
+    let in_flight = job.extended.as_ref().expect("a claim").uid.clone();
+    let lost = extended(&mut world, "lost", json!({}));
+    let claim = extended(&mut world, "new", allocated(&job.node, &["p"]));
     let pod = job.pod.uid.clone();
     world.handle(Input::ClaimWritten {
         pod: pod.clone(),
@@ -80,7 +80,7 @@ fn with_one_device_left() -> World {
     world
 }
 
-/// Otherwise two pods that have each what the other one lacks wait for ever.
+/// Otherwise two pods that each hold what the other one needs deadlock.
 #[test]
 fn a_pod_that_fits_nowhere_holds_nothing() {
     let mut world = with_one_device_left();
@@ -226,7 +226,7 @@ fn a_pod_that_lacks_a_claim_keeps_nothing_from_others() {
 /// A binding that a dead scheduler sent arrived after that, and the pod ran without its devices.
 #[test]
 fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
-    let touches = |is_inherited: bool| {
+    let fences = |needs_fencing: bool| {
         let mut world = World::new("");
         world.node("n0", json!({"unschedulable": true}));
         world.claim("a", allocated("n0", &["p"]));
@@ -235,7 +235,7 @@ fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
             "spec": {"containers": [], "resourceClaims": [{"name": "a", "resourceClaimName": "a"}]},
         });
         let info = PodInfo::observed(*world.object::<Pod>(pod));
-        let items = match is_inherited {
+        let items = match needs_fencing {
             true => vec![Arc::new(info.clone())],
             false => Vec::new(),
         };
@@ -244,18 +244,18 @@ fn pods_are_touched_before_what_an_earlier_scheduler_reserved_is_taken_back() {
         world.handle(Input::Pod(Observed::Applied(Box::new(Arc::new(info)))));
         let outcome = world.run();
         assert_eq!(outcome.node(), None);
-        let touch = outcome.0.iter().find_map(|a| match a {
-            Action::AfterTouch { pods, then } => Some((pods.len(), &**then)),
+        let fenced = outcome.0.iter().find_map(|a| match a {
+            Action::Fenced { pods, then } => Some((pods.len(), &**then)),
             _ => None,
         });
         let direct = outcome.deallocated().is_some();
-        (matches!(touch, Some((1, Action::Deallocate(_)))), direct)
+        (matches!(fenced, Some((1, Action::Deallocate(_)))), direct)
     };
-    assert_eq!(touches(true), (true, false));
-    assert_eq!(touches(false), (false, true));
+    assert_eq!(fences(true), (true, false));
+    assert_eq!(fences(false), (false, true));
 }
 
-/// The claim controller frees devices when it is the one who lets go of a claim last.
+/// The claim controller deallocates a claim when it removes the last consumer.
 #[test]
 fn devices_that_were_shared_with_a_pod_that_is_gone_are_freed() {
     let mut world = World::new("");

@@ -70,7 +70,7 @@ fn not_ready() -> Value {
 }
 
 impl Outcome {
-    /// Who has to go, and for whom.
+    /// The victims and their preemptors.
     fn preempted(&self) -> Vec<(String, String)> {
         let preempted = self.0.iter().filter_map(|a| match a {
             Action::Preempt {
@@ -321,7 +321,7 @@ fn both_leave() -> World {
     world
 }
 
-/// Found by simulation: two pods that choose the same one, which is leaving anyway, must not wake each other for ever.
+/// Found by simulation: two pods that choose the same one, which is leaving anyway, must not requeue each other endlessly.
 #[test]
 fn a_pod_that_is_leaving_already_is_waited_for() {
     let mut world = both_leave();
@@ -370,14 +370,14 @@ fn priority_takes_no_devices_from_others() {
     }
 }
 
-/// Who waits for pods that leave anyway takes what gets free elsewhere before.
+/// A pod that waits for terminating victims takes capacity that gets free elsewhere first.
 #[test]
 fn a_pod_that_waits_for_others_takes_another_place() {
     let mut world = both_leave();
     world.plain("p", 4, 10, None);
     world.run();
     let p = world.known("p");
-    let other = match world.core.expected_on(&p).expect("a node") {
+    let other = match world.core.nominated_node(&p).expect("a node") {
         "n0" => "n1",
         _ => "n0",
     };

@@ -1,5 +1,5 @@
-//! What attempts do to claims: they decide on allocations, whose writes end well or badly, and take back what is in the
-//! way or was in vain.
+//! What scheduling attempts do to claims: reserve allocations, settle them when writes succeed or fail, and release
+//! claims that are in the way.
 
 use super::*;
 
@@ -64,7 +64,7 @@ impl Claims {
     }
 
     /// The binding for which a claim was allocated failed; the allocation stays for now.
-    pub fn leave_allocated(&mut self, uid: &Uid) {
+    pub fn mark_orphaned(&mut self, uid: &Uid) {
         self.left.insert(uid.clone());
     }
 
@@ -73,8 +73,8 @@ impl Claims {
         self.left.remove(uid);
     }
 
-    /// Whether a claim was left allocated by a binding that failed, rather than by somebody else.
-    pub fn is_left(&self, uid: &str) -> bool {
+    /// Whether the allocation of a claim is left over from a binding of this scheduler that failed.
+    pub fn is_orphaned(&self, uid: &str) -> bool {
         self.left.contains(uid)
     }
 

@@ -154,14 +154,14 @@ fn claims_known_only_from_our_write_end_with_a_newer_list() {
 
 /// Why a claim has to give way.
 fn conflict(claims: &Claims, uid: &str) -> Option<String> {
-    claims.conflict(uid).map(|c| c.to_string())
+    claims.conflict(uid).map(|c| c.describe("ns"))
 }
 
 fn is_seen(claims: &Claims, claim: &ResourceClaim) -> bool {
     claims.is_seen(&Version::from(claim))
 }
 
-const HELD_BY_A: &str = "device d/p/x is held by claim ns/a as well";
+const HELD_BY_A: &str = "device d/p/x is also allocated to ns/a";
 
 #[test]
 fn who_is_seen_second_gives_way() {
@@ -169,13 +169,13 @@ fn who_is_seen_second_gives_way() {
     c.see(claim("b", "2", 1, None));
     c.reserve(&uid("2"), &key("b"), &allocation("x"), &uid("pod"));
     // Somebody else was faster: of ours, nothing was seen yet.
-    assert!(!c.see(claim("a", "1", 3, Some("x"))).contested);
+    assert!(!c.see(claim("a", "1", 3, Some("x"))).double_allocated);
     c.assume(claim("b", "2", 4, Some("x")));
     c.settle(&uid("2"), &uid("pod"), true);
     let ours = claim("b", "2", 4, Some("x"));
     assert!(!is_seen(&c, &ours));
     assert_eq!((conflict(&c, "1"), conflict(&c, "2")), (None, None));
-    assert!(c.see(claim("b", "2", 4, Some("x"))).contested);
+    assert!(c.see(claim("b", "2", 4, Some("x"))).double_allocated);
     assert!(is_seen(&c, &ours));
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
@@ -208,7 +208,7 @@ fn who_is_seen_first_stays() {
     c.assume(claim("a", "1", 3, Some("x")));
     c.settle(&uid("1"), &uid("pod"), true);
     c.see(claim("a", "1", 3, Some("x")));
-    assert!(c.see(claim("b", "2", 4, Some("x"))).contested);
+    assert!(c.see(claim("b", "2", 4, Some("x"))).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
     assert_eq!(conflict(&c, "2").as_deref(), Some(HELD_BY_A));
 }
@@ -285,11 +285,11 @@ fn what_was_not_seen_overdraws_nothing() {
     c.see(claim("b", "2", 1, None));
     c.assume(share("b", "2", 4, 3));
     // Somebody else's was written before ours, which is the second.
-    assert!(!c.see(share("a", "1", 3, 2)).contested);
+    assert!(!c.see(share("a", "1", 3, 2)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
-    assert!(c.see(share("b", "2", 4, 3)).contested);
+    assert!(c.see(share("b", "2", 4, 3)).double_allocated);
     assert_eq!(conflict(&c, "1"), None);
-    let text = "device d/p/x is given out beyond its capacity or counters";
+    let text = "device d/p/x is allocated beyond its capacity or counters";
     assert_eq!(conflict(&c, "2").as_deref(), Some(text));
 }
 
@@ -302,7 +302,7 @@ fn who_lost_what_he_had_first_comes_after() {
     c.see(claim("a", "1", 3, None));
     c.see(claim("a", "1", 4, Some("x")));
     assert_eq!(conflict(&c, "2"), None);
-    let text = "device d/p/x is held by claim ns/b as well";
+    let text = "device d/p/x is also allocated to ns/b";
     assert_eq!(conflict(&c, "1").as_deref(), Some(text));
     // The same of what is shared.
     let mut c = with_shared_device();

@@ -20,12 +20,12 @@ impl PodDevices {
         scored: &[(Arc<str>, i64)],
         cx: &DraContext<'a>,
     ) -> Option<Counts<'a>> {
-        let resources = self.special.as_ref()?.resources.iter();
+        let resources = self.extended.as_ref()?.resources.iter();
         let scored = resources.filter(|(name, _)| scored.iter().any(|(s, _)| **s == **name));
         let classes: Vec<(String, ClassSelectors)> = scored
             .filter_map(|(name, class)| {
                 let class = cx.classes.get(class)?;
-                Some((name.clone(), cx.solver.selectors(class)))
+                Some((name.clone(), cx.allocator.selectors(class)))
             })
             .collect();
         (!classes.is_empty()).then(|| Counts {

@@ -2,24 +2,27 @@
 
 use std::sync::Arc;
 
+use allot_resourceclaim::consumers;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
-use super::special::SpecialProblem;
-use super::{DraContext, NodeDevices, PLUGIN, PodDevices, SpecialOnNode, modest};
+use super::extended::ExtendedResourceRequest;
+use super::{
+    DraContext, ExtendedResourceClaimOnNode, NodeDevices, PLUGIN, PodDevices, alternatives,
+};
+use crate::device_allocator::{AllocationRequest, Outcome};
 use crate::dra::claims::uid_of;
-use crate::dra::native::Mappings;
+use crate::dra::node_allocatable::Mappings;
 use crate::dra::resolve;
 use crate::node::NodeInfo;
-use crate::solver::{Outcome, Problem};
 use crate::status::{NOT_AVAILABLE, Rejection};
 
 impl PodDevices {
     /// Finds devices for the pod on a node.
     pub fn filter(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
         let mut devices = self.allocate(node, cx)?;
-        if let Some(mappings) = cx.native.filter(|m| !m.is_empty()) {
-            self.demand(&mut devices, mappings, cx)?;
-            devices.demand.fits(&self.pod, node)?;
+        if let Some(mappings) = cx.node_allocatable.filter(|m| !m.is_empty()) {
+            self.add_node_allocatable(&mut devices, mappings, cx)?;
+            devices.node_allocatable.fits(&self.pod, node)?;
         }
         Ok(devices)
     }
@@ -29,19 +32,19 @@ impl PodDevices {
     /// # Errors
     /// As [`PodDevices::filter`].
     pub fn check(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
-        if cx.native.is_some_and(|m| !m.is_empty()) {
+        if cx.node_allocatable.is_some_and(|m| !m.is_empty()) {
             return self.filter(node, cx).map(drop);
         }
-        let special = self.usable(node, cx)?;
-        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
+        let extended = self.usable(node, cx)?;
+        let Some(request) = self.request_with(extended.as_ref(), cx) else {
             return Ok(());
         };
-        let outcome = cx.solver.probe(cx.claims.cluster(), &problem, node);
+        let outcome = cx.allocator.probe(cx.claims.cluster(), &request, node);
         allocated(outcome, node).map(drop)
     }
 
     /// What the devices stand for. Only one pod can have it.
-    fn demand(
+    fn add_node_allocatable(
         &self,
         devices: &mut NodeDevices,
         mappings: &Mappings,
@@ -59,8 +62,7 @@ impl PodDevices {
                 continue;
             }
             let name = &*claim.key.name;
-            let users = claim.claim.status.iter();
-            let mut users = users.flat_map(|s| s.reserved_for.iter().flatten());
+            let mut users = consumers(&claim.claim).iter();
             if users.any(|u| u.uid != *self.pod.uid) || cx.claims.in_flight(uid).is_some() {
                 let text = format!(
                     "node allocatable resource claim {name} is already used by another pod"
@@ -76,22 +78,24 @@ impl PodDevices {
                 .map(|e| e.name.as_str())
                 .collect();
             devices
-                .demand
+                .node_allocatable
                 .add(&self.pod.pod, name, &entries, resources)?;
         }
-        let special = devices.special.as_ref();
-        if let Some((special, resources)) = special
+        let extended = devices.extended.as_ref();
+        if let Some((extended, resources)) = extended
             .map(|s| (s, mappings.of(&s.allocation)))
             .filter(|(_, resources)| !resources.is_empty())
         {
-            devices.demand.add_special(&special.mappings, resources);
+            devices
+                .node_allocatable
+                .add_extended_resource_claim(&extended.mappings, resources);
         }
         Ok(())
     }
 
     fn allocate(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<NodeDevices, Rejection> {
-        let special = self.usable(node, cx)?;
-        self.search(special, node, cx)
+        let extended = self.usable(node, cx)?;
+        self.search(extended, node, cx)
     }
 
     /// What devices have to provide there as extended resources, if what is allocated already can be used on the node.
@@ -99,14 +103,14 @@ impl PodDevices {
         &self,
         node: &NodeInfo,
         cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
-        let special = match &self.special {
-            Some(special) => special.on_node(node, cx)?,
+    ) -> Result<Option<Arc<ExtendedResourceRequest>>, Rejection> {
+        let extended = match &self.extended {
+            Some(extended) => extended.on_node(node, cx)?,
             None => None,
         };
         match self.claims.iter().any(|c| c.is_unavailable(node)) {
             true => Err(Rejection::unresolvable(PLUGIN, NOT_AVAILABLE)),
-            false => Ok(special),
+            false => Ok(extended),
         }
     }
 
@@ -116,27 +120,29 @@ impl PodDevices {
     /// # Errors
     /// When the other claims can not be allocated there either.
     pub fn fits_otherwise(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Result<(), Rejection> {
-        let special = match &self.special {
-            Some(special) => special.on_node(node, cx)?,
+        let extended = match &self.extended {
+            Some(extended) => extended.on_node(node, cx)?,
             None => None,
         };
-        self.search(special, node, cx).map(|_| ())
+        self.search(extended, node, cx).map(|_| ())
     }
 
     /// What has to be found on a node; `None` when that is nothing.
-    fn problem_with(
+    pub(super) fn request_with(
         &self,
-        special: Option<&Arc<SpecialProblem>>,
+        extended: Option<&Arc<ExtendedResourceRequest>>,
         cx: &DraContext<'_>,
     ) -> Option<Held<'_>> {
-        match (special, &self.problem) {
+        match (extended, &self.request) {
             (None, None) => None,
-            (None, Some(problem)) => Some(Held::Borrowed(problem)),
-            (Some(special), None) => Some(Held::Special(special.clone())),
+            (None, Some(request)) => Some(Held::Borrowed(request)),
+            (Some(extended), None) => Some(Held::Extended(extended.clone())),
             // Both have to come out of one search, since they compete for the same devices.
-            (Some(special), Some(_)) => {
-                let all = self.open().map(|c| modest::sparing(&c.claim, cx.spare));
-                Some(Held::Both(special.with(all, cx)))
+            (Some(extended), Some(_)) => {
+                let all = self
+                    .open()
+                    .map(|c| alternatives::without_first(&c.claim, cx.skip_alternatives));
+                Some(Held::Both(extended.with(all, cx)))
             }
         }
     }
@@ -144,14 +150,14 @@ impl PodDevices {
     /// Devices for the claims that have none.
     fn search(
         &self,
-        special: Option<Arc<SpecialProblem>>,
+        extended: Option<Arc<ExtendedResourceRequest>>,
         node: &NodeInfo,
         cx: &DraContext<'_>,
     ) -> Result<NodeDevices, Rejection> {
-        let Some(problem) = self.problem_with(special.as_ref(), cx) else {
+        let Some(request) = self.request_with(extended.as_ref(), cx) else {
             return Ok(NodeDevices::default());
         };
-        let outcome = cx.solver.solve(cx.claims.cluster(), &problem, node);
+        let outcome = cx.allocator.solve(cx.claims.cluster(), &request, node);
         let results = allocated(outcome, node)?;
         let mut results = results.into_iter().map(Arc::new);
         let mut devices = NodeDevices::default();
@@ -166,10 +172,10 @@ impl PodDevices {
                 .allocations
                 .push((claim.key.clone(), uid_of(&claim.claim).into(), allocation));
         }
-        if let (Some(special), Some(allocation)) = (special, results.next()) {
-            devices.special = Some(SpecialOnNode {
-                claim: special.claim.clone(),
-                mappings: special.mappings.clone(),
+        if let (Some(extended), Some(allocation)) = (extended, results.next()) {
+            devices.extended = Some(ExtendedResourceClaimOnNode {
+                claim: extended.claim.clone(),
+                mappings: extended.mappings.clone(),
                 allocation,
             });
         }
@@ -177,21 +183,21 @@ impl PodDevices {
     }
 }
 
-/// A problem that was prepared before.
-enum Held<'a> {
-    Borrowed(&'a Problem),
-    Special(Arc<SpecialProblem>),
-    Both(Arc<Problem>),
+/// A request that was prepared before.
+pub(super) enum Held<'a> {
+    Borrowed(&'a AllocationRequest),
+    Extended(Arc<ExtendedResourceRequest>),
+    Both(Arc<AllocationRequest>),
 }
 
 impl std::ops::Deref for Held<'_> {
-    type Target = Problem;
+    type Target = AllocationRequest;
 
-    fn deref(&self) -> &Problem {
+    fn deref(&self) -> &AllocationRequest {
         match self {
-            Held::Borrowed(problem) => problem,
-            Held::Special(special) => &special.problem,
-            Held::Both(problem) => problem,
+            Held::Borrowed(request) => request,
+            Held::Extended(extended) => &extended.request,
+            Held::Both(request) => request,
         }
     }
 }

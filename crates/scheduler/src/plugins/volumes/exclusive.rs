@@ -50,7 +50,7 @@ impl ExclusiveClaims {
         self.uses += delta * used.count() as i64;
     }
 
-    /// Rejects every node while somebody else uses a claim.
+    /// Rejects every node while another pod uses a claim.
     pub fn filter(&self) -> Result<(), Rejection> {
         if self.uses <= 0 {
             return Ok(());

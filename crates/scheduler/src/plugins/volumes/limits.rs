@@ -30,7 +30,7 @@ impl<'a> Attachments<'a> {
         (!volumes.is_empty()).then_some(Self { storage, volumes })
     }
 
-    /// Rejects a node that has no room for all of them.
+    /// Rejects a node to which not all of them can be attached.
     pub fn filter(&self, node: &NodeInfo) -> Result<(), Rejection> {
         let limits = self.storage.limits.get(&*node.name);
         let limited = |driver: &String| limits.is_some_and(|l| l.contains_key(driver));

@@ -9,10 +9,10 @@ use rustc_hash::FxHashMap;
 use super::*;
 use crate::cache::Cache;
 use crate::config::Profile;
+use crate::device_allocator::DeviceAllocator;
 use crate::dra::DraContext;
 use crate::dra::claims::Claims;
 use crate::dra::classes::Classes;
-use crate::solver::Solver;
 use crate::status::Rejection;
 
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -137,20 +137,20 @@ proptest! {
             cache.assume(pod, &NODES[node].into());
         }
         let (claims, classes) = (Claims::new(Cluster::new(Features::ALL)), Classes::default());
-        let (solver, none) = (Solver::new(Features::ALL), FxHashMap::default());
+        let (allocator, none) = (DeviceAllocator::new(Features::ALL), FxHashMap::default());
         let profile = Profile::default();
         let dra = DraContext {
             claims: &claims,
             pods: &none,
             classes: &classes,
-            solver: &solver,
+            allocator: &allocator,
             binding_timeout: Duration::ZERO,
             binding_conditions: false,
             extended_resources: false,
-            native: None,
+            node_allocatable: None,
             prioritized_list: false,
             classic: None,
-            spare: 0,
+            skip_alternatives: 0,
             now: Timestamp::UNIX_EPOCH,
         };
         let (app, cpus, kind) = own;

@@ -1,9 +1,9 @@
 //! What can be done for a pod that is not tried, in a sentence.
 
 use allot_scheduler::dra::resolve::{self, ResolveError};
-use allot_scheduler::gangs::group_key;
 use allot_scheduler::plugins::Plugin;
 use allot_scheduler::pod::PodInfo;
+use allot_scheduler::podgroups::group_key;
 
 use super::gang::Gang;
 use crate::cmd::count;

@@ -33,7 +33,7 @@ pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
 /// What makes two explanations alike: how many devices each check leaves.
 fn shape(explanation: Option<&Explanation>) -> Vec<(&str, &str, Vec<i64>)> {
     let requests = explanation.into_iter().flat_map(|e| &e.requests);
-    let left = |r: &RequestExplanation| r.funnel.iter().map(|s| s.left).collect();
+    let left = |r: &RequestExplanation| r.filter_counts.iter().map(|s| s.left).collect();
     requests
         .map(|r| (&*r.claim, &*r.request, left(r)))
         .collect()
@@ -61,9 +61,9 @@ impl Group<'_> {
             let devices = count(usize::try_from(request.needs).unwrap_or_default(), "device");
             writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;
             // Nothing is left for the checks after the one that leaves none.
-            let last = request.funnel.iter().position(|s| s.left == 0);
+            let last = request.filter_counts.iter().position(|s| s.left == 0);
             for stage in request
-                .funnel
+                .filter_counts
                 .iter()
                 .take(last.map_or(usize::MAX, |at| at + 1))
             {

@@ -256,6 +256,17 @@ fn devices_choose_nodes_when_the_slice_does_not() {
         json!({"nodeName": "", "allNodes": true}),
         &[r#"spec.devices[0].nodeName: Invalid value: "": must not be empty"#],
     );
+    let term = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+    per_device(
+        json!({"nodeSelector": {"nodeSelectorTerms": [term("x")]}}),
+        &[],
+    );
+    per_device(
+        json!({"nodeSelector": {"nodeSelectorTerms": [term("x"), term("y")]}}),
+        &[
+            r#"spec.devices[0].nodeSelector.nodeSelectorTerms: Invalid value: [{"MatchExpressions":[{"Key":"x","Operator":"Exists","Values":null}],"MatchFields":null},{"MatchExpressions":[{"Key":"y","Operator":"Exists","Values":null}],"MatchFields":null}]: must have exactly one node selector term"#,
+        ],
+    );
     device(
         &[("allNodes", json!(false))],
         &[

@@ -1,4 +1,4 @@
-//! What people are told who ask about a pod of a gang.
+//! What `allot explain` says about a pod of a gang.
 
 use super::*;
 use crate::core::GangOutcome;

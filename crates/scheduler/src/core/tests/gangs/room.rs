@@ -1,4 +1,4 @@
-//! Gangs for which others have to go: what is kept for them, and until when.
+//! PodGroups for which others have to go: what is kept for them, and until when.
 
 use super::*;
 
@@ -47,7 +47,7 @@ impl World {
     fn kept(&self, pods: &[&str]) -> Vec<Option<String>> {
         let on = |name: &&str| {
             let pod = self.known(name);
-            self.core.expected_on(&pod).map(str::to_owned)
+            self.core.nominated_node(&pod).map(str::to_owned)
         };
         pods.iter().map(on).collect()
     }

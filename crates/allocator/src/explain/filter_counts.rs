@@ -1,12 +1,13 @@
-//! The funnel of one request: how many devices each check leaves.
+//! The filter counts of one request: how many devices each check leaves.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{RequestExplanation, fixed_count, miss, shown_device, shown_request};
+use super::{RequestExplanation, fixed_count, nearest_miss, shown_device, shown_request};
 use crate::attempt::Attempt;
 use crate::claims::{Alternative, ConstraintKind};
+use crate::cluster::{Holder, name_holders};
 use crate::observer::{Observer, Place};
 use crate::pool::ViewState;
 use crate::selector::SelectorCache;
@@ -43,8 +44,8 @@ impl Stage {
     }
 }
 
-/// The checks, in the order of the funnel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// The checks, in the order in which they are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StageKind {
     /// Devices in usable pools that the node can reach.
@@ -110,7 +111,15 @@ pub(super) fn explain<O: Observer>(
         }
         for index in 0..attempt.parts[part].len() {
             let place = attempt.place(part as u32, index);
-            let failed = check(attempt, alternative, &place, &stages, cache);
+            let failed = first_failing(attempt, alternative, &place, &stages);
+            let failed = failed.map(|(stage, error)| match error {
+                Some(reason) => Failed {
+                    stage,
+                    wrong: 1,
+                    reason,
+                },
+                None => describe(attempt, alternative, &place, &stages, stage, cache),
+            });
             let end = failed.as_ref().map_or(stages.len(), |f| f.stage);
             stages[..end].iter_mut().for_each(|stage| stage.left += 1);
             let Some(failed) = failed else {
@@ -120,7 +129,7 @@ pub(super) fn explain<O: Observer>(
             if stages[failed.stage].kind == StageKind::InUse {
                 in_use.push(InUse {
                     device: shown_device(&place),
-                    by: holders(&place),
+                    by: dedicated(&place).map(ToString::to_string).collect(),
                 });
             }
             let nearer = nearest.as_ref().is_none_or(|(best, _)| {
@@ -138,7 +147,7 @@ pub(super) fn explain<O: Observer>(
         claim,
         request,
         needs,
-        funnel: stages,
+        filter_counts: stages,
         in_use,
         nearest: None,
     };
@@ -152,7 +161,7 @@ pub(super) fn explain<O: Observer>(
 }
 
 /// "All" is everything that is selected, so that later checks must not lose any.
-fn wanted_by_all(stages: &[Stage]) -> i64 {
+pub(super) fn wanted_by_all(stages: &[Stage]) -> i64 {
     let selected = stages.iter().rev().find(|s| {
         matches!(
             s.kind,
@@ -163,7 +172,10 @@ fn wanted_by_all(stages: &[Stage]) -> i64 {
 }
 
 /// The checks for an alternative. What can never fail is left out.
-fn stages<O: Observer>(attempt: &Attempt<'_, O>, alternative: &Alternative) -> Vec<Stage> {
+pub(super) fn stages<O: Observer>(
+    attempt: &Attempt<'_, O>,
+    alternative: &Alternative,
+) -> Vec<Stage> {
     let stage = |kind, detail: Option<&str>| Stage {
         kind,
         detail: detail.map(str::to_owned),
@@ -215,79 +227,108 @@ fn stages<O: Observer>(attempt: &Attempt<'_, O>, alternative: &Alternative) -> V
     list
 }
 
-/// The first stage that a device does not pass.
-fn check<O: Observer>(
+/// The first stage that a device does not pass, with the text of the error if the check itself failed.
+pub(super) fn first_failing<O: Observer>(
     attempt: &Attempt<'_, O>,
     alternative: &Alternative,
     place: &Place<'_>,
     stages: &[Stage],
-    cache: &SelectorCache,
-) -> Option<Failed> {
-    let (device, driver) = (place.device, &place.pool.info.driver);
-    let features = &attempt.features;
+) -> Option<(usize, Option<String>)> {
+    let device = place.device;
     let (mut class, mut own) = (
         alternative.class.selectors.iter(),
         alternative.selectors.iter(),
     );
     stages.iter().enumerate().find_map(|(stage, described)| {
-        let failed = |reason: String| {
-            Some(Failed {
-                stage,
-                wrong: 1,
-                reason,
-            })
-        };
-        match described.kind {
+        let fails = match described.kind {
             StageKind::Class | StageKind::Selector => {
                 let list = if described.kind == StageKind::Class {
                     &mut class
                 } else {
                     &mut own
                 };
-                let selector = list.next()?;
-                match selector.matches(&device.cel) {
-                    Ok(true) => None,
-                    Ok(false) => {
-                        let (wrong, reason) =
-                            miss::describe(features, cache, selector, driver, device);
-                        Some(Failed {
-                            stage,
-                            wrong,
-                            reason,
-                        })
-                    }
-                    Err(error) => failed(error),
+                match list.next()?.matches(&device.cel) {
+                    Ok(matches) => !matches,
+                    Err(error) => return Some((stage, Some(error))),
                 }
             }
-            StageKind::Node => match device.scope.matches(attempt.node) {
-                _ if !place.pool.info.slice(place.slot).per_device => None,
-                Ok(true) => None,
-                Ok(false) => failed("it is for other nodes".into()),
-                Err(error) => failed(error.to_owned()),
-            },
-            StageKind::Taints => attempt
-                .blocking_taint(alternative, place)
-                .and_then(|taint| failed(format!("taint {taint} is not tolerated"))),
-            StageKind::InUse if attempt.in_use(alternative, place) => {
-                failed(format!("in use by {}", holders(place).join(", ")))
+            StageKind::Node => {
+                let per_device = place.pool.info.slice(place.slot).per_device;
+                match device.scope.matches(attempt.node) {
+                    _ if !per_device => false,
+                    Ok(matches) => !matches || device.scope.has_several_terms(),
+                    Err(error) => return Some((stage, Some(error.to_owned()))),
+                }
             }
-            StageKind::Capacity if !attempt.capacity_fits(alternative, place) => {
-                failed(lacking(alternative, place))
-            }
-            StageKind::Counters if !counters_fit(attempt, place) => {
-                failed(counters(attempt, place))
-            }
-            _ => None,
-        }
+            StageKind::Taints => attempt.blocking_taint(alternative, place).is_some(),
+            StageKind::InUse => attempt.in_use(alternative, place),
+            StageKind::Capacity => !attempt.capacity_fits(alternative, place),
+            StageKind::Counters => !counters_fit(attempt, place),
+            StageKind::Seen | StageKind::Constraint => false,
+        };
+        fails.then_some((stage, None))
     })
 }
 
-fn holders(place: &Place<'_>) -> Vec<String> {
+/// What a device lacks to pass a stage.
+fn describe<O: Observer>(
+    attempt: &Attempt<'_, O>,
+    alternative: &Alternative,
+    place: &Place<'_>,
+    stages: &[Stage],
+    stage: usize,
+    cache: &SelectorCache,
+) -> Failed {
+    let (device, driver) = (place.device, &place.pool.info.driver);
+    let kind = stages[stage].kind;
+    let selector = || {
+        let before = stages[..stage].iter().filter(|s| s.kind == kind).count();
+        match kind {
+            StageKind::Class => alternative.class.selectors.get(before),
+            _ => alternative.selectors.get(before),
+        }
+    };
+    let (wrong, reason) = match kind {
+        StageKind::Class | StageKind::Selector => match selector() {
+            Some(selector) => {
+                nearest_miss::describe(&attempt.features, cache, selector, driver, device)
+            }
+            None => (1, String::new()),
+        },
+        StageKind::Node if device.scope.has_several_terms() => {
+            (1, "its node selector must have exactly one term".to_owned())
+        }
+        StageKind::Node => (1, "it is for other nodes".to_owned()),
+        StageKind::Taints => {
+            let taint = attempt.blocking_taint(alternative, place);
+            let taint = taint.map_or_else(String::new, |t| t.to_string());
+            (1, format!("taint {taint} is not tolerated"))
+        }
+        StageKind::InUse => {
+            let claim = &attempt.claims.claims[alternative.claim as usize];
+            let by = name_holders(claim.namespace(), dedicated(place));
+            let by = match by.is_empty() {
+                true => "in use".to_owned(),
+                false => format!("in use by {by}"),
+            };
+            (1, by)
+        }
+        StageKind::Capacity => (1, lacking(alternative, place)),
+        StageKind::Counters => (1, counters(attempt, place)),
+        StageKind::Seen | StageKind::Constraint => (1, String::new()),
+    };
+    Failed {
+        stage,
+        wrong,
+        reason,
+    }
+}
+
+/// The claims that have the device for themselves.
+fn dedicated<'a>(place: &Place<'a>) -> impl Iterator<Item = &'a Holder> {
     let used = place.pool.usage.device(&place.device.name);
-    used.iter()
-        .flat_map(|u| &u.dedicated)
-        .map(ToString::to_string)
-        .collect()
+    used.into_iter()
+        .flat_map(|u| u.dedicated.iter().map(|h| &**h))
 }
 
 /// The capacity that is missing.
@@ -340,11 +381,14 @@ fn counters<O: Observer>(attempt: &Attempt<'_, O>, place: &Place<'_>) -> String 
         return "it consumes counters, but the DRAPartitionableDevices feature is disabled".into();
     }
     let lacking = (place.pool.info).lacking_counter(place.slot, place.pool.usage.available());
-    lacking.unwrap_or_else(|| "a shared counter of its pool is overdrawn".into())
+    lacking.unwrap_or_else(|| match place.pool.usage.has_unpublished() {
+        true => "a device of its pool is allocated and not published any more, so that what is left of the counters is not known".into(),
+        false => "a shared counter of its pool is overdrawn".into(),
+    })
 }
 
 /// Adds a stage for each constraint: how many of the devices that passed can be used together.
-fn constraints<O: Observer>(
+pub(super) fn constraints<O: Observer>(
     attempt: &Attempt<'_, O>,
     alternative: &Alternative,
     passed: &[Place<'_>],
@@ -394,7 +438,7 @@ pub(super) fn sentence(request: &RequestExplanation) -> String {
         plural(needs)
     );
     let mut before = 0;
-    for (index, stage) in request.funnel.iter().enumerate() {
+    for (index, stage) in request.filter_counts.iter().enumerate() {
         if index == 0 {
             let _ = match stage.left {
                 0 => write!(text, ", the node has none"),

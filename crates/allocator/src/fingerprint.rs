@@ -1,8 +1,8 @@
 //! What makes slices equal for an allocation.
 //!
 //! Most nodes of a cluster have the same devices; what differs are the names and attributes such as serial numbers that
-//! no selector reads. A print is 128 bits of a hash of everything else that the search looks at, with the attributes
-//! apart, one hash for the values that all devices of the slice have under one name. Slices with equal prints have the
+//! no selector reads. A fingerprint is 128 bits of a hash of everything else that the search looks at, with the attributes
+//! apart, one hash for the values that all devices of the slice have under one name. Slices with equal fingerprints have the
 //! same solutions for claims that read no other attributes.
 
 use std::hash::{Hash, Hasher};
@@ -15,7 +15,7 @@ use crate::slice::CounterSet;
 
 /// 128 bits of a hash; equal means that the input was equal.
 ///
-/// The hash is made for speed, not against somebody who looks for collisions: all of a print but the driver's name is
+/// The hash is made for speed, not against somebody who looks for collisions: all of a fingerprint but the driver's name is
 /// written by that driver, who need not trick anybody into believing that two of its slices are alike.
 pub(crate) type Wide = [u64; 2];
 
@@ -106,9 +106,9 @@ impl Hasher for WideHasher {
     }
 }
 
-/// The print of a slice.
+/// The fingerprint of a slice.
 #[derive(Debug, Clone)]
-pub(crate) struct Print {
+pub(crate) struct Fingerprint {
     /// Of everything but attributes.
     pub(crate) rest: Wide,
     /// Of all attributes.
@@ -124,7 +124,7 @@ pub(crate) fn name(domain: &str, id: &str) -> Wide {
     hasher.wide()
 }
 
-impl Print {
+impl Fingerprint {
     pub(crate) fn new(
         spec: &api::ResourceSliceSpec,
         devices: &[Device],

@@ -1,23 +1,19 @@
 //! Groups of pods (PodGroup) that use claims together, whichever version of the API serves them.
 //!
 //! A claim that a pod and its group name alike is the group's: it is made once, reserved for the group instead of each
-//! of its pods, and free again when the group is gone. What else groups are for is in [`crate::gangs`].
+//! of its pods, and free again when the group is gone. What else groups are for is in [`crate::podgroups`].
 
 use std::sync::Arc;
 
+use allot_resourceclaim::{POD_GROUP_API_GROUP, POD_GROUP_RESOURCE, is_consumer};
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
 use kube::api::DynamicObject;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
-use crate::gangs::Condition;
 use crate::pod::{Key, PodInfo, Uid};
-
-/// The API group of PodGroups.
-pub const API_GROUP: &str = "scheduling.k8s.io";
-/// Their resource.
-pub const RESOURCE: &str = "podgroups";
+use crate::podgroups::Condition;
 
 /// A group, as far as it matters for where its pods go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +96,7 @@ impl PodGroup {
         owners.into_iter().any(|o| {
             o.controller == Some(true)
                 && o.kind == "PodGroup"
-                && o.api_version.split('/').next() == Some(API_GROUP)
+                && o.api_version.split('/').next() == Some(POD_GROUP_API_GROUP)
                 && *o.uid == *self.uid
         })
     }
@@ -108,16 +104,13 @@ impl PodGroup {
 
 /// Whether a reservation is one for a pod, or for the group that it is in.
 pub fn serves(user: &ResourceClaimConsumerReference, pod: &PodInfo) -> bool {
-    match user.resource == RESOURCE {
-        true => pod.group() == Some(&*user.name),
-        false => *user.uid == *pod.uid,
-    }
+    is_consumer(user, &pod.uid, pod.group())
 }
 
 /// All groups.
 pub type Groups = FxHashMap<Key, Arc<PodGroup>>;
 
-/// Whom a claim is reserved for: a pod, or the group that it is in.
+/// The consumer that a claim is reserved for: a pod, or the PodGroup that it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumer {
     /// Identity.
@@ -136,7 +129,7 @@ impl Consumer {
         }
     }
 
-    /// Who uses what an entry of a pod stands for.
+    /// The consumer of the claim behind an entry of a pod.
     pub fn of(pod: &PodInfo, group: Option<&PodGroup>, entry: &PodResourceClaim) -> Self {
         match group.filter(|g| g.has(entry)) {
             Some(group) => Self {
@@ -156,8 +149,13 @@ impl Consumer {
     /// The entry in a claim's status.
     pub fn reference(&self) -> ResourceClaimConsumerReference {
         ResourceClaimConsumerReference {
-            api_group: self.is_group.then(|| API_GROUP.to_owned()),
-            resource: if self.is_group { RESOURCE } else { "pods" }.to_owned(),
+            api_group: self.is_group.then(|| POD_GROUP_API_GROUP.to_owned()),
+            resource: if self.is_group {
+                POD_GROUP_RESOURCE
+            } else {
+                "pods"
+            }
+            .to_owned(),
             name: self.name.clone(),
             uid: self.uid.to_string(),
         }

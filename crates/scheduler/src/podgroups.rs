@@ -1,4 +1,4 @@
-//! Gangs: groups of pods of which at least some number is placed at once, or none (KEP-4671, `GangScheduling`).
+//! PodGroups: groups of pods of which at least some number is placed at once, or none (KEP-4671, `GangScheduling`).
 //!
 //! This is what is known about them; how they are placed is in [`crate::core`].
 
@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::dra::groups::{Groups, PodGroup};
+use crate::dra::podgroup::{Groups, PodGroup};
 use crate::pod::{Key, PodInfo};
 
 /// The type of the condition that tells whether a group's pods were placed.
@@ -53,7 +53,7 @@ impl Condition {
 /// Why a pod of a group is not tried yet; the first two texts are upstream's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotYet {
-    /// Nobody knows yet whether the group is a gang.
+    /// The PodGroup is not known yet, so neither is its policy.
     #[error("waiting for pod's pod group {0:?} to appear in scheduling queue")]
     NoGroup(String),
     /// Not all of the pods are there.
@@ -63,7 +63,7 @@ pub enum NotYet {
 
 /// Groups and the pods in them.
 #[derive(Debug, Default)]
-pub struct Gangs {
+pub struct PodGroups {
     groups: Groups,
     members: FxHashMap<Key, FxHashSet<Key>>,
 }
@@ -73,7 +73,7 @@ pub fn group_key(pod: &PodInfo) -> Option<Key> {
     pod.group().map(|name| Key::new(&pod.key.namespace, name))
 }
 
-impl Gangs {
+impl PodGroups {
     /// The groups that there are.
     pub fn groups(&self) -> &Groups {
         &self.groups

@@ -41,9 +41,9 @@ impl Versions {
 
 impl Writer {
     /// Makes a new version of pods, then does what must not happen before. Not at all where one of them has a node.
-    pub(super) async fn after_touch(&self, pods: &[Arc<PodInfo>], then: Action) {
+    pub(super) async fn write_fenced(&self, pods: &[Arc<PodInfo>], then: Action) {
         for pod in pods {
-            match self.touch(pod).await {
+            match self.fence(pod).await {
                 Ok(false) => {}
                 Ok(true) => {
                     tracing::info!(pod = %pod.key, "bound by a scheduler that is gone; its claims stay");
@@ -56,14 +56,14 @@ impl Writer {
                     };
                 }
                 // As good as without: who may not write pods does not bind them either.
-                Err(error) => log("touch", &pod.key, Err(error)),
+                Err(error) => log("fence", &pod.key, Err(error)),
             }
         }
         self.start(then);
     }
 
     /// Makes a new version of a pod. Says whether it has a node.
-    pub(super) async fn touch(&self, pod: &PodInfo) -> Result<bool, kube::Error> {
+    pub(super) async fn fence(&self, pod: &PodInfo) -> Result<bool, kube::Error> {
         let api = self.pods(&pod.key);
         let mut pause = Pause::default();
         let mut is_new = false;

@@ -1,5 +1,4 @@
-//! Claims that leave the best alternatives of their lists to others: pods of a gang do with less where not all of them
-//! have a place otherwise.
+//! Claims without the first alternatives of their lists: pods of a gang skip those where not all of them fit otherwise.
 
 use std::borrow::Cow;
 
@@ -8,22 +7,25 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use super::{chosen_alternative, requests_of};
 
 /// The claim without the first alternatives of its lists; the last one always stays.
-pub(super) fn sparing(claim: &ResourceClaim, spare: usize) -> Cow<'_, ResourceClaim> {
-    if spare == 0 {
+pub(super) fn without_first(
+    claim: &ResourceClaim,
+    skip_alternatives: usize,
+) -> Cow<'_, ResourceClaim> {
+    if skip_alternatives == 0 {
         return Cow::Borrowed(claim);
     }
     let mut claim = claim.clone();
     let devices = claim.spec.devices.iter_mut();
     for request in devices.flat_map(|d| d.requests.iter_mut().flatten()) {
         if let Some(list) = &mut request.first_available {
-            list.drain(..spare.min(list.len().saturating_sub(1)));
+            list.drain(..skip_alternatives.min(list.len().saturating_sub(1)));
         }
     }
     Cow::Owned(claim)
 }
 
 /// How many alternatives the claim has to leave out so that it gets less than it has; `None` when it has the least.
-pub fn next_spare(claim: &ResourceClaim, allocation: &AllocationResult) -> Option<usize> {
+pub fn next_skip(claim: &ResourceClaim, allocation: &AllocationResult) -> Option<usize> {
     let next = |request| {
         let next = chosen_alternative(request, allocation)? + 1;
         let there = request.first_available.as_ref()?.len();

@@ -9,8 +9,6 @@
 //! So a change is a patch as long as the server takes it, which is the cheapest for both sides; a claim for which it does
 //! not is read in protobuf, changed in the one field, and put.
 
-#![forbid(unsafe_code)]
-
 use allot_reflector::Keep;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http_body_util::BodyExt;
@@ -21,8 +19,6 @@ use kube::core::{Request, Status};
 use kube::{Api, Error};
 use serde_json::{Value, json};
 
-#[cfg(test)]
-mod tests;
 mod wire;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -97,14 +93,6 @@ impl Change<'_> {
             Self::ReservedFor(all) => claim.set_reserved_for(all),
         }
     }
-}
-
-/// Who a claim is reserved for.
-pub fn reserved_for(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
-    let status = claim.status.as_ref();
-    status
-        .and_then(|s| s.reserved_for.as_deref())
-        .unwrap_or_default()
 }
 
 /// Makes a change under the name of a field manager, and returns the claim as it is then, as far as `keep` wants it.
@@ -201,3 +189,6 @@ async fn put(
 fn refused(code: u16, reason: &str, message: &str) -> Error {
     Error::Api(Box::new(Status::failure(message, reason).with_code(code)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use kube::api::DynamicObject;
 use kube::core::ApiResource;
 
 use super::*;
-use crate::gangs::{Condition, SCHEDULED};
+use crate::podgroups::{Condition, SCHEDULED};
 
 /// Writes the conditions of groups: of each group the newest, one after the other.
 pub(super) struct GroupWriter {
@@ -27,7 +27,7 @@ impl Writer {
     }
 
     /// Tells in the status of a group whether its pods were placed.
-    pub(super) fn tell_group(self, group: Key, uid: Uid, condition: Condition) {
+    pub(super) fn update_pod_group_status(self, group: Key, uid: Uid, condition: Condition) {
         let Some(groups) = self.groups.clone() else {
             return;
         };
@@ -67,7 +67,7 @@ impl Writer {
         loop {
             match api.patch_status(name, &params, &patch).await {
                 Err(error) if !answered(&error) || code(&error) == 429 => pause.wait().await,
-                // Gone, or another one by that name: there is nobody to tell.
+                // Gone, or replaced by another one of that name.
                 Err(error) if matches!(code(&error), 404 | 409) => return Ok(()),
                 outcome => return outcome.map(drop),
             }

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use super::{Alternative, Claim, Claims, Class, Constraint, Request};
 use crate::selector::Selector;
 
-/// So many forms are known.
+/// So many shapes are known.
 pub(crate) const LIMIT: usize = 16;
 
-/// Knows the forms of claims that were prepared last: nearly all claims of a cluster come from a few templates.
+/// Knows the shapes of claims that were prepared last: nearly all claims of a cluster come from a few templates.
 ///
-/// An [`Allocator`](crate::Allocator) remembers answers by form: what is true of a node for one claim is true for all
+/// An [`Allocator`](crate::Allocator) remembers answers by shape: what is true of a node for one claim is true for all
 /// that differ from it in nothing but their names.
 #[derive(Debug, Default)]
-pub struct Forms {
+pub struct ClaimShapes {
     /// One of each form, that of the last claims first.
     recent: VecDeque<Claims>,
 }
 
-impl Forms {
-    /// Gives claims the form of earlier ones that ask for the same of the same classes. All have to be prepared for the
+impl ClaimShapes {
+    /// Gives claims the shape of earlier ones that ask for the same of the same classes. All have to be prepared for the
     /// same features.
     pub fn recognize(&mut self, claims: &mut Claims) {
         // Errors have names in them.
@@ -30,7 +30,7 @@ impl Forms {
         let known = self.recent.iter().position(|known| known.asks_like(claims));
         match known.and_then(|at| self.recent.remove(at)) {
             Some(known) => {
-                claims.form = known.form;
+                claims.shape = known.shape;
                 self.recent.push_front(known);
             }
             None => {
@@ -61,7 +61,7 @@ impl Claims {
     /// Whether the search can not tell them apart, where nothing is wrong with them.
     fn asks_like(&self, other: &Self) -> bool {
         let Self {
-            form: _,
+            shape: _,
             attributes: _,
             claims,
             alternatives,
@@ -185,12 +185,12 @@ mod tests {
     /// Whether claims are taken for such as were seen before.
     #[track_caller]
     fn check(first: &[Value], class: &str, second: &[Value], other_class: &str, alike: bool) {
-        let (mut forms, selectors) = (Forms::default(), SelectorCache::new());
+        let (mut shapes, selectors) = (ClaimShapes::default(), SelectorCache::new());
         let mut first = prepare(first, class, &selectors);
-        forms.recognize(&mut first);
+        shapes.recognize(&mut first);
         let mut second = prepare(second, other_class, &selectors);
-        forms.recognize(&mut second);
-        assert_eq!(first.form == second.form, alike);
+        shapes.recognize(&mut second);
+        assert_eq!(first.shape == second.shape, alike);
     }
 
     #[test]
@@ -235,15 +235,15 @@ mod tests {
 
     #[test]
     fn as_many_forms_are_known_as_said() {
-        let (mut forms, selectors) = (Forms::default(), SelectorCache::new());
+        let (mut shapes, selectors) = (ClaimShapes::default(), SelectorCache::new());
         let mut ask = |count: usize| {
             let mut claims = prepare(
                 &[claim("a", json!({"count": count}), json!([]))],
                 MODEL,
                 &selectors,
             );
-            forms.recognize(&mut claims);
-            claims.form
+            shapes.recognize(&mut claims);
+            claims.shape
         };
         let (first, second) = (ask(1), ask(2));
         assert_eq!(ask(1), first);

@@ -1,5 +1,5 @@
-//! An object that others write and we write too: what a watch *saw* of it, and what a write of ours returned (*assumed*)
-//! until a watch is at least as new.
+//! The assume cache, as upstream's `util/assumecache`: of each object the version that a watch *saw*, and the version that
+//! a write of the scheduler returned (*assumed*) until the watch is at least as new.
 
 use std::sync::Arc;
 
@@ -44,21 +44,21 @@ pub fn newest<T: Object>(a: Arc<T>, b: Option<&Arc<T>>) -> Arc<T> {
         .unwrap_or(a)
 }
 
-/// One object.
+/// One object of the cache.
 #[derive(Debug)]
-pub struct Entry<T> {
+pub struct AssumedObject<T> {
     seen: Option<Arc<T>>,
     assumed: Option<Arc<T>>,
 }
 
-impl<T> Default for Entry<T> {
+impl<T> Default for AssumedObject<T> {
     fn default() -> Self {
         let (seen, assumed) = (None, None);
         Self { seen, assumed }
     }
 }
 
-impl<T: Object> Entry<T> {
+impl<T: Object> AssumedObject<T> {
     /// The newest version.
     pub fn effective(&self) -> Option<&Arc<T>> {
         self.assumed.as_ref().or(self.seen.as_ref())
@@ -110,47 +110,47 @@ impl<T: Object> Entry<T> {
     }
 }
 
-/// All objects of a kind.
+/// The assume cache for one kind of objects.
 #[derive(Debug)]
-pub struct Known<T> {
-    entries: FxHashMap<Key, Entry<T>>,
+pub struct AssumeCache<T> {
+    entries: FxHashMap<Key, AssumedObject<T>>,
 }
 
-impl<T> Default for Known<T> {
+impl<T> Default for AssumeCache<T> {
     fn default() -> Self {
         let entries = FxHashMap::default();
         Self { entries }
     }
 }
 
-impl<T: Object> Known<T> {
+impl<T: Object> AssumeCache<T> {
     /// The newest version of an object.
     pub fn get(&self, key: &Key) -> Option<&Arc<T>> {
         self.entries.get(key)?.effective()
     }
 
     /// What is known under a name.
-    pub fn entry(&self, key: &Key) -> Option<&Entry<T>> {
+    pub fn entry(&self, key: &Key) -> Option<&AssumedObject<T>> {
         self.entries.get(key)
     }
 
     /// What is known under a name; nothing at first.
-    pub fn entry_mut(&mut self, key: Key) -> &mut Entry<T> {
+    pub fn entry_mut(&mut self, key: Key) -> &mut AssumedObject<T> {
         self.entries.entry(key).or_default()
     }
 
     /// Forgets a name.
-    pub fn remove(&mut self, key: &Key) -> Option<Entry<T>> {
+    pub fn remove(&mut self, key: &Key) -> Option<AssumedObject<T>> {
         self.entries.remove(key)
     }
 
     /// The newest version of every object.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
-        self.entries.values().filter_map(Entry::effective)
+        self.entries.values().filter_map(AssumedObject::effective)
     }
 
     /// All names, with what is known.
-    pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry<T>)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&Key, &AssumedObject<T>)> {
         self.entries.iter()
     }
 }

@@ -1,30 +1,30 @@
 //! When something changed last.
 
 use super::{Cluster, Node};
-use crate::serial;
+use crate::next_id;
 
 /// A change of a cluster. No two changes have the same one, of whatever clusters, and later ones are greater.
 ///
 /// So two clusters that agree on the last change of something also agree on what it is: they are copies of one that was
 /// changed last before they parted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Stamp(u64);
+pub(crate) struct ChangeStamp(u64);
 
-impl Stamp {
+impl ChangeStamp {
     /// For a change that happens now.
     pub(super) fn next() -> Self {
-        Self(serial::next())
+        Self(next_id::next_id())
     }
 }
 
 impl Cluster {
     /// The last change of anything that allocations on a node depend on, besides the node itself.
-    pub(crate) fn changed(&self, node: &Node) -> Stamp {
+    pub(crate) fn changed(&self, node: &Node) -> ChangeStamp {
         let Some(local) = self.local.get(node.name()) else {
             return self.shared;
         };
         let pools = local.pools.as_slice().iter();
         let changes = pools.map(|(pool, _)| self.pools.get(*pool as usize).changed);
-        changes.fold(local.changed.max(self.shared), Stamp::max)
+        changes.fold(local.changed.max(self.shared), ChangeStamp::max)
     }
 }

@@ -1,4 +1,4 @@
-//! Who was first, where two claims got the same device.
+//! Double allocations: which of two claims that hold the same device keeps it.
 //!
 //! An API server orders all writes of claims, and compares none of them: two schedulers, or one that was started again
 //! while requests of the one before were still under way, can write a device into two claims. Both see it, because a
@@ -7,28 +7,29 @@
 //!
 //! - a pod is bound only after the watch has shown the version of its claims that the decision rests on, or that was
 //!   written for it ([`Claims::is_seen`]);
-//! - a claim whose allocation the watch shows when somebody else has the device already is *contested*, and gives way
+//! - a claim whose allocation the watch shows when somebody else has the device already is *double-allocated*, and gives way
 //!   ([`Claims::conflict`]). Of several that a list shows for the first time none is known to be the first, and whichever
 //!   is tried first gives way.
 //!
 //! A scheduler that died may also have been taking a claim back, by a request that arrives when its successor counts on
 //! that claim. Such requests are based on a version of the claim; so the successor makes a new version of each claim that
-//! it finds allocated before it binds a pod with it ([`Claims::is_inherited`]), and what is late is refused. The other way
+//! it finds allocated before it binds a pod with it ([`Claims::needs_fencing`]), and what is late is refused. The other way
 //! round, it may have been binding a pod whose claims its successor takes back. Bindings name the version of their pod; so
 //! the successor makes a new version of a pod that it finds waiting before it takes anything back that is reserved for it
-//! ([`Action::AfterTouch`](crate::actions::Action::AfterTouch)).
+//! ([`Action::Fenced`](crate::actions::Action::Fenced)).
 
 use std::sync::Arc;
 
 use allot_allocator::{Conflict, Held, HeldKind, Holder};
+use allot_resourceclaim::{consumers, is_pod_group};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Change, Claims, allocation_of, key_of, uid_of};
-use crate::dra::groups;
-use crate::known::Object;
+use crate::assume_cache::Object;
+use crate::dra::podgroup;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::version::is_newer;
 
@@ -52,17 +53,17 @@ impl From<&ResourceClaim> for Version {
     }
 }
 
-/// Who had before what a claim got.
+/// The claims that held a device before this claim got it.
 #[derive(Debug)]
-pub(super) struct Rivals {
+pub(super) struct DoubleAllocation {
     /// The claim.
     of: Key,
     claims: FxHashSet<Uid>,
-    /// Everybody who draws from a counter or capacity that is overdrawn.
+    /// All claims together consume more of a counter or capacity than there is.
     overdrawn: bool,
 }
 
-impl Rivals {
+impl DoubleAllocation {
     fn is_empty(&self) -> bool {
         self.claims.is_empty() && !self.overdrawn
     }
@@ -78,7 +79,7 @@ impl Claims {
     pub fn see_list(&mut self, claims: impl Iterator<Item = Arc<ResourceClaim>>) -> Vec<Change> {
         let (mut changes, mut moved) = (Vec::new(), Vec::new());
         for claim in claims {
-            // What changed while nobody watched may have been taken away and given back.
+            // A claim that changed while the watch was down may have lost its devices and got them again.
             let is_news = !self.is_seen(&Version::from(&*claim));
             let is_news = is_news && allocation_of(&claim).is_some();
             let (change, has_moved) = self.take_in(claim.clone());
@@ -88,7 +89,7 @@ impl Claims {
             changes.push(change);
         }
         for (at, claim) in &moved {
-            changes[*at].contested = self.order(claim);
+            changes[*at].double_allocated = self.check_double_allocation(claim);
         }
         if !std::mem::replace(&mut self.is_listed, true) {
             let allocated = moved.iter().filter(|(_, c)| allocation_of(c).is_some());
@@ -98,11 +99,11 @@ impl Claims {
         changes
     }
 
-    /// The watch shows that a claim got its devices now, or lost them. Says whether somebody else had them before.
-    pub(super) fn order(&mut self, claim: &ResourceClaim) -> bool {
-        self.forget_rivals();
+    /// The watch shows that a claim got its devices now, or lost them. Returns whether another claim held them before.
+    pub(super) fn check_double_allocation(&mut self, claim: &ResourceClaim) -> bool {
+        self.forget_resolved_conflicts();
         let uid = uid_of(claim);
-        let mut rivals = Rivals {
+        let mut earlier = DoubleAllocation {
             of: key_of(claim),
             claims: FxHashSet::default(),
             overdrawn: false,
@@ -110,27 +111,27 @@ impl Claims {
         for conflict in self.conflicts_seen(uid) {
             match conflict {
                 Conflict::Device { by, .. } => {
-                    rivals.claims.insert(by.uid.as_str().into());
+                    earlier.claims.insert(by.uid.as_str().into());
                 }
-                Conflict::Overdrawn { .. } => rivals.overdrawn = true,
+                Conflict::Overdrawn { .. } => earlier.overdrawn = true,
             }
         }
-        let contested = !rivals.is_empty();
-        if contested {
-            self.contested.insert(uid.into(), rivals);
-        } else if !self.contested.is_empty() {
-            self.contested.remove(uid);
+        let double_allocated = !earlier.is_empty();
+        if double_allocated {
+            self.double_allocated.insert(uid.into(), earlier);
+        } else if !self.double_allocated.is_empty() {
+            self.double_allocated.remove(uid);
         }
-        contested
+        double_allocated
     }
 
-    /// Whoever was seen to lose what he had before others was the first no longer, even if he gets it back.
-    pub(super) fn forget_rivals(&mut self) {
-        if self.contested.is_empty() {
+    /// A claim that was observed without the device loses its precedence, even if it is allocated the device again.
+    pub(super) fn forget_resolved_conflicts(&mut self) {
+        if self.double_allocated.is_empty() {
             return;
         }
-        let mut contested = std::mem::take(&mut self.contested);
-        for (uid, rivals) in &mut contested {
+        let mut double_allocated = std::mem::take(&mut self.double_allocated);
+        for (uid, earlier) in &mut double_allocated {
             let (mut still, mut overdrawn) = (FxHashSet::default(), false);
             for conflict in self.conflicts_seen(uid) {
                 match conflict {
@@ -140,11 +141,11 @@ impl Claims {
                     Conflict::Overdrawn { .. } => overdrawn = true,
                 }
             }
-            rivals.claims.retain(|r| still.contains(&**r));
-            rivals.overdrawn &= overdrawn;
+            earlier.claims.retain(|r| still.contains(&**r));
+            earlier.overdrawn &= overdrawn;
         }
-        contested.retain(|_, rivals| !rivals.is_empty());
-        self.contested = contested;
+        double_allocated.retain(|_, earlier| !earlier.is_empty());
+        self.double_allocated = double_allocated;
     }
 
     /// What speaks against what a claim holds, by what the watch has shown: what we have in mind or have written is going
@@ -152,7 +153,7 @@ impl Claims {
     fn conflicts_seen(&self, uid: &str) -> Vec<Conflict<'_>> {
         let holds = |by: &Holder, held: &Held| {
             let key = Key::new(&by.namespace, &by.name);
-            let seen = self.known.entry(&key).and_then(|e| e.seen());
+            let seen = self.cache.entry(&key).and_then(|e| e.seen());
             let seen = seen.filter(|c| uid_of(c) == by.uid);
             let results = devices_of(seen.map(|c| &**c)).and_then(|d| d.results.as_deref());
             let mut results = results.unwrap_or_default().iter();
@@ -170,68 +171,62 @@ impl Claims {
 
     /// The first list of slices came: only now is it known what there is of counters and capacities, and nobody is known
     /// to be the first to take from them.
-    pub fn order_all(&mut self) {
-        let seen = self.known.entries().filter_map(|(_, e)| e.seen());
+    pub fn check_all_double_allocations(&mut self) {
+        let seen = self.cache.entries().filter_map(|(_, e)| e.seen());
         let allocated: Vec<_> = seen
             .filter(|c| allocation_of(c).is_some())
             .cloned()
             .collect();
         for claim in &allocated {
-            self.order(claim);
+            self.check_double_allocation(claim);
         }
     }
 
     /// Whether the watch has shown a version of a claim, or a later one. That what it has shown looks the same is not
     /// enough: the claim may have lost its devices in between, and somebody else got them.
     pub fn is_seen(&self, version: &Version) -> bool {
-        let seen = self.known.entry(&version.key).and_then(|e| e.seen());
+        let seen = self.cache.entry(&version.key).and_then(|e| e.seen());
         seen.is_some_and(|c| uid_of(c) == &*version.uid && !is_newer(&version.version, c.version()))
     }
 
-    /// Whether a claim may be taken back by somebody who does not exist any more: it was allocated when this scheduler
-    /// started, which has not written it since.
-    pub fn is_inherited(&self, uid: &str) -> bool {
+    /// Whether a write of an earlier scheduler that deallocates the claim may still be in flight: the claim was allocated
+    /// when this scheduler started, and has not been written since.
+    pub fn needs_fencing(&self, uid: &str) -> bool {
         self.inherited.contains(uid)
     }
 
-    /// Why a claim has to give back what it holds, if it has to.
+    /// Why a claim must give up its allocation, if it must.
     pub fn conflict(&self, uid: &str) -> Option<Conflict<'_>> {
-        let rivals = self.contested.get(uid)?;
-        // Who was first may be giving it back.
+        let earlier = self.double_allocated.get(uid)?;
+        // The earlier claim may have been deallocated since.
         let stands = |conflict: &Conflict<'_>| match conflict {
-            Conflict::Device { by, .. } => rivals.claims.contains(by.uid.as_str()),
-            Conflict::Overdrawn { .. } => rivals.overdrawn,
+            Conflict::Device { by, .. } => earlier.claims.contains(by.uid.as_str()),
+            Conflict::Overdrawn { .. } => earlier.overdrawn,
         };
         self.conflicts_seen(uid).into_iter().find(stands)
     }
 
     /// The claims of a pod or its group that may have to give way.
-    pub fn contested_of(&self, pod: &PodInfo) -> Vec<Key> {
-        let keys = self.contested.values().map(|rivals| &rivals.of);
+    pub fn double_allocated_of(&self, pod: &PodInfo) -> Vec<Key> {
+        let keys = self.double_allocated.values().map(|earlier| &earlier.of);
         let of_pod = |key: &&Key| {
-            let status = self.get(key).and_then(|c| c.status.as_ref());
-            let users = status.and_then(|s| s.reserved_for.as_deref());
-            let mut users = users.unwrap_or_default().iter();
-            key.namespace == pod.key.namespace && users.any(|u| groups::serves(u, pod))
+            let claim = self.get(key).filter(|_| key.namespace == pod.key.namespace);
+            claim.is_some_and(|claim| consumers(claim).iter().any(|u| podgroup::serves(u, pod)))
         };
         keys.filter(of_pod).cloned().collect()
     }
 
     /// As [`Claims::conflict`], for a claim that can still give way: no pod that uses it has a node.
-    pub fn has_to_give_way(
+    pub fn must_yield(
         &self,
         claim: &ResourceClaim,
         pods: &FxHashMap<Key, Arc<PodInfo>>,
     ) -> Option<Conflict<'_>> {
         let conflict = self.conflict(uid_of(claim))?;
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        let users = claim
-            .status
-            .iter()
-            .flat_map(|s| s.reserved_for.iter().flatten());
         let runs = |user: &ResourceClaimConsumerReference| {
-            let on_node = |p: &Arc<PodInfo>| groups::serves(user, p) && p.node_name().is_some();
-            match user.resource == groups::RESOURCE {
+            let on_node = |p: &Arc<PodInfo>| podgroup::serves(user, p) && p.node_name().is_some();
+            match is_pod_group(user) {
                 true => pods
                     .values()
                     .any(|p| *p.key.namespace == *namespace && on_node(p)),
@@ -240,6 +235,6 @@ impl Claims {
                     .is_some_and(on_node),
             }
         };
-        (!users.into_iter().any(runs)).then_some(conflict)
+        (!consumers(claim).iter().any(runs)).then_some(conflict)
     }
 }

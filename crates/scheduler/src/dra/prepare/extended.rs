@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use allot_resourceclaim::EXTENDED_RESOURCE_CLAIM_ANNOTATION;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{
     DeviceClaim, DeviceRequest, ResourceClaim, ResourceClaimSpec,
@@ -12,50 +13,50 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use parking_lot::Mutex;
 
 use super::{DraContext, PLUGIN};
+use crate::device_allocator::AllocationRequest;
 use crate::dra::extended;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
-use crate::solver::Problem;
 use crate::status::Rejection;
 
-/// The special claim of a pod that asks for extended resources.
+/// The extended resource claim of a pod that asks for extended resources.
 #[derive(Debug)]
-pub(super) struct Special {
+pub(super) struct ExtendedResources {
     pod: Arc<PodInfo>,
     /// Resource and class.
     pub(super) resources: Vec<(String, String)>,
     /// Left over from an earlier attempt.
     pub(super) stale: Option<Arc<ResourceClaim>>,
-    /// A problem per set of resources that devices have to provide.
-    problems: Mutex<BTreeMap<u64, Arc<SpecialProblem>>>,
+    /// A request per set of resources that devices have to provide.
+    requests: Mutex<BTreeMap<u64, Arc<ExtendedResourceRequest>>>,
 }
 
 #[derive(Debug)]
-pub(super) struct SpecialProblem {
+pub(super) struct ExtendedResourceRequest {
     pub(super) claim: Arc<ResourceClaim>,
     pub(super) mappings: Vec<ContainerExtendedResourceRequest>,
-    pub(super) problem: Problem,
+    pub(super) request: AllocationRequest,
     /// Together with the other claims of the pod.
-    both: OnceLock<Arc<Problem>>,
+    both: OnceLock<Arc<AllocationRequest>>,
 }
 
-impl SpecialProblem {
-    /// The problem together with the other claims of the pod, which are the same on every node.
+impl ExtendedResourceRequest {
+    /// The request together with the other claims of the pod, which are the same on every node.
     pub(super) fn with<'c>(
         &self,
         others: impl Iterator<Item = Cow<'c, ResourceClaim>>,
         cx: &DraContext<'_>,
-    ) -> Arc<Problem> {
+    ) -> Arc<AllocationRequest> {
         let both = self.both.get_or_init(|| {
             let others: Vec<Cow<'_, ResourceClaim>> = others.collect();
             let all = others.iter().map(|c| &**c).chain([&*self.claim]);
-            Arc::new(cx.solver.prepare(cx.classes, &all.collect::<Vec<_>>()))
+            Arc::new(cx.allocator.prepare(cx.classes, &all.collect::<Vec<_>>()))
         });
         both.clone()
     }
 }
 
-impl Special {
+impl ExtendedResources {
     pub(super) fn new(pod: &Arc<PodInfo>, cx: &DraContext<'_>) -> Option<Self> {
         if !cx.extended_resources {
             return None;
@@ -69,21 +70,25 @@ impl Special {
         if resources.is_empty() {
             return None;
         }
-        let stale = cx.claims.specials_of(&pod.uid).next().cloned();
+        let stale = cx
+            .claims
+            .extended_resource_claims_of(&pod.uid)
+            .next()
+            .cloned();
         Some(Self {
             pod: pod.clone(),
             resources,
             stale,
-            problems: Mutex::default(),
+            requests: Mutex::default(),
         })
     }
 
-    /// The problem on a node; `None` when the node provides all resources itself.
+    /// The request on a node; `None` when the node provides all resources itself.
     pub(super) fn on_node(
         &self,
         node: &NodeInfo,
         cx: &DraContext<'_>,
-    ) -> Result<Option<Arc<SpecialProblem>>, Rejection> {
+    ) -> Result<Option<Arc<ExtendedResourceRequest>>, Rejection> {
         let mut mask = 0u64;
         for (i, (resource, _)) in self.resources.iter().enumerate().take(64) {
             if node.allocatable.scalar(resource) == 0 {
@@ -102,15 +107,15 @@ impl Special {
         Ok(Some(self.of(mask, cx)))
     }
 
-    fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<SpecialProblem> {
-        let mut problems = self.problems.lock();
-        let made = problems
+    fn of(&self, mask: u64, cx: &DraContext<'_>) -> Arc<ExtendedResourceRequest> {
+        let mut requests = self.requests.lock();
+        let made = requests
             .entry(mask)
-            .or_insert_with(|| Arc::new(self.problem(mask, cx)));
+            .or_insert_with(|| Arc::new(self.request(mask, cx)));
         made.clone()
     }
 
-    fn problem(&self, mask: u64, cx: &DraContext<'_>) -> SpecialProblem {
+    fn request(&self, mask: u64, cx: &DraContext<'_>) -> ExtendedResourceRequest {
         let chosen = self
             .resources
             .iter()
@@ -118,19 +123,19 @@ impl Special {
             .filter(|(i, _)| mask >> i & 1 == 1);
         let resources: Vec<(String, String)> = chosen.map(|(_, r)| r.clone()).collect();
         let extended::Requests { requests, mappings } = extended::requests(&self.pod, &resources);
-        let claim = special_claim(&self.pod, requests);
-        let problem = cx.solver.prepare(cx.classes, &[&claim]);
-        SpecialProblem {
+        let claim = extended_resource_claim(&self.pod, requests);
+        let request = cx.allocator.prepare(cx.classes, &[&claim]);
+        ExtendedResourceRequest {
             claim: Arc::new(claim),
             mappings,
-            problem,
+            request,
             both: OnceLock::new(),
         }
     }
 }
 
-/// The special claim as it exists in memory.
-fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
+/// The extended resource claim as it exists in memory.
+fn extended_resource_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
     ResourceClaim {
         metadata: ObjectMeta {
             name: Some(extended::IN_MEMORY_NAME.to_owned()),
@@ -138,7 +143,13 @@ fn special_claim(pod: &PodInfo, requests: Vec<DeviceRequest>) -> ResourceClaim {
             namespace: Some(pod.key.namespace.to_string()),
             // Stands for the claim until the API server gives it a UID of its own.
             uid: Some(format!("{}/extended-resources", pod.uid)),
-            annotations: Some([(extended::ANNOTATION.to_owned(), "true".to_owned())].into()),
+            annotations: Some(
+                [(
+                    EXTENDED_RESOURCE_CLAIM_ANNOTATION.to_owned(),
+                    "true".to_owned(),
+                )]
+                .into(),
+            ),
             owner_references: Some(vec![OwnerReference {
                 api_version: "v1".to_owned(),
                 kind: "Pod".to_owned(),

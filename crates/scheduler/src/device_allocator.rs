@@ -1,12 +1,13 @@
-//! The allocator as the plugin uses it: prepared problems, limits, share IDs.
+//! The allocator as the plugin uses it: prepared requests, limits, share IDs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use allot_allocator::explain::Explanation;
+use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
-    Allocator, Claims, ClassSelectors, Cluster, ErrorKind, Features, Forms, Limits, SelectorCache,
+    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits,
+    SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
@@ -16,7 +17,14 @@ use crate::node::NodeInfo;
 
 /// Claims that are to be allocated together.
 #[derive(Debug, Clone)]
-pub struct Problem(Claims);
+pub struct AllocationRequest(Claims);
+
+impl AllocationRequest {
+    /// The number of requests.
+    pub fn requests(&self) -> usize {
+        self.0.requests()
+    }
+}
 
 /// What came out.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,10 +54,10 @@ pub struct Work {
 
 /// Compiles and solves. One per scheduler.
 #[derive(Debug)]
-pub struct Solver {
+pub struct DeviceAllocator {
     features: Features,
     selectors: SelectorCache,
-    forms: Mutex<Forms>,
+    shapes: Mutex<ClaimShapes>,
     allocator: Mutex<Allocator>,
     timeout: Mutex<Option<Duration>>,
     /// As in [`Work`].
@@ -58,13 +66,13 @@ pub struct Solver {
     gave_up: AtomicU64,
 }
 
-impl Solver {
-    /// A solver for clusters with these features.
+impl DeviceAllocator {
+    /// An allocator for clusters with these features.
     pub fn new(features: Features) -> Self {
         Self {
             features,
             selectors: SelectorCache::new(),
-            forms: Mutex::default(),
+            shapes: Mutex::default(),
             allocator: Mutex::new(Allocator::new()),
             timeout: Mutex::new(None),
             nodes: AtomicU64::new(0),
@@ -89,11 +97,11 @@ impl Solver {
     }
 
     /// Prepares claims for solving on many nodes.
-    pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> Problem {
+    pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> AllocationRequest {
         let claims = claims.iter().copied();
         let mut claims = Claims::prepare(&self.features, &self.selectors, classes, claims);
-        self.forms.lock().recognize(&mut claims);
-        Problem(claims)
+        self.shapes.lock().recognize(&mut claims);
+        AllocationRequest(claims)
     }
 
     /// Prepares a class for counting its devices on many nodes.
@@ -102,22 +110,32 @@ impl Solver {
     }
 
     /// Finds devices on a node.
-    pub fn solve(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
+    pub fn solve(
+        &self,
+        cluster: &Cluster,
+        request: &AllocationRequest,
+        node: &NodeInfo,
+    ) -> Outcome {
         let found = self.limited(|allocator, limits| {
-            allocator.allocate(cluster, &node.device_node, &problem.0, limits)
+            allocator.allocate(cluster, &node.device_node, &request.0, limits)
         });
         self.told(found, |found| {
             let mut share_id = || uuid::Uuid::new_v4().to_string();
             found
-                .results(&problem.0, &mut share_id)
+                .results(&request.0, &mut share_id)
                 .map_or_else(Outcome::Error, Outcome::Allocated)
         })
     }
 
-    /// As [`Solver::solve`], for who only wants to know whether there are devices: of those nothing is told.
-    pub fn probe(&self, cluster: &Cluster, problem: &Problem, node: &NodeInfo) -> Outcome {
+    /// As [`DeviceAllocator::solve`], without the results: only whether there are devices.
+    pub fn probe(
+        &self,
+        cluster: &Cluster,
+        request: &AllocationRequest,
+        node: &NodeInfo,
+    ) -> Outcome {
         let found = self.limited(|allocator, limits| {
-            allocator.probe(cluster, &node.device_node, &problem.0, limits)
+            allocator.probe(cluster, &node.device_node, &request.0, limits)
         });
         self.told(found, |()| Outcome::Allocated(Vec::new()))
     }
@@ -160,11 +178,21 @@ impl Solver {
         }
     }
 
+    /// How near a node comes to what is needed, and how many checks of devices it took to find out.
+    pub fn nearness(
+        &self,
+        cluster: &Cluster,
+        request: &AllocationRequest,
+        node: &NodeInfo,
+    ) -> (Nearness, usize) {
+        Allocator::nearness(cluster, &node.device_node, &request.0)
+    }
+
     /// Why there is an allocation on a node, or none. `steps`: most decisions of the search, if not the usual number.
     pub fn explain(
         &self,
         cluster: &Cluster,
-        problem: &Problem,
+        request: &AllocationRequest,
         node: &NodeInfo,
         steps: Option<u64>,
     ) -> Explanation {
@@ -173,7 +201,7 @@ impl Solver {
             ..Limits::default()
         };
         let mut allocator = self.allocator.lock();
-        let (_, explanation) = allocator.explain(cluster, &node.device_node, &problem.0, &limits);
+        let (_, explanation) = allocator.explain(cluster, &node.device_node, &request.0, &limits);
         explanation
     }
 }
@@ -184,14 +212,14 @@ mod tests {
 
     #[test]
     fn work_is_counted_until_it_is_asked_for() {
-        let solver = Solver::new(Features::default());
-        let problem = solver.prepare(&Classes::default(), &[]);
+        let allocator = DeviceAllocator::new(Features::default());
+        let request = allocator.prepare(&Classes::default(), &[]);
         let node = NodeInfo::new("n".into());
         let cluster = Cluster::new(Features::default());
         for _ in 0..2 {
-            solver.solve(&cluster, &problem, &node);
+            allocator.solve(&cluster, &request, &node);
         }
-        assert_eq!(solver.take_work().nodes, 2);
-        assert_eq!(solver.take_work(), Work::default());
+        assert_eq!(allocator.take_work().nodes, 2);
+        assert_eq!(allocator.take_work(), Work::default());
     }
 }

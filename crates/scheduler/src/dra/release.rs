@@ -1,23 +1,24 @@
-//! What a pod keeps from others that no node is looked at for: one of its claims is missing or goes away, say.
+//! Reservations to release for a pod that cannot be attempted, for example because one of its claims is missing.
 
 use std::sync::Arc;
 
+use allot_resourceclaim::{consumers, is_for_pod, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use super::Deallocation;
+use super::ClaimCleanup;
 use super::claims::{Claims, allocation_of, uid_of};
 use super::resolve;
 use crate::classic::Classic;
 use crate::pod::PodInfo;
 
-/// Something that an earlier attempt got for the pod, which is on no node and can not be tried: an allocation that
-/// serves nobody else, or its reservation of a claim that others use. Upstream leaves it until the pod is gone. What
-/// somebody else allocated and did not reserve stays, as do claims of groups and claims that are being deleted.
-pub fn held_in_vain(
+/// One claim to release that an earlier attempt allocated or reserved for the pod: deallocate it if no other pod uses
+/// it, otherwise remove the pod's reservation. Upstream keeps both until the pod is gone. Claims that were allocated
+/// by others and not reserved stay, as do claims of PodGroups and claims that are being deleted.
+pub fn claims_to_release(
     pod: &PodInfo,
     claims: &Claims,
     classic: Option<&Classic>,
-) -> Option<Deallocation> {
+) -> Option<ClaimCleanup> {
     let entries = pod.spec().resource_claims.iter().flatten();
     let newer = entries.filter(|entry| !classic.is_some_and(|c| c.owns(pod, entry)));
     let known = newer.filter_map(|entry| claims.get(&resolve::name(pod, entry).ok()??));
@@ -35,14 +36,12 @@ pub fn held_in_vain(
         if stays || allocation_of(claim).is_none() {
             return None;
         }
-        match allot_claims::reserved_for(claim) {
-            [] if claims.is_left(uid) || resolve::is_owner(&pod.pod, claim) => {
-                Some(Deallocation::Deallocate(claim.clone()))
+        match consumers(claim) {
+            [] if claims.is_orphaned(uid) || is_for_pod(&pod.pod, claim) => {
+                Some(ClaimCleanup::Deallocate(claim.clone()))
             }
-            [one] if *one.uid == *pod.uid => Some(Deallocation::Deallocate(claim.clone())),
-            _ if resolve::is_reserved_for(claim, &pod.uid) => {
-                Some(Deallocation::Leave(claim.clone()))
-            }
+            [one] if *one.uid == *pod.uid => Some(ClaimCleanup::Deallocate(claim.clone())),
+            _ if is_reserved_for(claim, &pod.uid) => Some(ClaimCleanup::Unreserve(claim.clone())),
             _ => None,
         }
     })

@@ -122,9 +122,9 @@ fn amount(
 
 /// What a pod gets beside what its containers request, claim by claim.
 #[derive(Debug, Clone, Default)]
-pub struct Demand(pub Vec<NodeAllocatableResourceClaimStatus>);
+pub struct NodeAllocatableRequests(pub Vec<NodeAllocatableResourceClaimStatus>);
 
-impl Demand {
+impl NodeAllocatableRequests {
     /// What a claim of the pod adds.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Demand {
     }
 
     /// What the claim for the pod's extended resources adds; its name is known once it is created.
-    pub fn add_special(
+    pub fn add_extended_resource_claim(
         &mut self,
         uses: &[ContainerExtendedResourceRequest],
         resources: BTreeMap<String, ApiQuantity>,
@@ -180,8 +180,8 @@ impl Demand {
 
     /// As it is recorded once the claim for extended resources has a name.
     #[must_use]
-    pub fn named(mut self, special: Option<&str>) -> Self {
-        let claims = self.0.iter_mut().zip(special.into_iter().cycle());
+    pub fn named(mut self, extended: Option<&str>) -> Self {
+        let claims = self.0.iter_mut().zip(extended.into_iter().cycle());
         for (claim, name) in
             claims.filter(|(c, _)| c.resource_claim_name == extended::IN_MEMORY_NAME)
         {
@@ -190,16 +190,16 @@ impl Demand {
         self
     }
 
-    /// Whether there is room for it on a node, beside everything else that the pod requests.
+    /// Whether a node has enough allocatable resources for it and for everything else that the pod requests.
     ///
     /// # Errors
     /// When there is none.
     pub fn fits(&self, pod: &PodInfo, node: &NodeInfo) -> Result<(), Rejection> {
-        let demand = demanded(&self.0);
+        let node_allocatable = demanded(&self.0);
         let declared = pod.spec().resources.as_ref();
         if let Some(declared) = declared.and_then(|r| r.requests.as_ref()) {
             let (level, sum) = (Resources::from_list(Some(declared)), pod.containers());
-            for (name, wanted) in amounts(&demand) {
+            for (name, wanted) in amounts(&node_allocatable) {
                 let whole = amount_of(&sum, name).saturating_add(wanted);
                 if declared.contains_key(name) && amount_of(&level, name) < whole {
                     return Err(Rejection::unresolvable(
@@ -212,8 +212,8 @@ impl Demand {
             }
         }
         let mut total = pod.requests.clone();
-        total.add(&besides_pod_level(&pod.pod, demand.clone()));
-        for (name, _) in amounts(&demand) {
+        total.add(&besides_pod_level(&pod.pod, node_allocatable.clone()));
+        for (name, _) in amounts(&node_allocatable) {
             let left = amount_of(&node.allocatable, name) - amount_of(&node.requested, name);
             if amount_of(&total, name) > left {
                 return Err(Rejection::unresolvable(
@@ -240,18 +240,18 @@ pub fn recorded(pod: &Pod, claims: &[NodeAllocatableResourceClaimStatus]) -> Res
     besides_pod_level(pod, demanded(claims))
 }
 
-fn besides_pod_level(pod: &Pod, mut demand: Resources) -> Resources {
+fn besides_pod_level(pod: &Pod, mut node_allocatable: Resources) -> Resources {
     let spec = pod.spec.as_ref();
     let level = spec.and_then(|s| s.resources.as_ref()?.requests.as_ref());
     for name in level.into_iter().flatten().map(|(name, _)| name.as_str()) {
         match name {
-            "cpu" => demand.milli_cpu = 0,
-            "memory" => demand.memory = 0,
-            "ephemeral-storage" => demand.ephemeral = 0,
-            name => demand.set_scalar(name, 0),
+            "cpu" => node_allocatable.milli_cpu = 0,
+            "memory" => node_allocatable.memory = 0,
+            "ephemeral-storage" => node_allocatable.ephemeral = 0,
+            name => node_allocatable.set_scalar(name, 0),
         }
     }
-    demand
+    node_allocatable
 }
 
 fn amount_of(resources: &Resources, name: &str) -> i64 {

@@ -3,70 +3,70 @@
 use std::sync::Arc;
 
 use allot_model::classic::objects;
+use allot_resourceclaim::{consumers, is_for_pod, is_reserved_for};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::{PodClaim, PodDevices};
 use crate::dra::claims::allocation_of;
-use crate::dra::resolve;
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
 
-/// What to undo so that a pod may fit.
+/// What to do about the claims of a pod that fits nowhere.
 #[derive(Debug, Clone)]
-pub enum Deallocation {
+pub enum ClaimCleanup {
     /// Take the allocation away from a claim.
     Deallocate(Arc<ResourceClaim>),
-    /// Give the pod's own reservation back, which an earlier attempt left on a claim that serves nobody: as long as
-    /// several pods hold one, none of them may take the allocation away. Upstream waits for ever there.
-    Leave(Arc<ResourceClaim>),
-    /// Delete a special claim that is left over.
+    /// Remove the pod's own reservation, which an earlier attempt left on a claim: while several pods that are on no node
+    /// have one, none of them may deallocate the claim. Upstream never resolves that.
+    Unreserve(Arc<ResourceClaim>),
+    /// Delete an extended resource claim that is left over.
     Delete(Arc<ResourceClaim>),
     /// Have the allocation of a classic claim taken back, after something was published.
     Classic(Arc<objects::ResourceClaim>, Option<objects::SchedulingSpec>),
 }
 
 impl PodDevices {
-    /// Something that stands in the pod's way and nobody else uses: a claim that is not available on a node where it is
-    /// all that is missing (`elsewhere`), and on as many of them as possible.
-    pub fn deallocation(
+    /// A claim to deallocate that no other pod uses: one that is unavailable on nodes where nothing else is missing
+    /// (`elsewhere`), on as many of them as possible.
+    pub fn claim_to_deallocate(
         &self,
         nodes: &[Arc<NodeInfo>],
         elsewhere: &[&NodeInfo],
-    ) -> Option<Deallocation> {
+    ) -> Option<ClaimCleanup> {
         let misses = |c: &PodClaim| elsewhere.iter().filter(|n| c.is_unavailable(n)).count();
         let claims = self.unused(nodes).rev();
         let worst = claims.map(|c| (misses(c), c)).max_by_key(|(n, _)| *n);
         if let Some((_, claim)) = worst.filter(|(n, _)| *n > 0) {
-            return Some(Deallocation::Deallocate(claim.claim.clone()));
+            return Some(ClaimCleanup::Deallocate(claim.claim.clone()));
         }
-        if let Some(claim) = self.left_behind().find(|c| c.hopeless) {
-            return Some(Deallocation::Leave(claim.claim.clone()));
+        if let Some(claim) = self.reserved_for_pod().find(|c| c.hopeless) {
+            return Some(ClaimCleanup::Unreserve(claim.claim.clone()));
         }
-        self.special
+        self.extended
             .as_ref()?
             .stale
             .clone()
-            .map(Deallocation::Delete)
+            .map(ClaimCleanup::Delete)
     }
 
-    /// What the pod keeps from others without being able to use it, as long as it fits nowhere: an earlier attempt left
-    /// it. Two pods that have each what the other one lacks would wait for ever, as they do upstream. What somebody
-    /// else allocated and did not reserve stays.
-    pub fn held_in_vain(&self, nodes: &[Arc<NodeInfo>]) -> Option<Deallocation> {
-        let reserved = |c: &PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
-        // Also when nobody remembers whose attempt it was: no other pod can use it.
-        let own = |c: &PodClaim| resolve::is_owner(&self.pod.pod, &c.claim);
+    /// One claim to release that an earlier attempt allocated or reserved for the pod, which fits nowhere. Without that,
+    /// two pods that each hold what the other one needs deadlock, as they do upstream. Claims that were allocated by
+    /// others and not reserved stay.
+    pub fn claims_to_release(&self, nodes: &[Arc<NodeInfo>]) -> Option<ClaimCleanup> {
+        let reserved = |c: &PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
+        // Also when it is not known which attempt allocated it: no other pod can use it.
+        let own = |c: &PodClaim| is_for_pod(&self.pod.pod, &c.claim);
         let mut unused = self.unused(nodes);
         let unused = unused.find(|c| c.hopeless || c.left || reserved(c) || own(c));
-        let unused = unused.map(|c| Deallocation::Deallocate(c.claim.clone()));
+        let unused = unused.map(|c| ClaimCleanup::Deallocate(c.claim.clone()));
         let left = || {
-            let claim = self.left_behind().next()?;
-            Some(Deallocation::Leave(claim.claim.clone()))
+            let claim = self.reserved_for_pod().next()?;
+            Some(ClaimCleanup::Unreserve(claim.claim.clone()))
         };
         unused.or_else(left)
     }
 
-    /// Claims that are allocated, for nobody or for this pod alone.
+    /// Claims that are allocated and reserved for no consumer, or for this pod alone.
     fn unused(&self, nodes: &[Arc<NodeInfo>]) -> impl DoubleEndedIterator<Item = &PodClaim> {
         // What a group has is in use as soon as one of its pods is on a node.
         let pod = &self.pod;
@@ -74,9 +74,7 @@ impl PodDevices {
             |p: &Arc<PodInfo>| p.group() == pod.group() && p.key.namespace == pod.key.namespace;
         let alone = pod.group().is_none() || !nodes.iter().flat_map(|n| &n.pods).any(member);
         self.claims.iter().filter(move |c| {
-            let users = c.claim.status.as_ref();
-            let users = users.and_then(|s| s.reserved_for.as_deref());
-            let unused = match users.unwrap_or_default() {
+            let unused = match consumers(&c.claim) {
                 [] => true,
                 [one] => one.uid == *c.consumer.uid && (!c.consumer.is_group() || alone),
                 _ => false,
@@ -86,8 +84,8 @@ impl PodDevices {
     }
 
     /// Claims that are reserved for the pod, which is on no node.
-    fn left_behind(&self) -> impl Iterator<Item = &PodClaim> {
-        let reserved = |c: &&PodClaim| resolve::is_reserved_for(&c.claim, &c.consumer.uid);
+    fn reserved_for_pod(&self) -> impl Iterator<Item = &PodClaim> {
+        let reserved = |c: &&PodClaim| is_reserved_for(&c.claim, &c.consumer.uid);
         let own = self.claims.iter().filter(|c| !c.consumer.is_group());
         own.filter(reserved)
     }

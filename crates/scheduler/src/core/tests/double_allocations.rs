@@ -54,7 +54,7 @@ fn a_pod_is_not_bound_with_a_device_that_another_claim_had_before() {
     let outcome = world.run();
     let taken = outcome.deallocated().and_then(|c| c.metadata.name.clone());
     assert_eq!(taken.as_deref(), Some("a"));
-    let text = "running PreBind plugin \"DynamicResources\": claim ns/a was second: device d/n0/d0 is held by claim ns/b as well";
+    let text = "running PreBind plugin \"DynamicResources\": claim ns/a was allocated later: device d/n0/d0 is also allocated to ns/b";
     assert_eq!(outcome.message(), text);
     assert!(!binds(&outcome));
 }
@@ -108,7 +108,7 @@ fn a_claim_of_a_predecessor_gets_a_new_version() {
     world.pod("p", &["a"]);
     let outcome = world.run();
     let tasks = &outcome.bound().expect("bound").claims;
-    assert!(tasks.len() == 1 && tasks[0].renew, "{tasks:?}");
+    assert!(tasks.len() == 1 && tasks[0].fence, "{tasks:?}");
     // One that comes later is nobody's whom this one follows.
     let mut world = World::new("");
     world.handle(Input::Claim(Observed::Listed {

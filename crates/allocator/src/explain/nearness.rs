@@ -1,0 +1,111 @@
+//! How near a node comes to what claims need, without the words for it: for choosing the node that is worth explaining.
+
+use super::filter_counts::{self, Stage, StageKind};
+use super::fixed_count;
+use crate::allocator::{Allocator, Policy};
+use crate::attempt::{Attempt, Scratch, pools_of};
+use crate::claims::{Alternative, Claims};
+use crate::cluster::Cluster;
+use crate::device::Device;
+use crate::node::Node;
+use crate::observer::{Observer, Place};
+use crate::pool::ViewState;
+
+/// How near a node comes to what claims need; the larger, the nearer. Requests are looked at one by one, as if each had
+/// the node for itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nearness {
+    /// Requests for which there are enough devices.
+    pub satisfied: usize,
+    /// Of the other requests, how many checks leave enough devices, summed up.
+    pub checks: usize,
+    /// Of the other requests, how many devices pass all checks but those that leave too few, summed up.
+    pub devices: i64,
+}
+
+impl Allocator {
+    /// How near a node comes to what `claims` need, and the number of checks of a device that it took to find out.
+    pub fn nearness(cluster: &Cluster, node: &Node, claims: &Claims) -> (Nearness, usize) {
+        let (mut nearness, mut work) = (Nearness::default(), 1);
+        let Ok(parts) = pools_of(cluster, node) else {
+            return (nearness, work);
+        };
+        let (mut scratch, mut nothing) = (Scratch::default(), ());
+        let policy = Policy::FirstFit;
+        let attempt = Attempt::new(
+            cluster,
+            node,
+            claims,
+            policy,
+            parts,
+            &mut scratch,
+            &mut nothing,
+        );
+        for request in claims.claims.iter().flat_map(|c| &c.requests) {
+            let (first, end) = request.alternatives;
+            let alternatives = (first..end).map(|id| reach(&attempt, id, &mut work));
+            match alternatives.max() {
+                Some((true, ..)) => nearness.satisfied += 1,
+                Some((false, checks, devices)) => {
+                    nearness.checks += checks;
+                    nearness.devices += devices;
+                }
+                None => {}
+            }
+        }
+        (nearness, work)
+    }
+}
+
+/// Whether there are enough devices for an alternative; if not, after how many checks there still are, and how many are
+/// left by the first one that leaves too few.
+fn reach<O: Observer>(attempt: &Attempt<'_, O>, id: u32, work: &mut usize) -> (bool, usize, i64) {
+    let alternative = &attempt.claims.alternatives[id as usize];
+    let mut stages = filter_counts::stages(attempt, alternative);
+    let mut passed: Vec<Place<'_>> = Vec::new();
+    // A pool that cannot be used yet may be what the request waits for.
+    let mut withheld = 0;
+    for part in 0..attempt.parts.len() {
+        if attempt.parts[part].view.state != ViewState::Usable {
+            let info = attempt.parts[part].info();
+            for slot in info.newest().1 {
+                *work += 1;
+                withheld += i64::from(alternative.selects(info.device(slot)));
+            }
+            continue;
+        }
+        for index in 0..attempt.parts[part].len() {
+            *work += 1;
+            let place = attempt.place(part as u32, index);
+            let failing = filter_counts::first_failing(attempt, alternative, &place, &stages);
+            let end = failing.as_ref().map_or(stages.len(), |(stage, _)| *stage);
+            stages[..end].iter_mut().for_each(|stage| stage.left += 1);
+            if failing.is_none() {
+                passed.push(place);
+            }
+        }
+    }
+    let needs = fixed_count(alternative).unwrap_or_else(|| filter_counts::wanted_by_all(&stages));
+    filter_counts::constraints(attempt, alternative, &passed, &mut stages);
+    let too_few = |stage: &&Stage| stage.left < needs.max(1);
+    match stages.iter().find(too_few) {
+        None => (true, 0, 0),
+        Some(stage) if withheld > 0 && stage.kind < StageKind::Node => {
+            (false, order(StageKind::Node), withheld)
+        }
+        // By the kind of the check: nodes differ in how many checks there are.
+        Some(stage) => (false, order(stage.kind), stage.left),
+    }
+}
+
+impl Alternative {
+    /// Whether class and request select a device, as far as that can be found out.
+    fn selects(&self, device: &Device) -> bool {
+        let mut selectors = self.class.selectors.iter().chain(&self.selectors);
+        selectors.all(|s| s.matches(&device.cel).unwrap_or_default())
+    }
+}
+
+fn order(kind: StageKind) -> usize {
+    kind as usize
+}

@@ -1,0 +1,40 @@
+//! Facts about ResourceClaims that several components need, each in one place, and changes of single fields.
+//!
+//! It states what the Go package `k8s.io/dynamic-resource-allocation/resourceclaim` states for upstream: the name of the
+//! claim behind an entry of a pod, whether a claim was created for a pod, and whom it is reserved for. It must not know
+//! who asks: schedulers, controllers, node agents and drivers use it alike.
+//!
+//! [`change()`] edits one field of a stored claim and keeps every other byte as it was; see [`mod@change`].
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+//! let entry = PodResourceClaim {
+//!     name: "gpu".into(),
+//!     resource_claim_name: Some("shared".into()),
+//!     ..PodResourceClaim::default()
+//! };
+//! let name = allot_resourceclaim::claim_name(&Pod::default(), &entry);
+//! assert_eq!(name, Ok(Some("shared")));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod allocation;
+pub mod change;
+mod consumer;
+mod pod;
+
+pub use allocation::{allocation, same_devices};
+pub use change::{Change, Target, change};
+pub use consumer::{
+    POD_GROUP_API_GROUP, POD_GROUP_RESOURCE, consumers, is_consumer, is_pod_group, is_reserved_for,
+};
+pub use pod::{UnknownName, claim_name, claim_status, extended_resource_claim_name, is_for_pod};
+
+/// The finalizer that keeps an allocated claim from going away.
+pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// Annotation of a claim that was created from a template: the entry of the pod's `spec.resourceClaims` that it is for.
+pub const POD_CLAIM_NAME_ANNOTATION: &str = "resource.kubernetes.io/pod-claim-name";
+/// Annotation, with the value `true`, of a claim that a scheduler created for extended resources.
+pub const EXTENDED_RESOURCE_CLAIM_ANNOTATION: &str =
+    "resource.kubernetes.io/extended-resource-claim";

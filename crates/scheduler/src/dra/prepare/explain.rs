@@ -1,0 +1,113 @@
+//! Why there are no devices for a pod on a node.
+
+use allot_allocator::explain::{Explanation, Nearness};
+
+use super::{DraContext, PodClaim, PodDevices, requests_of};
+use crate::node::NodeInfo;
+
+/// Most decisions of the search for the line in an event: it tells what is known, and other pods wait.
+const EXPLAIN_STEPS: u64 = 1000;
+
+/// How near a node comes to what a pod needs of devices.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeNearness {
+    /// The requests of all claims of the pod, those with an allocation that can be used there included.
+    pub nearness: Nearness,
+    /// Every request is satisfied when it is looked at alone.
+    pub all: bool,
+    /// How many checks of devices it took to find out.
+    pub checks: usize,
+}
+
+impl PodDevices {
+    /// How near a node comes to what the pod needs.
+    pub fn nearness(&self, node: &NodeInfo, cx: &DraContext<'_>) -> NodeNearness {
+        let (mut nearness, mut all, mut checks) = (Nearness::default(), true, 1);
+        for claim in self.claims.iter().filter(|c| c.allocation.is_some()) {
+            match claim.is_unavailable(node) {
+                true => all = false,
+                false => nearness.satisfied += requests_of(&claim.claim).len(),
+            }
+        }
+        let extended = match &self.extended {
+            None => None,
+            Some(extended) => match extended.on_node(node, cx) {
+                Ok(Some(request)) => Some(request),
+                Ok(None) => {
+                    nearness.satisfied += extended.resources.len();
+                    None
+                }
+                Err(_) => {
+                    all = false;
+                    None
+                }
+            },
+        };
+        if let Some(request) = self.request_with(extended.as_ref(), cx) {
+            let (found, work) = cx.allocator.nearness(cx.claims.cluster(), &request, node);
+            all &= found.satisfied == request.requests();
+            checks += work;
+            nearness.satisfied += found.satisfied;
+            nearness.checks = found.checks;
+            nearness.devices = found.devices;
+        }
+        NodeNearness {
+            nearness,
+            all,
+            checks,
+        }
+    }
+
+    /// Why the claims can not be used or allocated on a node, in one line, as far as that is found out with little work.
+    /// `None` if they can.
+    pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
+        let unavailable = self.claims.iter().filter(|c| c.is_unavailable(node));
+        let mut reasons: Vec<String> = unavailable.map(PodClaim::why_unavailable).collect();
+        let explanation = self.explain_open(node, cx, Some(EXPLAIN_STEPS));
+        let explanation = explanation.filter(|e| !e.fits && !e.line.is_empty());
+        reasons.extend(explanation.map(|e| e.line));
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// Why the claims can not be allocated on a node. `None` when a claim that is allocated is in the way. `steps`: most
+    /// decisions of the search, if not the usual number.
+    pub fn explanation(
+        &self,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+        steps: Option<u64>,
+    ) -> Option<Explanation> {
+        let is_available = !self.claims.iter().any(|c| c.is_unavailable(node));
+        is_available
+            .then(|| self.explain_open(node, cx, steps))
+            .flatten()
+    }
+
+    /// What there is on a node for the claims that have no allocation.
+    fn explain_open(
+        &self,
+        node: &NodeInfo,
+        cx: &DraContext<'_>,
+        steps: Option<u64>,
+    ) -> Option<Explanation> {
+        let extended = self.extended.as_ref();
+        let extended = extended.and_then(|s| s.on_node(node, cx).ok().flatten());
+        let request = self.request_with(extended.as_ref(), cx)?;
+        Some(
+            cx.allocator
+                .explain(cx.claims.cluster(), &request, node, steps),
+        )
+    }
+}
+
+impl PodClaim {
+    fn why_unavailable(&self) -> String {
+        match self.hopeless {
+            true => format!("the allocation of claim {} has failed", self.key),
+            false => format!(
+                "claim {} is allocated, and its devices cannot be used on this node",
+                self.key
+            ),
+        }
+    }
+}
