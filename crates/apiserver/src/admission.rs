@@ -109,7 +109,7 @@ pub(crate) enum Shown {
     Sent,
 }
 
-/// Lets every plugin change or refuse a write.
+/// Lets every plugin change or refuse a write, and refuses what grants more than its author holds.
 ///
 /// # Errors
 /// The first refusal.
@@ -121,7 +121,7 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
         run_plugins(core, attributes, object).await?;
         installed.run(core, attributes, object).await?;
     }
-    Ok(())
+    crate::auth::check_escalation(core, attributes, object).await
 }
 
 /// The plugins that are part of the server.
@@ -248,16 +248,6 @@ pub async fn validate(
     }
     if enabled(core, "PodSecurity") {
         security::check(core, attributes, object, warn).await?;
-    }
-    if matches!(attributes.operation, Operation::Create | Operation::Update) {
-        crate::auth::check_escalation(
-            core,
-            attributes.user,
-            attributes.resource,
-            object,
-            attributes.old,
-        )
-        .await?;
     }
     certificates::check(core, attributes, object).await?;
     if enabled(core, "PodGroupWorkloadExists") {

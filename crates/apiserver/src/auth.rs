@@ -2,6 +2,9 @@
 
 mod authenticate;
 mod authorize;
+pub(crate) mod certificate;
+mod cover;
+pub(crate) mod credential;
 mod escalation;
 mod impersonate;
 mod index;

@@ -38,6 +38,7 @@ mod custom;
 pub mod discovery;
 mod encode;
 pub mod error;
+mod header;
 mod health;
 pub mod identity;
 mod jobs;

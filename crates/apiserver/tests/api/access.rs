@@ -1,5 +1,10 @@
 //! Who may do what.
 
+mod aggregation;
+mod escalation;
+mod headers;
+mod kit;
+
 use allot_apiserver::Server;
 use allot_apiserver::identity::{NODES, User};
 use bytes::Bytes;

@@ -325,6 +325,7 @@ async fn decide(core: &Core, user: &User, check: &Check) -> Decision {
     let ask = Ask {
         user: account.as_ref().unwrap_or(user),
         verb: &check.verb,
+        is_resource: check.path.is_empty(),
         group: &check.group,
         resource: &check.resource,
         subresource: &check.subresource,
