@@ -49,6 +49,7 @@ pub mod negotiate;
 pub mod object;
 mod openapi;
 mod ordered;
+mod panics;
 pub mod pki;
 mod pods;
 mod protobuf;

@@ -21,7 +21,7 @@ use crate::identity::User;
 use crate::negotiate::{Media, Offer, negotiate};
 use crate::registry::{self, Registry};
 use crate::request::{Query, RequestInfo, check_duration};
-use crate::{discovery, health, rest};
+use crate::{discovery, health, panics, rest};
 
 /// Largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 << 20;
@@ -144,7 +144,13 @@ impl Server {
         let started = std::time::Instant::now();
         let info = request.info.clone();
         let streams = is_stream(&info);
-        let answer = self.answer(&mut request, body, user);
+        let answer = async {
+            let answer = Box::pin(self.answer(&mut request, body, user));
+            panics::caught(&info, answer).await.unwrap_or_else(|| {
+                self.0.metrics.panicked();
+                Ok(text_response(500, panics::ANSWER))
+            })
+        };
         let result = if streams {
             answer.await
         } else {

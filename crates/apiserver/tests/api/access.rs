@@ -4,6 +4,7 @@ mod aggregation;
 mod escalation;
 mod headers;
 mod kit;
+mod panics;
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::{NODES, User};
