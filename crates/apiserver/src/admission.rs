@@ -10,6 +10,7 @@ pub(crate) mod dynamic;
 mod groups;
 mod limits;
 mod node;
+mod owners;
 pub mod plugins;
 mod pods;
 mod quota;
@@ -250,6 +251,9 @@ pub async fn validate(
         security::check(core, attributes, object, warn).await?;
     }
     certificates::check(core, attributes, object).await?;
+    if asked_for(core, "OwnerReferencesPermissionEnforcement") {
+        owners::check(core, attributes, object).await?;
+    }
     if enabled(core, "PodGroupWorkloadExists") {
         groups::workload_exists(core, attributes, object).await?;
     }
@@ -330,6 +334,15 @@ fn enabled(core: &Core, plugin: &str) -> bool {
         .disabled_admission
         .iter()
         .any(|name| name == plugin)
+}
+
+/// A plugin that is off by default has been switched on.
+fn asked_for(core: &Core, plugin: &str) -> bool {
+    core.config
+        .enabled_admission
+        .iter()
+        .any(|name| name == plugin)
+        && enabled(core, plugin)
 }
 
 /// 403 by a plugin.

@@ -13,6 +13,7 @@ pub mod policy;
 mod token;
 
 pub use authenticate::Authenticator;
+pub(crate) use authorize::question;
 pub use authorize::{Ask, Authorizer, Decision};
 pub use escalation::check as check_escalation;
 pub use impersonate::Impersonation;

@@ -5,6 +5,7 @@ mod escalation;
 mod headers;
 mod kit;
 mod panics;
+mod verbs;
 
 use allot_apiserver::Server;
 use allot_apiserver::identity::{NODES, User};
