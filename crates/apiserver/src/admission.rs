@@ -122,6 +122,7 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
         run_plugins(core, attributes, object).await?;
         installed.run(core, attributes, object).await?;
     }
+    crate::object::check_depth(object)?;
     crate::auth::check_escalation(core, attributes, object).await
 }
 

@@ -1,6 +1,7 @@
 //! Who may do what.
 
 mod aggregation;
+mod depth;
 mod escalation;
 mod headers;
 mod kit;
