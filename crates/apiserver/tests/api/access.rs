@@ -5,6 +5,7 @@ mod depth;
 mod escalation;
 mod headers;
 mod kit;
+mod model;
 mod panics;
 mod verbs;
 
