@@ -10,6 +10,7 @@ pub(crate) mod dynamic;
 mod groups;
 mod limits;
 mod node;
+mod owners;
 pub mod plugins;
 mod pods;
 mod quota;
@@ -109,7 +110,7 @@ pub(crate) enum Shown {
     Sent,
 }
 
-/// Lets every plugin change or refuse a write.
+/// Lets every plugin change or refuse a write, and refuses what grants more than its author holds.
 ///
 /// # Errors
 /// The first refusal.
@@ -121,7 +122,8 @@ pub async fn mutate(core: &Core, attributes: &Attributes<'_>, object: &mut Value
         run_plugins(core, attributes, object).await?;
         installed.run(core, attributes, object).await?;
     }
-    Ok(())
+    crate::object::check_depth(object)?;
+    crate::auth::check_escalation(core, attributes, object).await
 }
 
 /// The plugins that are part of the server.
@@ -249,17 +251,10 @@ pub async fn validate(
     if enabled(core, "PodSecurity") {
         security::check(core, attributes, object, warn).await?;
     }
-    if matches!(attributes.operation, Operation::Create | Operation::Update) {
-        crate::auth::check_escalation(
-            core,
-            attributes.user,
-            attributes.resource,
-            object,
-            attributes.old,
-        )
-        .await?;
-    }
     certificates::check(core, attributes, object).await?;
+    if asked_for(core, "OwnerReferencesPermissionEnforcement") {
+        owners::check(core, attributes, object).await?;
+    }
     if enabled(core, "PodGroupWorkloadExists") {
         groups::workload_exists(core, attributes, object).await?;
     }
@@ -340,6 +335,15 @@ fn enabled(core: &Core, plugin: &str) -> bool {
         .disabled_admission
         .iter()
         .any(|name| name == plugin)
+}
+
+/// A plugin that is off by default has been switched on.
+fn asked_for(core: &Core, plugin: &str) -> bool {
+    core.config
+        .enabled_admission
+        .iter()
+        .any(|name| name == plugin)
+        && enabled(core, plugin)
 }
 
 /// 403 by a plugin.

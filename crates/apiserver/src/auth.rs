@@ -2,6 +2,9 @@
 
 mod authenticate;
 mod authorize;
+pub(crate) mod certificate;
+mod cover;
+pub(crate) mod credential;
 mod escalation;
 mod impersonate;
 mod index;
@@ -10,6 +13,7 @@ pub mod policy;
 mod token;
 
 pub use authenticate::Authenticator;
+pub(crate) use authorize::question;
 pub use authorize::{Ask, Authorizer, Decision};
 pub use escalation::check as check_escalation;
 pub use impersonate::Impersonation;

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use futures::Stream;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::panics;
+
 /// A pinned stream of chunks.
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>;
 
@@ -48,10 +50,14 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
         match &mut self.0 {
             Inner::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Inner::Stream(chunks) => chunks
-                .as_mut()
-                .poll_next(context)
-                .map(|item| item.map(|it| it.map(Frame::data))),
+            Inner::Stream(chunks) => {
+                let polled = panics::poll_caught(|| chunks.as_mut().poll_next(context));
+                if let Poll::Ready(Some(Err(_))) = &polled {
+                    // It may be in any state: nobody polls it again.
+                    self.0 = Inner::Whole(None);
+                }
+                polled.map(|item| item.map(|it| it.map(Frame::data)))
+            }
         }
     }
 

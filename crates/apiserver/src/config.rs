@@ -20,6 +20,8 @@ pub struct Config {
     pub anonymous: bool,
     /// Authorization modes in order.
     pub authorization: Vec<AuthorizationMode>,
+    /// Admission plugins that are switched on beside those that are on by default.
+    pub enabled_admission: Vec<String>,
     /// Admission plugins that are switched off.
     pub disabled_admission: Vec<String>,
     /// Issuer of service-account tokens.
@@ -71,6 +73,7 @@ impl Default for Config {
             tokens: BTreeMap::new(),
             anonymous: true,
             authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
+            enabled_admission: Vec::new(),
             disabled_admission: Vec::new(),
             service_account_issuer: "https://kubernetes.default.svc".to_owned(),
             service_account_key: None,

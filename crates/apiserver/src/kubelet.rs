@@ -311,6 +311,7 @@ pub(crate) fn copy_headers(from: &HeaderMap, to: &mut HeaderMap) {
         if !private
             && !HOP_BY_HOP.contains(&name.as_str())
             && !name.as_str().starts_with("impersonate-")
+            && !name.as_str().starts_with("x-remote-")
         {
             to.append(name, value.clone());
         }

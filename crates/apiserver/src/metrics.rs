@@ -50,6 +50,7 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<Request, Counter>,
     durations: Family<Timed, Histogram>,
+    panics: Counter,
     watches: Gauge,
     objects: Family<Kind, Gauge>,
     gates: Family<Gate, Gauge>,
@@ -69,12 +70,18 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let requests = Family::default();
         let durations = Family::<Timed, Histogram>::new_with_constructor(histogram);
+        let panics = Counter::default();
         let (watches, objects, revision) = (Gauge::default(), Family::default(), Gauge::default());
         // The library adds `_total` to the names of counters.
         registry.register(
             "apiserver_request",
             "Requests by what they asked and how they ended",
             requests.clone(),
+        );
+        registry.register(
+            "apiserver_request_panics",
+            "Requests that ended in a panic",
+            panics.clone(),
         );
         registry.register(
             "apiserver_request_duration_seconds",
@@ -119,6 +126,7 @@ impl Default for Metrics {
             memory,
             requests,
             durations,
+            panics,
             watches,
             objects,
             gates,
@@ -138,7 +146,7 @@ impl Metrics {
             }
         };
         let labels = Request {
-            verb: info.verb.to_ascii_uppercase(),
+            verb: verb(&info.verb),
             group: text(&info.group),
             version: text(&info.version),
             resource: text(&info.resource),
@@ -160,6 +168,11 @@ impl Metrics {
                 .observe(took.as_secs_f64());
         }
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request that ended in a panic.
+    pub fn panicked(&self) {
+        self.panics.inc();
     }
 
     /// The number of open watches, as a value to hold while one is open.
@@ -232,5 +245,27 @@ pub struct OpenWatch(Gauge);
 impl Drop for OpenWatch {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+/// The verb as a label. Outside of resources it is the method, which a client can make up.
+fn verb(verb: &str) -> String {
+    const KNOWN: [&str; 12] = [
+        "get",
+        "list",
+        "watch",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+        "head",
+        "options",
+        "post",
+        "put",
+    ];
+    match KNOWN.contains(&verb) {
+        true => verb.to_ascii_uppercase(),
+        false => "OTHER".to_owned(),
     }
 }

@@ -121,11 +121,10 @@ impl Accepted {
 
 /// The items of all `Accept` headers, best first; `*/*` if there are none.
 pub fn accepted(headers: &HeaderMap) -> Vec<Accepted> {
-    let mut items: Vec<Accepted> = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
+    let values = headers.get_all(ACCEPT).iter().map(crate::header::lossy);
+    let all = values.collect::<Vec<_>>().join(",");
+    let mut items: Vec<Accepted> = all
+        .split(',')
         .filter_map(|item| {
             let mut parts = item.split(';').map(str::trim);
             let media_type = parts
@@ -273,7 +272,7 @@ fn pretty(headers: &HeaderMap, query: &Query) -> bool {
         Some(value) => !matches!(value, "" | "0" | "false"),
         None => headers
             .get(USER_AGENT)
-            .and_then(|agent| agent.to_str().ok())
+            .map(crate::header::lossy)
             .is_some_and(|agent| {
                 ["curl/", "Wget/", "Mozilla/"]
                     .iter()

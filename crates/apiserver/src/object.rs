@@ -7,6 +7,8 @@ use allot_schema::apply::Managed;
 use allot_store::Draft;
 use serde_json::{Map, Value};
 
+use crate::error::{ApiError, Result};
+
 mod parts;
 
 /// The object `metadata`, made if it is not there.
@@ -59,6 +61,36 @@ pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
 /// The elements of a list; none of anything else.
 pub fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The deepest an object may be nested. What reads JSON here and in clients ends at 128 levels, of which lists and watch
+/// events take some for themselves: one object beyond that would keep a client from reading any.
+const MAX_LEVELS: usize = 100;
+
+/// Checks how deep an object is nested.
+///
+/// # Errors
+/// 400.
+pub fn check_depth(object: &Value) -> Result<()> {
+    match nests_within(object, MAX_LEVELS) {
+        true => Ok(()),
+        false => {
+            let why = format!("the object is nested more than {MAX_LEVELS} levels deep");
+            Err(ApiError::bad_request(why))
+        }
+    }
+}
+
+/// A value is nested at most so deep.
+fn nests_within(value: &Value, levels: usize) -> bool {
+    let Some(below) = levels.checked_sub(1) else {
+        return !value.is_array() && !value.is_object();
+    };
+    match value {
+        Value::Array(items) => items.iter().all(|value| nests_within(value, below)),
+        Value::Object(members) => members.values().all(|value| nests_within(value, below)),
+        _ => true,
+    }
 }
 
 /// Removes an empty map or list, or null, under a key of `metadata`.

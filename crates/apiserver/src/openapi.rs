@@ -81,8 +81,7 @@ fn document(
     let accept = request
         .headers
         .get(header::ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or("*/*");
+        .map_or("*/*".into(), crate::header::lossy);
     let format = if name == "v2" { Format::V2 } else { Format::V3 };
     let spoken = |part: &str| match part.split(';').next().map(str::trim) {
         Some("*/*" | "application/*" | "application/json" | "") => Some(JSON),

@@ -13,7 +13,7 @@ mod tests;
 /// A request taken apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// The path as sent.
+    /// The path, decoded: what rules about paths are compared with.
     pub path: String,
     /// It concerns a resource, not discovery, health and the like.
     pub is_resource: bool,
@@ -42,13 +42,13 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 impl RequestInfo {
     /// Reads method, path and query.
     pub fn parse(method: &Method, path: &str, query: &Query) -> Self {
+        // Split after decoding, as Go does: an escaped slash is a slash. Empty parts count.
+        let decoded = percent_decode_str(path).decode_utf8_lossy();
         let mut info = RequestInfo {
-            path: path.to_owned(),
+            path: decoded.clone().into_owned(),
             verb: method.as_str().to_ascii_lowercase(),
             ..Self::default()
         };
-        // Split after decoding, as Go does: an escaped slash is a slash. Empty parts count.
-        let decoded = percent_decode_str(path).decode_utf8_lossy();
         let parts: Vec<String> = decoded
             .trim_matches('/')
             .split('/')

@@ -186,10 +186,7 @@ async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
             )
         }
     } else {
-        Ask {
-            path: text(other, &["path"]),
-            ..Ask::resource(user, text(other, &["verb"]), "", "")
-        }
+        Ask::path(user, text(other, &["verb"]), text(other, &["path"]))
     };
     let decision = call.core.authorizer.decide(call.core, &ask).await?;
     let mut status = json!({"allowed": decision.allowed()});

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::identity::User;
+use crate::auth::certificate;
 use crate::pki::Identity;
 use crate::server::Server;
 
@@ -102,7 +102,11 @@ pub async fn serve(
                 .get_ref()
                 .1
                 .peer_certificates()
-                .and_then(|chain| certificate_user(chain.first()?));
+                .and_then(|chain| chain.first())
+                .map_or(Ok(None), |first| certificate::user(first));
+            if let Err(error) = &user {
+                tracing::debug!(%peer, %error, "client certificate is of no use");
+            }
             let service = service_fn(move |request| {
                 let (server, user) = (server.clone(), user.clone());
                 async move {
@@ -126,17 +130,4 @@ pub async fn serve(
         () = tokio::time::sleep(DRAIN) => tracing::warn!("some requests did not end in time"),
     }
     Ok(())
-}
-
-/// The identity in a verified client certificate: CN is the name, each O a group.
-fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User> {
-    use x509_parser::prelude::{FromDer, X509Certificate};
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups: Vec<String> = subject
-        .iter_organization()
-        .filter_map(|group| group.as_str().ok().map(str::to_owned))
-        .collect();
-    Some(User::new(name, groups))
 }

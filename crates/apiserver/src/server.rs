@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
 
-use crate::auth::{Authenticator, Authorizer, Impersonation};
+use crate::auth::{Authenticator, Authorizer, Impersonation, certificate, credential};
 use crate::body::Body;
 use crate::config::Config;
 use crate::error::{ApiError, Result};
@@ -21,7 +21,7 @@ use crate::identity::User;
 use crate::negotiate::{Media, Offer, negotiate};
 use crate::registry::{self, Registry};
 use crate::request::{Query, RequestInfo, check_duration};
-use crate::{discovery, health, rest};
+use crate::{discovery, health, panics, rest};
 
 /// Largest request body, as in kube-apiserver.
 pub const MAX_BODY: usize = 3 << 20;
@@ -144,7 +144,13 @@ impl Server {
         let started = std::time::Instant::now();
         let info = request.info.clone();
         let streams = is_stream(&info);
-        let answer = self.answer(&mut request, body, user);
+        let answer = async {
+            let answer = Box::pin(self.answer(&mut request, body, user));
+            panics::caught(&info, answer).await.unwrap_or_else(|| {
+                self.0.metrics.panicked();
+                Ok(text_response(500, panics::ANSWER))
+            })
+        };
         let result = if streams {
             answer.await
         } else {
@@ -178,20 +184,28 @@ impl Server {
         response
     }
 
-    /// As [`Server::handle`] for a connection from outside: a bearer token comes before the client certificate.
+    /// As [`Server::handle`] for a connection from outside. As in kube-apiserver a client certificate comes before a bearer
+    /// token, and one that can not be read is a failed authentication unless a token proves something else.
     pub(crate) async fn handle_remote<B>(
         &self,
         request: Request<B>,
-        certificate: Option<User>,
+        certificate: Result<Option<User>, certificate::SubjectError>,
     ) -> Response<Body>
     where
         B: HttpBody + Send + 'static,
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let has_token = request.headers().contains_key(http::header::AUTHORIZATION);
-        self.handle(request, certificate.filter(|_| !has_token))
-            .await
+        match certificate {
+            Ok(user) => self.handle(request, user).await,
+            Err(_) if matches!(credential::bearer(request.headers()), Ok(Some(_))) => {
+                self.handle(request, None).await
+            }
+            Err(_) => {
+                let status = allot_apimachinery::Status::unauthorized("Unauthorized");
+                crate::encode::value_response(401, &status.to_json(), Media::JSON)
+            }
+        }
     }
 
     async fn answer<B>(
@@ -219,7 +233,7 @@ impl Server {
             Some(user) => user,
             None => {
                 core.authenticator
-                    .authenticate(core, &request.headers)
+                    .authenticate(core, &mut request.headers)
                     .await?
             }
         };

@@ -142,6 +142,21 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether lists, maps and optionals that expressions have made are nested at most so deep. Those outside are as deep as
+    /// what they show.
+    pub fn nests_within(&self, levels: usize) -> bool {
+        let below = levels.checked_sub(1);
+        let fits = |value: &Self| below.is_some_and(|levels| value.nests_within(levels));
+        match self {
+            Self::List(List::Shared(values)) => below.is_some() && values.iter().all(fits),
+            Self::Map(Map::Shared(entries) | Map::Object(_, entries)) => {
+                below.is_some() && entries.values().all(fits)
+            }
+            Self::Optional(Some(inner)) => fits(inner),
+            _ => true,
+        }
+    }
+
     /// The text of a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {

@@ -59,13 +59,15 @@ pub enum Controller {
     VolumeProtection,
     /// Keeps VolumeAttributesClasses that volumes and claims name.
     ClassProtection,
+    /// Collects the rules of cluster roles into those that select them.
+    ClusterRoleAggregation,
 }
 
 use Controller as C;
 
 impl Controller {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         C::ResourceClaim,
         C::DeviceTaintEviction,
         C::ResourcePoolStatusRequest,
@@ -91,6 +93,7 @@ impl Controller {
         C::ClaimProtection,
         C::VolumeProtection,
         C::ClassProtection,
+        C::ClusterRoleAggregation,
     ];
 
     /// The name in `--controllers`.
@@ -121,6 +124,7 @@ impl Controller {
             C::ClaimProtection => "persistentvolumeclaim-protection-controller",
             C::VolumeProtection => "persistentvolume-protection-controller",
             C::ClassProtection => "volumeattributesclass-protection-controller",
+            C::ClusterRoleAggregation => "clusterrole-aggregation-controller",
         }
     }
 

@@ -42,6 +42,7 @@ mod protection;
 mod quota;
 mod registry;
 mod replicaset;
+mod roles;
 mod served;
 mod statefulset;
 mod taints;

@@ -57,6 +57,7 @@ fn task(
         C::NodeLifecycle => ("coordination.k8s.io/v1", "leases"),
         C::ClassProtection => ("storage.k8s.io/v1", "volumeattributesclasses"),
         C::EndpointSlice => ("discovery.k8s.io/v1", "endpointslices"),
+        C::ClusterRoleAggregation => ("rbac.authorization.k8s.io/v1", "clusterroles"),
         _ => ("", ""),
     };
     if !needed.0.is_empty() && !served.has(needed.0, needed.1) {
@@ -93,5 +94,6 @@ fn task(
         C::RootCaPublisher => crate::accounts::root_ca(context)?,
         C::GarbageCollector => crate::gc::build(context, inventory?),
         C::Namespace => crate::namespace::build(context, inventory?),
+        C::ClusterRoleAggregation => crate::roles::build(context),
     })
 }

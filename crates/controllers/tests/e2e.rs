@@ -6,6 +6,7 @@ mod e2e {
     mod eviction;
     mod harness;
     mod policies;
+    mod roles;
     mod rules;
     mod untainted;
     mod workloads;

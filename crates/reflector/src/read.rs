@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
@@ -52,7 +53,7 @@ macro_rules! readable {
 }
 
 readable! {
-    ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, CustomResourceDefinition, DaemonSet,
+    ClusterRole, ConfigMap, ControllerRevision, CronJob, CSIDriver, CSINode, CSIStorageCapacity, CustomResourceDefinition, DaemonSet,
     Deployment, DeviceClass, DynamicObject, Endpoints, EndpointSlice, Job, Lease, Namespace, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, PodDisruptionBudget, ReplicaSet, ResourceClaim, ResourceClaimTemplate,
     ResourcePoolStatusRequest, ResourceQuota, ResourceSlice, Secret, Service, ServiceAccount, StatefulSet, StorageClass,

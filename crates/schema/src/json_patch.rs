@@ -5,6 +5,10 @@
 
 use serde_json::{Map, Value};
 
+mod spent;
+
+use spent::Spent;
+
 /// The most that all copies of one patch may amount to, in bytes of JSON.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
@@ -83,10 +87,10 @@ impl Patch {
     /// # Errors
     /// The first operation that does not apply.
     pub fn apply(&self, document: &mut Value) -> Result<(), Error> {
-        let mut copied = 0;
+        let mut spent = Spent::default();
         self.0
             .iter()
-            .try_for_each(|operation| operation.apply(document, &mut copied))
+            .try_for_each(|operation| operation.apply(document, &mut spent))
     }
 }
 
@@ -146,33 +150,40 @@ impl Operation {
         self.value.clone().unwrap_or_default()
     }
 
-    fn apply(&self, document: &mut Value, copied: &mut usize) -> Result<(), Error> {
+    fn apply(&self, document: &mut Value, spent: &mut Spent) -> Result<(), Error> {
         match self.kind.as_str() {
-            "add" => self.put(document, self.value(), "doc is missing path"),
+            "add" => self.put(document, self.value(), "doc is missing path", spent),
             "remove" => {
                 let path = self.path()?;
                 let place = self.find(document, path, "doc is missing path")?;
                 let failed = |error| broken(format!("error in remove for path: '{path}': {error}"));
                 place.take().map(drop).map_err(failed)
             }
-            "replace" => self.replace(document),
+            "replace" => self.replace(document, spent),
             "move" => {
                 let from = self.from()?;
                 let place = self.find(document, from, "doc is missing from path")?;
                 let key = place.key().to_owned();
                 let failed = |error| broken(format!("error in move for path: '{key}': {error}"));
                 let value = place.take().map_err(failed)?;
-                self.put(document, value, "doc is missing destination path")
+                self.put(document, value, "doc is missing destination path", spent)
             }
-            "copy" => self.copy(document, copied),
+            "copy" => self.copy(document, spent),
             "test" => self.test(document),
             other => Err(broken(format!("Unexpected kind: {other}"))),
         }
     }
 
-    fn put(&self, document: &mut Value, value: Value, what: &str) -> Result<(), Error> {
+    fn put(
+        &self,
+        document: &mut Value,
+        value: Value,
+        what: &str,
+        spent: &mut Spent,
+    ) -> Result<(), Error> {
         let path = self.path()?;
         let place = self.find(document, path, what)?;
+        spent.check_depth(path, &value)?;
         place.add(value).map_err(|error| {
             broken(match self.kind.as_str() {
                 "copy" => format!("error while adding value during copy: {error}"),
@@ -181,22 +192,24 @@ impl Operation {
         })
     }
 
-    fn copy(&self, document: &mut Value, copied: &mut usize) -> Result<(), Error> {
+    fn copy(&self, document: &mut Value, spent: &mut Spent) -> Result<(), Error> {
         let from = self.from()?;
         let place = self.find(document, from, "doc is missing from path")?;
         let failed = |error| broken(format!("error in copy for from: '{from}': {error}"));
         let value = place.get().map_err(failed)?.cloned().unwrap_or_default();
-        *copied += value.to_string().len();
-        if *copied > MAX_COPIED {
+        spent.copied += value.to_string().len();
+        if spent.copied > MAX_COPIED {
+            let copied = spent.copied;
             return Err(broken(format!(
                 "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
             )));
         }
-        self.put(document, value, "doc is missing destination path")
+        self.put(document, value, "doc is missing destination path", spent)
     }
 
-    fn replace(&self, document: &mut Value) -> Result<(), Error> {
+    fn replace(&self, document: &mut Value, spent: &mut Spent) -> Result<(), Error> {
         let path = self.path()?;
+        spent.check_depth(path, self.value.as_ref().unwrap_or(&Value::Null))?;
         if path.is_empty() {
             let value = self.value();
             if !value.is_object() && !value.is_array() {

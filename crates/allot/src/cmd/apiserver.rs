@@ -302,6 +302,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         runtime_config: RuntimeConfig::parse(&args.runtime_config.join(","))
             .map_err(|error| anyhow::anyhow!("--runtime-config: {error}"))?,
         disabled_admission: args.disable_admission_plugins.clone(),
+        enabled_admission: args.enable_admission_plugins.clone(),
         service_account_issuer: args.service_account_issuer.clone(),
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),

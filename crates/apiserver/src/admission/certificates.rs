@@ -4,11 +4,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
 
 use super::{Attributes, Operation, enabled, forbidden};
-use crate::auth::Ask;
+use crate::auth::{Ask, certificate};
 use crate::error::Result;
 use crate::identity::MASTERS;
 use crate::object::text;
@@ -31,12 +29,27 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, request: &Va
     let (plugin, verb) = match (attributes.operation, attributes.subresource) {
         (Operation::Create, "") => {
             let restricted = enabled(core, "CertificateSubjectRestriction");
-            if restricted && signer == CLIENT_SIGNER && asks_for_masters(request) {
-                let why =
-                    format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
-                return Err(forbidden(attributes, &why));
+            if !restricted || signer != CLIENT_SIGNER {
+                return Ok(());
             }
-            return Ok(());
+            // What can not be read is refused: nobody knows whom the signer would take it for.
+            let requested = STANDARD
+                .decode(text(request, &["spec", "request"]))
+                .map_err(|_| certificate::SubjectError::Malformed)
+                .and_then(|pem| certificate::requested(&pem));
+            return match requested {
+                Err(error) => Err(forbidden(
+                    attributes,
+                    &format!("failed to parse CSR: {error}"),
+                )),
+                Ok(subject) if subject.organizations.iter().any(|it| it == MASTERS) => {
+                    let why = format!(
+                        "use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
+                    );
+                    Err(forbidden(attributes, &why))
+                }
+                Ok(_) => Ok(()),
+            };
         }
         (Operation::Update, "approval") => ("CertificateApproval", "approve"),
         (Operation::Update, "status") => ("CertificateSigning", "sign"),
@@ -49,7 +62,15 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, request: &Va
     if !enabled(core, plugin) || verb == "sign" && attributes.old.is_some_and(unchanged) {
         return Ok(());
     }
-    // Who may do it for a signer, or for all of its domain.
+    if may(core, attributes, verb, signer).await? {
+        return Ok(());
+    }
+    let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+    Err(forbidden(attributes, &why))
+}
+
+/// The user may do it for the signer, or for all of its domain.
+async fn may(core: &Core, attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<bool> {
     let domain = signer.split('/').next().unwrap_or_default();
     for name in [signer, &format!("{domain}/*")] {
         let ask = Ask {
@@ -57,22 +78,8 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, request: &Va
             ..Ask::resource(attributes.user, verb, GROUP, "signers")
         };
         if core.authorizer.decide(core, &ask).await?.allowed() {
-            return Ok(());
+            return Ok(true);
         }
     }
-    let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
-    Err(forbidden(attributes, &why))
-}
-
-/// The subject of the certificate would be an administrator. What can not be read is refused elsewhere.
-fn asks_for_masters(request: &Value) -> bool {
-    let read = || -> Option<bool> {
-        let bytes = STANDARD.decode(text(request, &["spec", "request"])).ok()?;
-        let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;
-        let (_, parsed) = X509CertificationRequest::from_der(&pem.contents).ok()?;
-        let subject = &parsed.certification_request_info.subject;
-        let mut groups = subject.iter_organization();
-        Some(groups.any(|it| it.as_str().is_ok_and(|it| it == MASTERS)))
-    };
-    read().unwrap_or(false)
+    Ok(false)
 }

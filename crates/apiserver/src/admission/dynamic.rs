@@ -20,6 +20,7 @@ mod rounds;
 mod set;
 mod types;
 mod validating;
+mod variables;
 mod webhook;
 
 use std::sync::Arc;

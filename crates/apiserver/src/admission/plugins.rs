@@ -27,8 +27,11 @@ const BUILT: [&str; 23] = [
     "ValidatingAdmissionWebhook",
 ];
 
+/// Those that work here and are off unless they are switched on, as in kube-apiserver.
+const ON_REQUEST: [&str; 1] = ["OwnerReferencesPermissionEnforcement"];
+
 /// Those of kube-apiserver that are no plugins here: what they do is done elsewhere, or not at all.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 16] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -41,7 +44,6 @@ const OTHERS: [&str; 17] = [
     "NamespaceAutoProvision",
     "NamespaceExists",
     "NodeDeclaredFeatureValidator",
-    "OwnerReferencesPermissionEnforcement",
     "PodGroupProtection",
     "PodNodeSelector",
     "PodResizeValidator",
@@ -51,7 +53,7 @@ const OTHERS: [&str; 17] = [
 /// Whether a plugin of that name works here; `None` if kube-apiserver has no such plugin.
 pub fn works(name: &str) -> Option<bool> {
     match name {
-        _ if BUILT.contains(&name) => Some(true),
+        _ if BUILT.contains(&name) || ON_REQUEST.contains(&name) => Some(true),
         _ if OTHERS.contains(&name) => Some(false),
         _ => None,
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use serde_json::Value;
 
+use super::credential;
 use super::token::{Bound, Signer, TokenError};
 use crate::config::Config;
 use crate::error::{ApiError, Result};
@@ -46,29 +46,24 @@ impl Authenticator {
             .map_err(|error| Status::internal(&error.to_string()).into())
     }
 
-    /// The identity that the headers prove.
+    /// The identity that the headers prove. A token that came as a subprotocol of a WebSocket is taken out of them.
     ///
     /// # Errors
     /// 401 for a wrong token, and without any where anonymous requests are not allowed.
-    pub async fn authenticate(&self, core: &Core, headers: &HeaderMap) -> Result<User> {
+    pub async fn authenticate(&self, core: &Core, headers: &mut HeaderMap) -> Result<User> {
         let unauthorized = || ApiError::from(Status::unauthorized("Unauthorized"));
-        let bearer = headers
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim());
-        match bearer {
-            Some(token) if !token.is_empty() => {
+        match credential::bearer(headers).map_err(|_| unauthorized())? {
+            Some(token) => {
                 let (user, audiences) = self
-                    .token(core, token, &[])
+                    .token(core, &token, &[])
                     .await
                     .map_err(|_| unauthorized())?;
                 tracing::trace!(user = user.name, ?audiences, "authenticated");
+                credential::forget(headers);
                 Ok(user)
             }
-            _ if self.anonymous => Ok(User::anonymous()),
-            _ => Err(unauthorized()),
+            None if self.anonymous => Ok(User::anonymous()),
+            None => Err(unauthorized()),
         }
     }
 

@@ -3,6 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::gvk::GroupResource;
+use allot_apimachinery::quote::quote;
 use allot_store::Watcher;
 use tokio::sync::Mutex;
 
@@ -20,9 +21,11 @@ pub struct Ask<'a> {
     pub user: &'a User,
     /// Verb.
     pub verb: &'a str,
+    /// It is about a resource; about a path otherwise.
+    pub is_resource: bool,
     /// API group.
     pub group: &'a str,
-    /// Plural name, empty for a path that is no resource.
+    /// Plural name.
     pub resource: &'a str,
     /// Subresource, or empty.
     pub subresource: &'a str,
@@ -42,6 +45,7 @@ impl<'a> Ask<'a> {
         Ask {
             user,
             verb,
+            is_resource: true,
             group,
             resource,
             subresource: "",
@@ -49,6 +53,15 @@ impl<'a> Ask<'a> {
             name: "",
             path: "",
             fields: None,
+        }
+    }
+
+    /// A question about a path that is no resource.
+    pub fn path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
+        Ask {
+            is_resource: false,
+            path,
+            ..Ask::resource(user, verb, "", "")
         }
     }
 
@@ -70,20 +83,25 @@ impl<'a> Ask<'a> {
             path,
             ..
         } = self;
-        let user = &self.user.name;
-        let mut text = if self.resource.is_empty() {
-            format!("User {user:?} cannot {verb} path {path:?}")
-        } else {
+        let user = quote(&self.user.name);
+        let mut text = if self.is_resource {
             let scope = if namespace.is_empty() {
                 "at the cluster scope".to_owned()
             } else {
-                format!("in the namespace {namespace:?}")
+                format!("in the namespace {}", quote(namespace))
             };
             format!(
-                "User {user:?} cannot {verb} resource {:?} in API group {group:?} {scope}",
-                self.full_resource()
+                "User {user} cannot {verb} resource {} in API group {} {scope}",
+                quote(&self.full_resource()),
+                quote(group)
             )
+        } else {
+            format!("User {user} cannot {verb} path {}", quote(path))
         };
+        // Nothing that a browser takes for markup.
+        for (found, shown) in [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;")] {
+            text = text.replace(found, shown);
+        }
         if !reason.is_empty() {
             text = format!("{text}: {reason}");
         }
@@ -244,13 +262,14 @@ pub(super) fn selected(request: &Incoming) -> Option<FieldSelector> {
 }
 
 /// The question that a request is.
-pub(super) fn question<'a>(request: &'a Incoming, fields: Option<&'a FieldSelector>) -> Ask<'a> {
+pub(crate) fn question<'a>(request: &'a Incoming, fields: Option<&'a FieldSelector>) -> Ask<'a> {
     let info = &request.info;
     let restricted = fields.and_then(|fields| fields.exact("metadata.name"));
     let collection_verb = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
     Ask {
         user: &request.user,
         verb: &info.verb,
+        is_resource: info.is_resource,
         group: &info.group,
         resource: &info.resource,
         subresource: &info.subresource,
@@ -268,7 +287,7 @@ pub(super) fn question<'a>(request: &'a Incoming, fields: Option<&'a FieldSelect
 /// 403 as upstream words it.
 pub(super) fn forbidden(ask: &Ask<'_>, reason: &str) -> ApiError {
     let text = ask.denial(reason);
-    if ask.resource.is_empty() {
+    if !ask.is_resource {
         return Status::failure(403, "Forbidden", format!("forbidden: {text}")).into();
     }
     Status::forbidden(

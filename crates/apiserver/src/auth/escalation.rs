@@ -1,216 +1,196 @@
-//! Nobody gives away permissions that he does not hold himself.
+//! Nobody grants permissions that they do not hold: what kube-apiserver's policy-based storage of roles and bindings asks
+//! before it writes one.
 
 use allot_apimachinery::Status;
+use allot_apimachinery::gvk::GroupResource;
+use allot_apimachinery::quote::quote;
 use serde_json::Value;
 
 use super::authorize::Ask;
+use super::cover;
 use super::index::{Rule, Scope};
-use crate::error::Result;
-use crate::identity::{MASTERS, User};
+use crate::admission::{Attributes, Operation};
+use crate::error::{ApiError, Result};
+use crate::identity::MASTERS;
 use crate::object::{meta, text};
-use crate::registry::Resource;
 use crate::server::Core;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+/// Changes of these are how the garbage collector lets go of an object.
+const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
 
-/// Checks a role or binding that is about to be stored.
+/// Checks a role or binding that is about to be written, after it has been mutated and before it is validated.
 ///
 /// # Errors
-/// 403 with the rules that the user lacks.
-pub async fn check(
-    core: &Core,
-    user: &User,
-    resource: &Resource,
-    object: &Value,
-    old: Option<&Value>,
-) -> Result<()> {
-    if resource.group != GROUP || user.in_group(MASTERS) {
+/// 403 with the rules that the user lacks; 404 for a binding to a role that does not exist.
+pub async fn check(core: &Core, attributes: &Attributes<'_>, object: &Value) -> Result<()> {
+    let (user, resource) = (attributes.user, attributes.resource);
+    let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
+    if !writes || resource.group != GROUP || user.in_group(MASTERS) {
         return Ok(());
     }
-    let namespace = meta(object, "namespace");
-    let name = meta(object, "name");
-    let rules: Vec<Rule> = match resource.plural.as_str() {
-        "roles" | "clusterroles" => {
-            if old.is_some_and(|old| {
-                old["rules"] == object["rules"]
-                    && old["aggregationRule"] == object["aggregationRule"]
-            }) {
-                return Ok(());
-            }
-            let ask = Ask {
-                namespace,
-                name,
-                ..Ask::resource(user, "escalate", GROUP, &resource.plural)
-            };
-            if core.authorizer.decide(core, &ask).await?.allowed() {
-                return Ok(());
-            }
-            object["rules"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(Rule::of)
-                .collect()
-        }
-        "rolebindings" | "clusterrolebindings" => {
-            if old.is_some_and(|old| {
-                old["roleRef"] == object["roleRef"] && old["subjects"] == object["subjects"]
-            }) {
-                return Ok(());
-            }
-            let cluster = text(object, &["roleRef", "kind"]) == "ClusterRole";
-            let role = text(object, &["roleRef", "name"]);
-            let target = if cluster { "clusterroles" } else { "roles" };
-            let ask = Ask {
-                namespace,
-                name: role,
-                ..Ask::resource(user, "bind", GROUP, target)
-            };
-            if core.authorizer.decide(core, &ask).await?.allowed() {
-                return Ok(());
-            }
-            let index = core.authorizer.index(core).await?;
-            match index.role(cluster, namespace, role) {
-                Some(rules) => rules.clone(),
-                None => {
-                    let resource = allot_apimachinery::gvk::GroupResource::new(GROUP, target);
-                    return Err(Status::not_found(&resource, role).into());
-                }
-            }
-        }
-        _ => return Ok(()),
-    };
-    let scope = if namespace.is_empty() {
-        Scope::Cluster
-    } else {
-        Scope::Namespace(namespace)
-    };
-    let held = core.authorizer.index(core).await?.rules_for(user, scope);
-    let missing: Vec<Rule> = rules
-        .iter()
-        .flat_map(simple)
-        .filter(|rule| !held.iter().any(|it| includes(it, rule)))
-        .collect();
-    if missing.is_empty() {
+    if attributes
+        .old
+        .is_some_and(|old| only_collected(old, object))
+    {
         return Ok(());
     }
-    let groups: Vec<String> = user
-        .groups
-        .iter()
-        .map(|group| format!("{group:?}"))
-        .collect();
-    let shown: Vec<String> = compact(missing).iter().map(describe).collect();
-    let why = format!(
-        "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
-        user.name,
-        groups.join(" "),
-        shown.join("\n")
-    );
-    Err(Status::forbidden(&resource.group_resource(), name, &why).into())
+    let confirmation = Confirmation {
+        core,
+        attributes,
+        object,
+    };
+    match resource.plural.as_str() {
+        "roles" | "clusterroles" => confirmation.of_role().await,
+        "rolebindings" | "clusterrolebindings" => confirmation.of_binding().await,
+        _ => Ok(()),
+    }
 }
 
-/// A rule as rules with one verb on one thing each.
-fn simple(rule: &Rule) -> Vec<Rule> {
-    let mut all = Vec::new();
-    for verb in &rule.verbs {
-        for group in &rule.api_groups {
-            for resource in &rule.resources {
-                let base = Rule {
-                    verbs: vec![verb.clone()],
-                    api_groups: vec![group.clone()],
-                    resources: vec![resource.clone()],
-                    ..Rule::default()
-                };
-                if rule.resource_names.is_empty() {
-                    all.push(base);
-                } else {
-                    for name in &rule.resource_names {
-                        all.push(Rule {
-                            resource_names: vec![name.clone()],
-                            ..base.clone()
-                        });
-                    }
-                }
-            }
+struct Confirmation<'a> {
+    core: &'a Core,
+    attributes: &'a Attributes<'a>,
+    object: &'a Value,
+}
+
+impl Confirmation<'_> {
+    async fn of_role(&self) -> Result<()> {
+        let attributes = self.attributes;
+        // As upstream: the name of the path, so a right to escalate one named role does not create it.
+        let name = match &attributes.asked {
+            Some(asked) => asked.call.request.info.name.as_str(),
+            None => attributes.name,
+        };
+        let escalate = Ask {
+            namespace: attributes.namespace,
+            name,
+            ..Ask::resource(
+                attributes.user,
+                "escalate",
+                GROUP,
+                &attributes.resource.plural,
+            )
+        };
+        if self
+            .core
+            .authorizer
+            .decide(self.core, &escalate)
+            .await?
+            .allowed()
+        {
+            return Ok(());
         }
-        for url in &rule.urls {
-            all.push(Rule {
-                verbs: vec![verb.clone()],
-                urls: vec![url.clone()],
-                ..Rule::default()
+        let rules = self.object["rules"].as_array().into_iter().flatten();
+        self.confirm(&rules.map(Rule::of).collect::<Vec<_>>())
+            .await?;
+        if !aggregates(self.object) && !attributes.old.is_some_and(aggregates) {
+            return Ok(());
+        }
+        // What is collected can be anything, and what was collected can be kept from getting less.
+        let all = self.confirm(&Rule::everything()).await;
+        all.map_err(|_| {
+            self.forbidden("must have cluster-admin privileges to use the aggregationRule")
+        })
+    }
+
+    async fn of_binding(&self) -> Result<()> {
+        let reference = |key| text(self.object, &["roleRef", key]);
+        let (group, kind, name) = (reference("apiGroup"), reference("kind"), reference("name"));
+        let target = match kind {
+            "ClusterRole" => "clusterroles",
+            "Role" => "roles",
+            other => {
+                let why = format!("unsupported role reference kind: {}", quote(other));
+                return Err(ApiError::unknown(why));
+            }
+        };
+        let namespace = self.attributes.namespace;
+        let bind = Ask {
+            namespace,
+            name,
+            ..Ask::resource(self.attributes.user, "bind", group, target)
+        };
+        if self
+            .core
+            .authorizer
+            .decide(self.core, &bind)
+            .await?
+            .allowed()
+        {
+            return Ok(());
+        }
+        let index = self.core.authorizer.index(self.core).await?;
+        match index.role(kind == "ClusterRole", namespace, name) {
+            Some(rules) => self.confirm(rules).await,
+            None => Err(Status::not_found(&GroupResource::new(GROUP, target), name).into()),
+        }
+    }
+
+    /// The user holds all these rules where the object is to be.
+    async fn confirm(&self, rules: &[Rule]) -> Result<()> {
+        let user = self.attributes.user;
+        let scope = match self.attributes.namespace {
+            "" => Scope::Cluster,
+            namespace => Scope::Namespace(namespace),
+        };
+        let index = self.core.authorizer.index(self.core).await?;
+        let missing = cover::missing(&index.rules_for(user, scope), rules);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let groups: Vec<String> = user.groups.iter().map(|group| quote(group)).collect();
+        let mut why = format!(
+            "user {} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
+            quote(&user.name),
+            groups.join(" "),
+            cover::describe(missing).join("\n")
+        );
+        let unresolved = index.unresolved(user, scope);
+        match unresolved.as_slice() {
+            [] => {}
+            [one] => why.push_str(&format!("; resolution errors: [{one}]")),
+            many => why.push_str(&format!("; resolution errors: [[{}]]", many.join(", "))),
+        }
+        Err(self.forbidden(&why))
+    }
+
+    fn forbidden(&self, why: &str) -> ApiError {
+        let resource = self.attributes.resource.group_resource();
+        Status::forbidden(&resource, meta(self.object, "name"), why).into()
+    }
+}
+
+fn aggregates(role: &Value) -> bool {
+    let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
+    selectors.is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// Nothing changes but what the garbage collector changes.
+fn only_collected(old: &Value, new: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for key in COLLECTED {
+                metadata.remove(key);
+            }
+            metadata.retain(|_, value| !is_empty(value));
+        }
+        if let Some(members) = object.as_object_mut() {
+            members.retain(|key, value| {
+                !matches!(key.as_str(), "kind" | "apiVersion") && !is_empty(value)
             });
         }
-    }
-    all
-}
-
-/// One simple rule is part of what another rule allows.
-fn includes(held: &Rule, wanted: &Rule) -> bool {
-    let has =
-        |list: &[String], item: &String| list.iter().any(|known| known == "*" || known == item);
-    if !wanted.verbs.iter().all(|verb| has(&held.verbs, verb)) {
-        return false;
-    }
-    if let Some(url) = wanted.urls.first() {
-        return held.urls.iter().any(|known| match known.strip_suffix('*') {
-            Some(prefix) => url.starts_with(prefix),
-            None => known == url,
-        });
-    }
-    let resources = wanted.resources.iter().all(|resource| {
-        has(&held.resources, resource)
-            || resource
-                .split_once('/')
-                .is_some_and(|(_, sub)| held.resources.contains(&format!("*/{sub}")))
-    });
-    resources
-        && wanted
-            .api_groups
-            .iter()
-            .all(|group| has(&held.api_groups, group))
-        && (held.resource_names.is_empty()
-            || (!wanted.resource_names.is_empty()
-                && wanted
-                    .resource_names
-                    .iter()
-                    .all(|name| held.resource_names.contains(name))))
-}
-
-/// Joins rules that differ only in their verbs.
-fn compact(rules: Vec<Rule>) -> Vec<Rule> {
-    let mut all: Vec<Rule> = Vec::new();
-    for rule in rules {
-        let same = all.iter_mut().find(|it| {
-            it.api_groups == rule.api_groups
-                && it.resources == rule.resources
-                && it.resource_names == rule.resource_names
-                && it.urls == rule.urls
-        });
-        match same {
-            Some(known) => known.verbs.extend(rule.verbs),
-            None => all.push(rule),
-        }
-    }
-    all
-}
-
-/// `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
-fn describe(rule: &Rule) -> String {
-    let list = |items: &[String]| {
-        let quoted: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
-        format!("[{}]", quoted.join(" "))
+        object
     };
-    let mut parts = Vec::new();
-    for (title, items) in [
-        ("NonResourceURLs", &rule.urls),
-        ("APIGroups", &rule.api_groups),
-        ("Resources", &rule.resources),
-        ("ResourceNames", &rule.resource_names),
-        ("Verbs", &rule.verbs),
-    ] {
-        if !items.is_empty() {
-            parts.push(format!("{title}:{}", list(items)));
-        }
+    rest(old) == rest(new)
+}
+
+/// Go's comparison does not tell an empty list from none.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
     }
-    format!("{{{}}}", parts.join(", "))
 }

@@ -11,11 +11,12 @@ use allot_apimachinery::Status;
 use allot_apimachinery::field::Path;
 use allot_apimachinery::names;
 use allot_apimachinery::quote::quote;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use parking_lot::Mutex;
 
 use super::authorize::{Ask, forbidden, question, selected};
-use crate::error::Result;
+use crate::error::{ApiError, Result};
+use crate::header;
 use crate::identity::{
     ANONYMOUS, AUTHENTICATED, EXTRA_NODE_NAME, MASTERS, NODE_PREFIX, NODES, SERVICE_ACCOUNT_PREFIX,
     SERVICE_ACCOUNTS, UNAUTHENTICATED, User,
@@ -25,6 +26,8 @@ use crate::validate::domain_prefixed_path;
 
 /// Where the identities of constrained impersonation are; users and groups of the old one are in the core group.
 const GROUP: &str = "authentication.k8s.io";
+/// What the names of all headers of impersonation start with.
+const PREFIX: &str = "impersonate-";
 /// From so many groups or extra values on, the right to all of them is asked for first.
 const MANY: usize = 4;
 /// How many callers are remembered.
@@ -140,39 +143,68 @@ impl Impersonation {
     }
 }
 
-/// What the headers say; none without any.
+/// What the headers say; none without any. Nothing that is present is left out of account: the request would run as its
+/// caller instead of as the user that somebody else has named.
+///
+/// # Errors
+/// 400 for a header that can not be used.
 fn wanted(headers: &HeaderMap) -> Result<Option<User>> {
-    let all = |name: &str| {
-        let values = headers.get_all(name).into_iter();
-        values.filter_map(|it| it.to_str().ok().map(str::to_owned))
-    };
-    let mut wanted = User {
-        name: all("impersonate-user").next().unwrap_or_default(),
-        uid: all("impersonate-uid").next().unwrap_or_default(),
-        groups: all("impersonate-group").collect(),
-        extra: BTreeMap::new(),
-    };
+    let mut wanted = User::default();
+    let mut present = false;
     for (name, value) in headers {
-        if let (Some(key), Ok(value)) = (
-            name.as_str().strip_prefix("impersonate-extra-"),
-            value.to_str(),
-        ) {
-            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy();
-            let values = wanted.extra.entry(key.into_owned()).or_default();
-            values.push(value.to_owned());
+        let Some(part) = name.as_str().strip_prefix(PREFIX) else {
+            continue;
+        };
+        let value = header::exact(name, value)?;
+        present = true;
+        let once = match part {
+            "user" => &mut wanted.name,
+            "uid" => &mut wanted.uid,
+            "group" => {
+                wanted.groups.push(value);
+                continue;
+            }
+            _ => {
+                let key = part
+                    .strip_prefix("extra-")
+                    .ok_or_else(|| unusable(name, "is not known"))?;
+                let key = path_unescape(key).ok_or_else(|| unusable(name, "is not valid UTF-8"))?;
+                wanted.extra.entry(key).or_default().push(value);
+                continue;
+            }
+        };
+        if headers.get_all(name).iter().nth(1).is_some() {
+            return Err(unusable(name, "is given several times"));
         }
+        *once = value;
     }
-    if !wanted.name.is_empty() {
-        return Ok(Some(wanted));
-    }
-    if wanted == User::default() {
-        return Ok(None);
+    if !wanted.name.is_empty() || !present {
+        return Ok(present.then_some(wanted));
     }
     let why = format!(
         "requested {} without impersonating a user name",
         go_user(&wanted)
     );
     Err(Status::bad_request(why).into())
+}
+
+fn unusable(name: &HeaderName, why: &str) -> ApiError {
+    let name = quote(&header::canonical(name.as_str()));
+    Status::bad_request(format!("the impersonation header {name} {why}")).into()
+}
+
+/// The name of an extra attribute as `url.PathUnescape` reads it; one with a malformed escape stays as it was sent.
+/// `None` if what is escaped is not UTF-8.
+fn path_unescape(key: &str) -> Option<String> {
+    let malformed = key.split('%').skip(1).any(|rest| {
+        let digits = rest.as_bytes().get(..2);
+        !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    });
+    if malformed {
+        return Some(key.to_owned());
+    }
+    let decoded = percent_encoding::percent_decode_str(key).decode_utf8();
+    decoded.ok().map(std::borrow::Cow::into_owned)
 }
 
 /// The whole identity, if the caller may act as it in this way.

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use allot_apimachinery::labels::LabelSelector;
+use allot_apimachinery::quote::quote;
 use allot_store::ListOptions;
 use serde_json::Value;
 
 use super::authorize::{Ask, Decision};
+use super::cover::url_matches;
 use crate::error::Result;
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
-use crate::object::{meta, string_map, strings, text};
+use crate::object::{meta, strings, text};
 use crate::server::Core;
 
 /// One rule of a role.
@@ -27,6 +28,7 @@ pub struct Rule {
     pub urls: Vec<String>,
 }
 
+/// A list of verbs or groups holds an item.
 fn covers(list: &[String], item: &str) -> bool {
     list.iter().any(|known| known == "*" || known == item)
 }
@@ -43,16 +45,30 @@ impl Rule {
         }
     }
 
+    /// All rights, as two rules.
+    pub(super) fn everything() -> [Self; 2] {
+        let all = || vec!["*".to_owned()];
+        let resources = Rule {
+            verbs: all(),
+            api_groups: all(),
+            resources: all(),
+            ..Rule::default()
+        };
+        let paths = Rule {
+            verbs: all(),
+            urls: all(),
+            ..Rule::default()
+        };
+        [resources, paths]
+    }
+
     /// The rule allows what is asked.
     pub fn allows(&self, ask: &Ask<'_>) -> bool {
         if !covers(&self.verbs, ask.verb) {
             return false;
         }
-        if ask.resource.is_empty() {
-            return self.urls.iter().any(|url| match url.strip_suffix('*') {
-                Some(prefix) => ask.path.starts_with(prefix),
-                None => url == ask.path,
-            });
+        if !ask.is_resource {
+            return self.urls.iter().any(|url| url_matches(url, ask.path));
         }
         covers(&self.api_groups, ask.group)
             && self.allows_resource(ask)
@@ -60,18 +76,14 @@ impl Rule {
                 || self.resource_names.iter().any(|name| name == ask.name))
     }
 
+    /// Compares the whole text, as upstream does: a review may name `pods/exec` as the resource.
     fn allows_resource(&self, ask: &Ask<'_>) -> bool {
+        let full = ask.full_resource();
         self.resources.iter().any(|resource| {
-            if resource == "*" {
-                return true;
-            }
-            match resource.split_once('/') {
-                Some(("*", subresource)) => {
-                    !ask.subresource.is_empty() && subresource == ask.subresource
-                }
-                Some((name, subresource)) => name == ask.resource && subresource == ask.subresource,
-                None => resource == ask.resource && ask.subresource.is_empty(),
-            }
+            *resource == "*"
+                || *resource == full
+                || !ask.subresource.is_empty()
+                    && resource.strip_prefix("*/") == Some(ask.subresource)
         })
     }
 
@@ -110,7 +122,9 @@ impl Subject {
                 .name
                 .strip_prefix(SERVICE_ACCOUNT_PREFIX)
                 .and_then(|rest| rest.split_once(':'))
-                .is_some_and(|(namespace, name)| namespace == self.namespace && name == self.name),
+                .is_some_and(|(namespace, name)| {
+                    !namespace.is_empty() && namespace == self.namespace && name == self.name
+                }),
             _ => false,
         }
     }
@@ -207,11 +221,9 @@ impl Index {
         let (cluster_roles, cluster_bindings, roles, bindings) = (next(), next(), next(), next());
         let mut index = Index::default();
         for role in &cluster_roles {
-            let mut all = rules(role);
-            all.extend(aggregated(role, &cluster_roles));
-            index
-                .cluster_roles
-                .insert(meta(role, "name").to_owned(), all);
+            // What an aggregation rule selects is written into the role by a controller.
+            let name = meta(role, "name").to_owned();
+            index.cluster_roles.insert(name, rules(role));
         }
         for role in &roles {
             let key = (
@@ -301,6 +313,26 @@ impl Index {
             )
     }
 
+    /// The roles that bindings give to a user and that do not exist, as errors name them.
+    pub(super) fn unresolved(&self, user: &User, scope: Scope<'_>) -> Vec<String> {
+        let bindings = self.applicable(scope);
+        let of_user = bindings.filter(|(_, binding)| binding.subject(user).is_some());
+        of_user
+            .filter(|(namespace, binding)| {
+                let role = self.role(binding.cluster_role, namespace, &binding.role);
+                role.is_none()
+            })
+            .map(|(_, binding)| {
+                let plural = match binding.cluster_role {
+                    true => "clusterroles",
+                    false => "roles",
+                };
+                let name = quote(&binding.role);
+                format!("{plural}.rbac.authorization.k8s.io {name} not found")
+            })
+            .collect()
+    }
+
     /// All rules that a user holds.
     pub fn rules_for(&self, user: &User, scope: Scope<'_>) -> Vec<Rule> {
         self.applicable(scope)
@@ -320,29 +352,4 @@ fn scope_of<'a>(ask: &Ask<'a>) -> Scope<'a> {
     } else {
         Scope::Namespace(ask.namespace)
     }
-}
-
-/// The rules of the roles that an aggregation rule selects.
-fn aggregated(role: &Value, all: &[Value]) -> Vec<Rule> {
-    let selectors = role["aggregationRule"]["clusterRoleSelectors"].as_array();
-    let mut found = Vec::new();
-    for selector in selectors.into_iter().flatten() {
-        let Ok(selector) = LabelSelector::from_json(selector).and_then(|it| it.to_selector())
-        else {
-            continue;
-        };
-        for other in all
-            .iter()
-            .filter(|other| meta(other, "name") != meta(role, "name"))
-        {
-            if selector.matches(&string_map(&other["metadata"]["labels"])) {
-                found.extend(rules(other));
-                // One level more: admin collects edit, which collects view.
-                if other["aggregationRule"].is_object() {
-                    found.extend(aggregated(other, all));
-                }
-            }
-        }
-    }
-    found
 }

@@ -25,7 +25,7 @@ pub(super) async fn decide(core: &Core, ask: &Ask<'_>) -> Result<Decision> {
     let Some(node) = ask.user.node_name() else {
         return Ok(no(""));
     };
-    if ask.resource.is_empty() {
+    if !ask.is_resource {
         return Ok(by_rules(ask));
     }
     match (ask.group, ask.resource) {

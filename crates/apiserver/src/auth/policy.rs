@@ -9,7 +9,10 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use super::index::Rule;
+use crate::object::meta;
 
+/// How many default roles collect others.
+const AGGREGATED: usize = 3;
 const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// Default cluster roles.
@@ -460,6 +463,7 @@ pub fn objects() -> Vec<(&'static str, Value)> {
         }
         objects.push(("clusterroles", object));
     }
+    aggregate(&mut objects);
     let binding = |role: &str, subjects: Vec<Value>| {
         let mut object = json!({
             "metadata": default_meta(role),
@@ -486,4 +490,39 @@ pub fn objects() -> Vec<(&'static str, Value)> {
         objects.push(binding(role, vec![account(name)]));
     }
     objects
+}
+
+/// Writes into the roles that collect others what those hold, so that a server without controllers has them whole. From
+/// then on the controller of cluster roles does it.
+fn aggregate(roles: &mut [(&'static str, Value)]) {
+    let collected = |roles: &[(&str, Value)], role: &Value| -> Option<Value> {
+        let selector = &role["aggregationRule"]["clusterRoleSelectors"][0]["matchLabels"];
+        let (label, _) = selector.as_object()?.iter().next()?;
+        let mut parts: Vec<&Value> = roles
+            .iter()
+            .map(|(_, other)| other)
+            .filter(|other| other["metadata"]["labels"][label] == "true")
+            .filter(|other| meta(other, "name") != meta(role, "name"))
+            .collect();
+        parts.sort_by_key(|other| meta(other, "name"));
+        let mut rules: Vec<Value> = Vec::new();
+        for rule in parts
+            .iter()
+            .filter_map(|part| part["rules"].as_array())
+            .flatten()
+        {
+            if !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+        Some(rules.into())
+    };
+    // `admin` collects `edit`, which collects `view`: a round settles one of them more.
+    for _ in 0..AGGREGATED {
+        for at in 0..roles.len() {
+            if let Some(rules) = collected(roles, &roles[at].1) {
+                roles[at].1["rules"] = rules;
+            }
+        }
+    }
 }

@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::{Call, FieldValidation};
 use crate::custom::CustomResource;
 use crate::error::{ApiError, Result};
+use crate::header;
 use crate::yaml;
 
 /// Media type of the body without parameters; JSON if none is given.
 pub(super) fn content_type(headers: &HeaderMap) -> String {
     headers
         .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
+        .map(header::lossy)
         .map(|value| {
             value
                 .split(';')

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{Call, DeleteOptions};
 use crate::admission::{self, Asked, Attributes, Operation, Owners, Shown};
+use crate::auth::Ask;
 use crate::body::Body;
 use crate::custom::conversion;
 use crate::error::{ApiError, Result};
@@ -167,6 +168,7 @@ impl Call<'_> {
                 for warning in crate::warnings::on_create(&self.resource, &object) {
                     self.request.warnings.add(warning);
                 }
+                self.require_create().await?;
                 admission::validate(self.core, &attributes, &object, &self.request.warnings)
                     .await?;
                 strategy::finish(&self.resource, &mut object);
@@ -219,6 +221,26 @@ impl Call<'_> {
             }
         }
         unreachable!("the loop returns")
+    }
+
+    /// The right to create, where the request has another verb: an update or an apply of what is not there.
+    async fn require_create(&self) -> Result<()> {
+        let info = &self.request.info;
+        if info.verb == "create" {
+            return Ok(());
+        }
+        let create = Ask {
+            subresource: &info.subresource,
+            namespace: self.namespace(),
+            name: self.name(),
+            ..Ask::resource(
+                &self.request.user,
+                "create",
+                &self.resource.group,
+                &self.resource.plural,
+            )
+        };
+        self.core.authorizer.require(self.core, &create).await
     }
 
     /// That the name is in use; the client is told if what has it is on its way out.

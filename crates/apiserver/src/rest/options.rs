@@ -109,7 +109,7 @@ fn from_agent(request: &Incoming) -> String {
     let agent = request
         .headers
         .get(http::header::USER_AGENT)
-        .and_then(|agent| agent.to_str().ok())
+        .map(crate::header::lossy)
         .unwrap_or_default();
     let first = agent.split('/').next().unwrap_or_default();
     first.chars().take(MAX_MANAGER).collect()

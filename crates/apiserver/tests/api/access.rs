@@ -1,5 +1,14 @@
 //! Who may do what.
 
+mod aggregation;
+mod depth;
+mod escalation;
+mod headers;
+mod kit;
+mod model;
+mod panics;
+mod verbs;
+
 use allot_apiserver::Server;
 use allot_apiserver::identity::{NODES, User};
 use bytes::Bytes;

@@ -80,6 +80,20 @@ pub async fn change(
     Ok(allot_resourceclaim::change(api, target, change, Some(FIELD_MANAGER), keep).await?)
 }
 
+/// Applies a configuration under a manager of its own, whoever owned the fields before, and returns the new object.
+///
+/// # Errors
+/// What the API server answered.
+pub async fn apply<K>(api: &Api<K>, name: &str, manager: &str, body: &Value) -> Result<K, Error>
+where
+    K: Resource + Readable + Clone + 'static,
+{
+    let params = PatchParams::apply(manager).force();
+    let request = Request::new(api.resource_url()).patch(name, &params, &Patch::Apply(body));
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    Ok(allot_reflector::request(&api.clone().into_client(), request, slim::keep::<K>()).await?)
+}
+
 async fn send_patch<K>(
     api: &Api<K>,
     name: &str,

@@ -139,4 +139,6 @@ features! {
     PodLevelResources: needs [], [alpha(32), beta(34, true)];
     /// Changing a running pod's resources (KEP 1287).
     InPlacePodVerticalScaling: needs [], [alpha(27), beta(33, true), locked(35)];
+    /// Streams into pods that begin with the `GET` of a WebSocket take the right to create them as well.
+    AuthorizePodWebsocketUpgradeCreatePermission: needs [], [beta(35, true)];
 }

@@ -157,3 +157,54 @@ fn a_merge_puts_no_nulls() {
         json!({"a":[{"b":null}]}),
     );
 }
+
+/// Operations of which each makes the document one level deeper, by moving it into something new or by adding at its end.
+#[test]
+fn ten_thousand_operations_nest_nothing_without_end() {
+    let moves: Vec<Value> = (0..10_000)
+        .flat_map(|_| {
+            [
+                json!({"op":"add","path":"/b","value":{}}),
+                json!({"op":"move","from":"/a","path":"/b/a"}),
+                json!({"op":"move","from":"/b","path":"/a"}),
+            ]
+        })
+        .collect();
+    let adds: Vec<Value> = (0..1_000)
+        .map(|depth| json!({"op":"add","path":"/a".repeat(depth + 1),"value":{}}))
+        .collect();
+    let copies: Vec<Value> = (0..200)
+        .flat_map(|_| {
+            [
+                json!({"op":"copy","from":"/a","path":"/b"}),
+                json!({"op":"replace","path":"/a","value":{}}),
+                json!({"op":"move","from":"/b","path":"/a/a"}),
+            ]
+        })
+        .collect();
+    for operations in [moves, adds, copies] {
+        let patch = Patch::from_json(&operations.into()).unwrap();
+        let mut document = json!({"a":{}});
+        let error = patch.apply(&mut document).unwrap_err().to_string();
+        assert!(
+            error.contains("nested more than 127 levels deep"),
+            "{error}"
+        );
+        let text = document.to_string();
+        serde_json::from_str::<Value>(&text).unwrap();
+    }
+}
+
+#[test]
+fn a_patch_looks_at_so_many_values_and_no_more() {
+    let wide = vec![0; 100_000];
+    let moves: Vec<Value> = (0..5_000)
+        .map(|round| match round % 2 {
+            0 => json!({"op":"move","from":"/a","path":"/b"}),
+            _ => json!({"op":"move","from":"/b","path":"/a"}),
+        })
+        .collect();
+    let patch = Patch::from_json(&moves.into()).unwrap();
+    let error = patch.apply(&mut json!({"a":wide})).unwrap_err().to_string();
+    assert!(error.contains("look at more than"), "{error}");
+}

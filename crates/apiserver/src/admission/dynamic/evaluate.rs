@@ -1,18 +1,18 @@
 //! Evaluating expressions on a request, within what they may cost together.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use allot_apimachinery::fields::FieldSelector;
 use allot_cel::authorization::{Answers, Check, Decision};
 use allot_cel::program::Limits;
-use allot_cel::value::{Key, Map, MapSource, Value as Cel};
+use allot_cel::value::{Map, Value as Cel};
 use serde_json::Value;
 
 use super::definition::Definition;
 use super::expression::{DYNAMIC, Expression};
 use super::request::{Request, Target};
+use super::variables::Lazy;
 use crate::auth::Ask;
 use crate::error::ApiError;
 use crate::identity::{SERVICE_ACCOUNT_PREFIX, User};
@@ -146,15 +146,9 @@ impl Scene<'_> {
         authorizer: bool,
         budget: u64,
     ) -> Result<(Vec<Given>, u64), String> {
-        let lazy = Lazy {
-            variables: self.variables,
-            cells: self.variables.iter().map(|_| Cell::default()).collect(),
-            values: OnceLock::new(),
-            cost: AtomicU64::new(0),
-        };
+        let lazy = Lazy::new(self.variables);
         let values = self.values(&lazy, authorizer);
-        // Just made, so nobody has set it.
-        let _ = lazy.values.set(&values);
+        lazy.see(&values);
         // The authorizer is last: expressions that have none see the rest.
         let seen = if authorizer {
             &values[..]
@@ -176,9 +170,7 @@ impl Scene<'_> {
                 }
             };
             let outcome = program.evaluate(seen, &Limits::default());
-            let cost = outcome
-                .cost
-                .saturating_add(lazy.cost.swap(0, Ordering::Relaxed));
+            let cost = outcome.cost.saturating_add(lazy.take_cost());
             left = left.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;
             all.push(match outcome.result {
                 Ok(Cel::Bool(value)) => Given::Bool(value),
@@ -221,73 +213,6 @@ impl Scene<'_> {
     }
 }
 
-/// Variables that are evaluated when they are read, once for all expressions.
-#[derive(Debug)]
-struct Lazy<'a> {
-    variables: &'a [(String, Expression)],
-    cells: Vec<Cell<'a>>,
-    values: OnceLock<&'a [Cel<'a>]>,
-    cost: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Cell<'a> {
-    value: OnceLock<Result<Cel<'a>, String>>,
-    /// Being evaluated: a variable that replaces another of its name may refer to itself.
-    busy: AtomicBool,
-}
-
-impl<'a> Lazy<'a> {
-    fn read(&self, name: &str) -> Option<&Result<Cel<'a>, String>> {
-        // Of two with one name the last counts.
-        let index = self
-            .variables
-            .iter()
-            .rposition(|(known, _)| known == name)?;
-        let (cell, expression) = (&self.cells[index], &self.variables[index].1);
-        if cell.value.get().is_none() && cell.busy.swap(true, Ordering::Relaxed) {
-            return None;
-        }
-        Some(cell.value.get_or_init(|| self.evaluate(name, expression)))
-    }
-
-    fn evaluate(&self, name: &str, expression: &'a Expression) -> Result<Cel<'a>, String> {
-        let fails = |what: &str, error: &dyn std::fmt::Display| {
-            format!("composited variable {name:?} fails to {what}: {error}")
-        };
-        let program = match &expression.program {
-            Ok(program) => program,
-            Err(error) => return Err(fails("compile", error)),
-        };
-        let values = self.values.get().copied().unwrap_or_default();
-        let outcome = program.evaluate(values, &Limits::default());
-        self.cost.fetch_add(outcome.cost, Ordering::Relaxed);
-        outcome.result.map_err(|error| fails("evaluate", &error))
-    }
-}
-
-impl MapSource for Lazy<'_> {
-    fn len(&self, _: u32) -> usize {
-        self.variables.len()
-    }
-
-    fn find(&self, _: u32, key: Key<'_>) -> Option<Cel<'_>> {
-        self.read(key.text())?.as_ref().ok().cloned()
-    }
-
-    fn contains(&self, _: u32, key: Key<'_>) -> bool {
-        self.variables.iter().any(|(name, _)| name == key.text())
-    }
-
-    fn fault(&self, _: u32, key: Key<'_>) -> Option<String> {
-        self.read(key.text())?.as_ref().err().cloned()
-    }
-
-    fn key(&self, _: u32, index: usize) -> &str {
-        &self.variables[index].0
-    }
-}
-
 /// Evaluates again and again until no expression waits for an answer.
 pub(super) async fn settle<T>(
     core: &Core,
@@ -325,6 +250,7 @@ async fn decide(core: &Core, user: &User, check: &Check) -> Decision {
     let ask = Ask {
         user: account.as_ref().unwrap_or(user),
         verb: &check.verb,
+        is_resource: check.path.is_empty(),
         group: &check.group,
         resource: &check.resource,
         subresource: &check.subresource,

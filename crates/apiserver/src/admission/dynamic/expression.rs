@@ -104,7 +104,7 @@ impl Compiler {
 
 /// Declares a variable, again if it has been; one that does not compile can be anything.
 pub(super) fn declare(variables: &mut Vec<(String, DeclType)>, name: &str, ty: Option<&Type>) {
-    let ty = ty.map_or(Type::Dyn, seen_through_variable);
+    let ty = ty.map_or(Type::Dyn, |ty| seen_through_variable(ty, MAX_TYPE));
     variables.retain(|(known, _)| known != name);
     variables.push((name.to_owned(), DeclType::scalar(ty, UNLIMITED)));
 }
@@ -129,13 +129,18 @@ fn unsuitable(found: &Type, wanted: Wanted) -> Option<String> {
     (!suits).then(|| format!("must evaluate to {expected} but got {found}"))
 }
 
+/// How deep the type of a variable is known. Variables that nest each other would make it as deep as there are many.
+const MAX_TYPE: usize = 32;
+
 /// The type that expressions see of a variable: upstream loses those that are not plain data.
-fn seen_through_variable(ty: &Type) -> Type {
+fn seen_through_variable(ty: &Type, levels: usize) -> Type {
+    let Some(below) = levels.checked_sub(1) else {
+        return Type::Dyn;
+    };
+    let seen = |ty| seen_through_variable(ty, below);
     match ty {
-        Type::List(element) => Type::list(seen_through_variable(element)),
-        Type::Map(key, value) => {
-            Type::map(seen_through_variable(key), seen_through_variable(value))
-        }
+        Type::List(element) => Type::list(seen(element)),
+        Type::Map(key, value) => Type::map(seen(key), seen(value)),
         Type::Any
         | Type::Bool
         | Type::Bytes

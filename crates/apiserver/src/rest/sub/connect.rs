@@ -1,10 +1,13 @@
 //! `log`, `exec`, `attach`, `portforward`, `proxy`: passed on to the kubelet of the node, or to the workload.
 
+use allot_apimachinery::Status;
+use allot_model::features::Feature;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
+use crate::auth::{Ask, Decision, question};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 use crate::registry::Subresource;
@@ -39,6 +42,11 @@ pub(super) async fn answer(
         &call.request.warnings,
     )
     .await?;
+    if call.resource.is("", "pods")
+        && matches!(subresource.name.as_str(), "exec" | "attach" | "portforward")
+    {
+        require_create(&call).await?;
+    }
     match (call.resource.plural.as_str(), subresource.name.as_str()) {
         ("pods", "log") => kubelet::log(&call).await,
         ("pods", "exec" | "attach" | "portforward") => {
@@ -48,6 +56,26 @@ pub(super) async fn answer(
         ("services", "proxy") => proxy::service(&call, body).await,
         ("nodes", "proxy") => kubelet::proxy(&call, body).await,
         _ => Err(ApiError::no_such_path()),
+    }
+}
+
+/// A stream into a pod takes the right to create it, also where it begins with the `GET` of a WebSocket. The refusal is
+/// upstream's: the authorizer's reason alone.
+async fn require_create(call: &Call<'_>) -> Result<()> {
+    let gate = Feature::AuthorizePodWebsocketUpgradeCreatePermission;
+    if call.request.info.verb == "create" || !call.core.config.features.enabled(gate) {
+        return Ok(());
+    }
+    let create = Ask {
+        verb: "create",
+        ..question(call.request, None)
+    };
+    match call.core.authorizer.decide(call.core, &create).await? {
+        Decision::Allow(_) => Ok(()),
+        Decision::NoOpinion(reason) => {
+            let resource = call.resource.group_resource();
+            Err(Status::forbidden(&resource, call.name(), &reason).into())
+        }
     }
 }
 

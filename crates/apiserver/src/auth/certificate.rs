@@ -1,0 +1,139 @@
+//! Who a certificate, or a request for one, is about: the common name is the user, each organization a group.
+//!
+//! The strings of a subject come in several encodings. All that Go reads are read here too, and one that can not be read
+//! is an error: a group that is left out would be a right or a check that is left out.
+
+use std::collections::BTreeMap;
+
+use ring::digest::{SHA256, digest};
+use x509_parser::asn1_rs::{Any, Oid, Tag, oid};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::X509Name;
+
+use crate::identity::User;
+
+#[cfg(test)]
+mod tests;
+
+const COMMON_NAME: Oid<'static> = oid!(2.5.4.3);
+const ORGANIZATION: Oid<'static> = oid!(2.5.4.10);
+/// Kubernetes' own attribute for the uid of a user.
+const USER_ID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
+/// `extra` key under which it is told which credential somebody has used.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// What is wrong with a certificate or a request for one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SubjectError {
+    /// It is none.
+    #[error("malformed certificate or certificate request")]
+    Malformed,
+    /// A string of its subject can not be read.
+    #[error("the subject holds a string that can not be read")]
+    Text,
+    /// It says several times or with nothing which uid its user has.
+    #[error("the subject names the uid of its user {0}")]
+    Uid(&'static str),
+}
+
+/// The names in a subject that mean something to Kubernetes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// The last common name, as Go takes it.
+    pub(crate) common_name: String,
+    /// All organizations.
+    pub(crate) organizations: Vec<String>,
+    uids: Vec<String>,
+}
+
+impl Subject {
+    fn of(name: &X509Name<'_>) -> Result<Self, SubjectError> {
+        let mut subject = Subject::default();
+        for attribute in name.iter_attributes() {
+            let value = || text(attribute.attr_value()).ok_or(SubjectError::Text);
+            let kind = attribute.attr_type();
+            if *kind == COMMON_NAME {
+                subject.common_name = value()?;
+            } else if *kind == ORGANIZATION {
+                subject.organizations.push(value()?);
+            } else if *kind == USER_ID {
+                subject.uids.push(value()?);
+            }
+        }
+        Ok(subject)
+    }
+
+    fn uid(self) -> Result<String, SubjectError> {
+        let mut uids = self.uids.into_iter();
+        match (uids.next(), uids.next()) {
+            (None, _) => Ok(String::new()),
+            (Some(uid), None) if uid.is_empty() => Err(SubjectError::Uid("with an empty string")),
+            (Some(uid), None) => Ok(uid),
+            (Some(_), Some(_)) => Err(SubjectError::Uid("several times")),
+        }
+    }
+}
+
+/// The user of a verified client certificate; `None` if it names none.
+///
+/// # Errors
+/// See [`SubjectError`].
+pub(crate) fn user(der: &[u8]) -> Result<Option<User>, SubjectError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| SubjectError::Malformed)?;
+    let subject = Subject::of(certificate.subject())?;
+    if subject.common_name.is_empty() {
+        return Ok(None);
+    }
+    let mut user = User::new(subject.common_name.clone(), subject.organizations.clone());
+    user.uid = subject.uid()?;
+    let hash: String = digest(&SHA256, der)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    user.extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hash}")])]);
+    Ok(Some(user))
+}
+
+/// The subject of a request for a certificate, PEM.
+///
+/// # Errors
+/// See [`SubjectError`].
+pub(crate) fn requested(pem: &[u8]) -> Result<Subject, SubjectError> {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem).map_err(|_| SubjectError::Malformed)?;
+    let (_, request) =
+        X509CertificationRequest::from_der(&pem.contents).map_err(|_| SubjectError::Malformed)?;
+    Subject::of(&request.certification_request_info.subject)
+}
+
+/// A string of a subject, in any of the encodings that X.509 has for it.
+fn text(value: &Any<'_>) -> Option<String> {
+    let bytes = value.as_bytes();
+    match value.tag() {
+        Tag::Utf8String => std::str::from_utf8(bytes).ok().map(str::to_owned),
+        Tag::PrintableString | Tag::Ia5String | Tag::NumericString | Tag::VisibleString => {
+            let ascii = std::str::from_utf8(bytes).ok()?;
+            ascii.is_ascii().then(|| ascii.to_owned())
+        }
+        // Go reads this defunct encoding as Latin-1, which it nearly is.
+        Tag::T61String => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
+        Tag::BmpString => {
+            let (units, rest) = bytes.as_chunks::<2>();
+            let units: Vec<u16> = units.iter().map(|unit| u16::from_be_bytes(*unit)).collect();
+            // Some write the end of the string into it.
+            let units = units.strip_suffix(&[0]).unwrap_or(&units);
+            String::from_utf16(units).ok().filter(|_| rest.is_empty())
+        }
+        Tag::UniversalString => {
+            let (units, rest) = bytes.as_chunks::<4>();
+            let decoded = units
+                .iter()
+                .map(|unit| char::from_u32(u32::from_be_bytes(*unit)));
+            decoded
+                .collect::<Option<String>>()
+                .filter(|_| rest.is_empty())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,58 @@
+//! What the operations of one patch take together.
+
+use serde_json::Value;
+
+use super::{Error, broken};
+
+/// The deepest place a value may be put at, counted to its innermost part: what is deeper can not be read from its text.
+/// Operations build on each other, so no limit on the patch alone bounds what comes out of it.
+const MAX_DEPTH: usize = 127;
+/// The most values that all operations of one patch may look at to see how deep they are.
+const MAX_VISITED: usize = 8 * 1024 * 1024;
+
+/// What the operations of a patch have taken together.
+#[derive(Default)]
+pub(super) struct Spent {
+    /// Bytes of JSON that have been copied.
+    pub(super) copied: usize,
+    visited: usize,
+}
+
+impl Spent {
+    /// Checks a value before it is put at a path.
+    ///
+    /// # Errors
+    /// The value would be nested too deep there, or too much has been looked at.
+    pub(super) fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), Error> {
+        let above = path.matches('/').count();
+        match MAX_DEPTH.checked_sub(above) {
+            Some(room) if self.fits(value, room)? => Ok(()),
+            _ => Err(broken(format!(
+                "value at path is nested more than {MAX_DEPTH} levels deep"
+            ))),
+        }
+    }
+
+    /// The value has at most so many levels.
+    fn fits(&mut self, value: &Value, room: usize) -> Result<bool, Error> {
+        self.visited += 1;
+        if self.visited > MAX_VISITED {
+            let text = format!("the operations look at more than {MAX_VISITED} values");
+            return Err(broken(text));
+        }
+        let inner: &mut dyn Iterator<Item = &Value> = match value {
+            Value::Array(items) => &mut items.iter(),
+            Value::Object(members) => &mut members.values(),
+            _ => return Ok(true),
+        };
+        let Some(room) = room.checked_sub(1) else {
+            return Ok(false);
+        };
+        for value in inner {
+            if !self.fits(value, room)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
