@@ -5,7 +5,7 @@ mod authorize;
 mod escalation;
 mod impersonate;
 mod index;
-mod node;
+pub(crate) mod node;
 pub mod policy;
 mod token;
 

@@ -52,6 +52,7 @@ pub mod pki;
 mod pods;
 mod protobuf;
 mod proxy;
+mod references;
 pub mod registry;
 pub mod request;
 mod rest;
