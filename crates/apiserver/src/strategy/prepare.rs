@@ -256,12 +256,11 @@ pub fn prepare_for_update(
             let conditions = object["status"]["conditions"].clone();
             keep(object, old, "spec");
             keep(object, old, "status");
+            let status = child_mut(object, "status");
             match conditions {
-                Value::Null => {}
-                conditions => {
-                    child_mut(object, "status").insert("conditions".to_owned(), conditions);
-                }
-            }
+                Value::Null => status.remove("conditions"),
+                conditions => status.insert("conditions".to_owned(), conditions),
+            };
         }
         Part::Resize => {
             let mut kept = old.clone();
