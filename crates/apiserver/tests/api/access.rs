@@ -102,6 +102,42 @@ async fn nodes_see_what_their_pods_need() {
 }
 
 #[tokio::test]
+async fn reviews_look_at_field_selectors_as_requests_do() {
+    let server = Server::in_memory().await.unwrap();
+    let review = async |selector: Value| {
+        let resource =
+            json!({"verb": "list", "resource": "pods", "version": "v1", "fieldSelector": selector});
+        let spec =
+            json!({"user": "system:node:n1", "groups": [NODES], "resourceAttributes": resource});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let (code, answer) = admin(&server, "POST", path, json!({"spec": spec})).await;
+        assert_eq!(code, 201, "{answer}");
+        answer["status"]["allowed"] == true
+    };
+    let part = |operator: &str, values: &[&str]| {
+        let part = json!({"key": "spec.nodeName", "operator": operator, "values": values});
+        json!({"requirements": [part]})
+    };
+    assert!(review(json!({"rawSelector": "spec.nodeName=n1"})).await);
+    assert!(review(part("In", &["n1"])).await);
+    assert!(!review(json!({"rawSelector": "spec.nodeName=n2"})).await);
+    assert!(!review(part("In", &["n2"])).await);
+    assert!(!review(part("NotIn", &["n1"])).await);
+    assert!(!review(part("In", &["n1", "n2"])).await);
+    assert!(!review(Value::Null).await);
+    let node = User::new("system:node:n1", [NODES]);
+    let asked = br#"{"spec":{"namespace":"default"}}"#;
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let (_, answer) = send(&server, node, "POST", path, "application/json", asked).await;
+    let status = &answer["status"];
+    assert_eq!(status["incomplete"], true, "{answer}");
+    assert_eq!(
+        status["evaluationError"],
+        "node authorizer does not support user rule resolution"
+    );
+}
+
+#[tokio::test]
 async fn a_token_lives_as_long_as_its_account() {
     let server = Server::in_memory().await.unwrap();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
