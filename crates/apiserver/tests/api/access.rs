@@ -1,7 +1,9 @@
 //! Who may do what.
 
 use allot_apiserver::Server;
+use allot_apiserver::config::Config;
 use allot_apiserver::identity::{NODES, User};
+use allot_model::features::{Feature, Features};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -135,6 +137,38 @@ async fn reviews_look_at_field_selectors_as_requests_do() {
         status["evaluationError"],
         "node authorizer does not support user rule resolution"
     );
+}
+
+#[tokio::test]
+async fn a_node_does_not_change_what_was_counted_for_its_pods() {
+    let config = Config {
+        features: Features::default().with(Feature::DRANodeAllocatableResources, true),
+        ..Config::default()
+    };
+    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
+    let server = Server::new(std::sync::Arc::new(backend), config);
+    server.bootstrap().await.unwrap();
+    let pod = json!({
+        "metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+    });
+    let pods = "/api/v1/namespaces/default/pods";
+    let (code, body) = admin(&server, "POST", pods, pod).await;
+    assert_eq!(code, 201, "{body}");
+    let patch = async |status: Value| {
+        let node = User::new("system:node:n1", [NODES]);
+        let body = json!({"status": status}).to_string();
+        let kind = "application/merge-patch+json";
+        let path = format!("{pods}/p/status");
+        send(&server, node, "PATCH", &path, kind, body.as_bytes()).await
+    };
+    let counted =
+        json!([{"resourceClaimName": "c", "containers": ["c"], "resources": {"cpu": "1"}}]);
+    let (code, body) = patch(json!({"nodeAllocatableResourceClaimStatuses": counted})).await;
+    let why = "node \"n1\" cannot update node allocatable resource claim statuses";
+    assert_eq!(code, 403, "{body}");
+    assert!(body["message"].as_str().unwrap().ends_with(why), "{body}");
+    let (code, body) = patch(json!({"phase": "Running"})).await;
+    assert_eq!(code, 200, "{body}");
 }
 
 #[tokio::test]

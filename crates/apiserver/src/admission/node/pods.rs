@@ -1,8 +1,9 @@
 //! Pods of a node agent: mirror pods, the status of pods on its node, evictions from it.
 
+use allot_model::features::Feature;
 use serde_json::Value;
 
-use super::{has_any, not_there, operation};
+use super::{has_any, not_there, operation, same};
 use crate::admission::{Attributes, Operation, forbidden, stored};
 use crate::error::Result;
 use crate::object::{items, meta, string_map, text};
@@ -33,7 +34,7 @@ pub(super) async fn restrict(
                 operation(attributes)
             )),
         },
-        "status" => status(attributes, node, object),
+        "status" => status(core, attributes, node, object),
         "eviction" => eviction(core, attributes, node).await,
         other => refuse(format!(
             "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
@@ -104,7 +105,7 @@ async fn mirror(core: &Core, attributes: &Attributes<'_>, node: &str, pod: &Valu
     }
 }
 
-fn status(attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<()> {
+fn status(core: &Core, attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<()> {
     let refuse = |why: String| Err(forbidden(attributes, &why));
     if attributes.operation != Operation::Update {
         return refuse(format!("unexpected operation {:?}", operation(attributes)));
@@ -130,6 +131,15 @@ fn status(attributes: &Attributes<'_>, node: &str, pod: &Value) -> Result<()> {
     if extended_claim(old) != extended_claim(pod) {
         return refuse(format!(
             "node {node:?} cannot update extended resource claim status"
+        ));
+    }
+    // What the scheduler has counted for the pod on the node. Upstream looks at it from 1.37 on.
+    let counted = |pod: &Value| pod["status"]["nodeAllocatableResourceClaimStatuses"].clone();
+    let features = &core.config.features;
+    if features.enabled(Feature::DRANodeAllocatableResources) && !same(&counted(old), &counted(pod))
+    {
+        return refuse(format!(
+            "node {node:?} cannot update node allocatable resource claim statuses"
         ));
     }
     Ok(())
