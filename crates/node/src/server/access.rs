@@ -1,5 +1,5 @@
-//! Who may use the HTTPS API: whoever the API server says may use the node, by the fine-grained subresources of
-//! `nodes` (KEP 2862), and `nodes/proxy` where there is none for what is asked.
+//! Who may use the HTTPS API. The API server decides by the fine-grained subresources of `nodes` (KEP 2862), and by
+//! `nodes/proxy` where there is none for what is asked.
 //!
 //! A client proves who it is by a certificate of the configured authority, or by a token that the API server knows. The API
 //! server is asked what it may do by a SubjectAccessReview; answers are remembered as by a kubelet.
