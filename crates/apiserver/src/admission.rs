@@ -143,9 +143,6 @@ async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Valu
         let why = "create not allowed while custom resource definition is terminating";
         return Err(forbidden(attributes, why));
     }
-    if enabled(core, "NodeRestriction") {
-        node::restrict(core, attributes, object).await?;
-    }
     if enabled(core, "NamespaceLifecycle") {
         namespace_lifecycle(core, attributes).await?;
     }
@@ -157,6 +154,9 @@ async fn run_plugins(core: &Core, attributes: &Attributes<'_>, object: &mut Valu
     }
     if creates_pod && enabled(core, "ServiceAccount") {
         accounts::admit(core, attributes, object).await?;
+    }
+    if enabled(core, "NodeRestriction") {
+        node::restrict(core, attributes, object).await?;
     }
     if attributes.operation == Operation::Create
         && attributes.resource.group == "certificates.k8s.io"
@@ -294,6 +294,12 @@ pub(crate) async fn admit_sent(
             owners: Owners::default(),
         }),
     };
+    if operation == Operation::Create && enabled(call.core, "NamespaceLifecycle") {
+        namespace_lifecycle(call.core, &attributes).await?;
+    }
+    if operation != Operation::Connect && enabled(call.core, "NodeRestriction") {
+        node::restrict(call.core, &attributes, sent).await?;
+    }
     if call.resource.is("", "pods")
         && attributes.subresource == "binding"
         && sent["target"]["kind"] == "Node"

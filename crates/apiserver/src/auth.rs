@@ -8,7 +8,7 @@ pub(crate) mod credential;
 mod escalation;
 mod impersonate;
 mod index;
-mod node;
+pub(crate) mod node;
 pub mod policy;
 mod token;
 

@@ -75,11 +75,12 @@ impl User {
         self.groups.iter().any(|known| known == group)
     }
 
-    /// The node that this is the agent of.
-    pub fn node_name(&self) -> Option<&str> {
+    /// The node that this is the agent of; empty where the user is a node agent that does not say of which node, which
+    /// may do nothing.
+    pub fn node_identity(&self) -> Option<&str> {
         self.name
             .strip_prefix(NODE_PREFIX)
-            .filter(|name| !name.is_empty() && self.in_group(NODES))
+            .filter(|_| self.in_group(NODES))
     }
 
     /// Namespace and name of the service account that this is.

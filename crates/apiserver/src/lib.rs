@@ -54,6 +54,7 @@ pub mod pki;
 mod pods;
 mod protobuf;
 mod proxy;
+mod references;
 pub mod registry;
 pub mod request;
 mod rest;

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
+use allot_apimachinery::fields::FieldSelector;
 use allot_apimachinery::gvk::GroupKind;
 use http::Response;
 use serde_json::{Value, json};
 
 use crate::auth::{Ask, Decision};
 use crate::body::Body;
+use crate::config::AuthorizationMode;
 use crate::error::Result;
 use crate::identity::User;
 use crate::object::{strings, text};
@@ -170,11 +172,38 @@ fn selectors(resource: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// The field selector of an access review. Of a part that cannot be used nothing is known, so nothing is selected by it.
+fn field_selector(selector: &Value) -> Option<FieldSelector> {
+    let raw = text(selector, &["rawSelector"]);
+    if !raw.is_empty() {
+        return FieldSelector::parse(raw).ok();
+    }
+    let parts = selector["requirements"].as_array()?.iter();
+    let parts = parts.filter_map(|part| {
+        let operator = match text(part, &["operator"]) {
+            "In" => "=",
+            "NotIn" => "!=",
+            _ => return None,
+        };
+        match strings(&part["values"]).as_slice() {
+            [value] => Some(format!(
+                "{}{operator}{}",
+                text(part, &["key"]),
+                allot_apimachinery::fields::escape(value)
+            )),
+            _ => None,
+        }
+    });
+    FieldSelector::parse(&parts.collect::<Vec<_>>().join(",")).ok()
+}
+
 /// `status` of an access review.
 async fn access(call: &Call<'_>, user: &User, spec: &Value) -> Result<Value> {
     let (resource, other) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let fields = field_selector(&resource["fieldSelector"]);
     let ask = if resource.is_object() {
         Ask {
+            fields: fields.as_ref(),
             subresource: text(resource, &["subresource"]),
             namespace: text(resource, &["namespace"]),
             name: text(resource, &["name"]),
@@ -216,9 +245,20 @@ async fn rules(call: &Call<'_>, namespace: &str) -> Result<Value> {
             .map(crate::auth::Rule::to_json)
             .collect::<Vec<_>>()
     };
-    Ok(
-        json!({"resourceRules": list(resources), "nonResourceRules": list(urls), "incomplete": false}),
-    )
+    // What a node may do follows from its pods: it cannot be listed.
+    let by_graph = call.request.user.node_identity().is_some()
+        && call
+            .core
+            .config
+            .authorization
+            .contains(&AuthorizationMode::Node);
+    let mut status = json!({
+        "resourceRules": list(resources), "nonResourceRules": list(urls), "incomplete": by_graph,
+    });
+    if by_graph {
+        status["evaluationError"] = "node authorizer does not support user rule resolution".into();
+    }
+    Ok(status)
 }
 
 /// `status` of a token review.

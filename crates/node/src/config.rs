@@ -39,7 +39,8 @@ impl std::str::FromStr for RuntimeKind {
 /// Certificates of the node's HTTPS API (logs, exec, attach, port-forward).
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// Clients have to show a certificate of this authority (PEM). Without it only `/healthz` is served.
+    /// Certificates of this authority (PEM) prove who a client is. Without it the one is used that the cluster publishes in
+    /// the config map `kube-system/extension-apiserver-authentication`, if the agent may read that.
     pub client_ca_pem: Option<Vec<u8>>,
     /// Serving certificate (PEM); made up, as by a kubelet, when absent.
     pub cert_pem: Option<Vec<u8>>,

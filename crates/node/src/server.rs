@@ -1,6 +1,8 @@
 //! The kubelet's HTTPS API, through which the API server reaches containers: logs, exec, attach, port-forward.
 //!
-//! Only clients with a certificate of the configured authority are served; `/healthz` is for everybody.
+//! Clients prove who they are by a certificate of the configured authority or by a token, and the API server is asked
+//! whether they may do what they want ([`access`]). Connections on which nobody does that are few and short-lived
+//! ([`connections`]).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,15 +14,18 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::error::Error;
 use crate::pods::Node;
 
+mod access;
 mod attach;
+mod connections;
 mod exec;
 mod logs;
 mod portforward;
@@ -32,6 +37,8 @@ mod tests;
 mod tls;
 mod websocket;
 
+use access::{Access, User};
+use connections::{Connection, HEAD};
 use query::Query;
 
 type Body = BoxBody<Bytes, std::io::Error>;
@@ -62,15 +69,29 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
         .map_err(|error| Error::Serve(format!("cannot listen on {address}: {error}")))
 }
 
-/// Serves until dropped.
+/// Serves until dropped. Without a configured client CA it uses that of the cluster as soon as it can be read.
 pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, acceptor: TlsAcceptor) {
+    let acceptor = Mutex::new(acceptor);
+    let (client, name) = (node.client.clone(), node.config.node_name.clone());
+    let api = Arc::new(Api {
+        access: Access::new(client, name),
+        node,
+    });
+    tokio::join!(
+        accept(&api, listener, &acceptor),
+        tls::find_authority(&api.node, &acceptor)
+    );
+}
+
+async fn accept(api: &Arc<Api>, listener: TcpListener, acceptor: &Mutex<TlsAcceptor>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(connection(Arc::clone(&node), stream, acceptor.clone()));
+                let acceptor = acceptor.lock().clone();
+                tokio::spawn(connection(Arc::clone(api), stream, acceptor));
             }
             Err(error) => {
-                // Out of descriptors, most likely: others may give some back.
+                // Out of descriptors, most likely: others may close some.
                 tracing::warn!(%error, "kubelet API");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -80,48 +101,106 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, acceptor: TlsA
 
 pub(crate) use tls::acceptor;
 
-async fn connection(node: Arc<Node>, stream: TcpStream, acceptor: TlsAcceptor) {
-    let stream = match acceptor.accept(stream).await {
-        Ok(stream) => stream,
-        Err(error) => {
-            tracing::debug!(%error, "TLS handshake with the kubelet API");
-            return;
+/// What answers requests.
+struct Api {
+    node: Arc<Node>,
+    access: Access,
+}
+
+async fn connection(api: Arc<Api>, stream: TcpStream, acceptor: TlsAcceptor) {
+    let state = Connection::open();
+    let served = async {
+        let stream = match tokio::time::timeout(HEAD, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                return tracing::debug!(%error, "TLS handshake with the kubelet API");
+            }
+            Err(_) => return tracing::debug!("TLS handshake with the kubelet API took too long"),
+        };
+        // The verifier has checked it.
+        let user = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(|chain| User::of_certificate(chain.first()?));
+        let service = hyper::service::service_fn(|request| {
+            let (api, user, state) = (Arc::clone(&api), user.clone(), Arc::clone(&state));
+            async move {
+                let busy = state.begin();
+                let response = answer(api, request, user.as_ref(), &state).await;
+                Ok::<_, Infallible>(response.map(|body| {
+                    // A stream is a request that is under way.
+                    body.map_frame(move |frame| {
+                        let _ = &busy;
+                        frame
+                    })
+                    .boxed()
+                }))
+            }
+        });
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades()
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "kubelet API connection");
         }
     };
-    // The verifier checked it; who has a certificate of this authority is the API server or an administrator.
-    let known = stream.get_ref().1.peer_certificates().is_some();
-    let service = hyper::service::service_fn(move |request| {
-        let node = Arc::clone(&node);
-        async move { Ok::<_, Infallible>(answer(node, request, known).await) }
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades()
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "kubelet API connection");
+    tokio::select! {
+        () = served => {}
+        () = state.ended() => tracing::debug!("kubelet API connection closed: nothing happened on it"),
     }
 }
 
-async fn answer(node: Arc<Node>, request: Request<Incoming>, known: bool) -> Response<Body> {
-    if request.uri().path() == "/healthz" {
-        return text(StatusCode::OK, "ok");
-    }
-    if !known {
-        return text(StatusCode::UNAUTHORIZED, "Unauthorized");
-    }
-    match route(node, request).await {
+async fn answer(
+    api: Arc<Api>,
+    request: Request<Incoming>,
+    certificate: Option<&User>,
+    connection: &Connection,
+) -> Response<Body> {
+    match admitted(&api, request, certificate, connection).await {
         Ok(response) => response,
-        Err(Refusal(status, message)) => text(status, &message),
+        Err(Refusal(status, message)) => {
+            let mut response = text(status, &message);
+            if status == StatusCode::UNAUTHORIZED || status == StatusCode::SERVICE_UNAVAILABLE {
+                let close = http::HeaderValue::from_static("close");
+                response
+                    .headers_mut()
+                    .insert(http::header::CONNECTION, close);
+            }
+            response
+        }
     }
 }
 
-async fn route(node: Arc<Node>, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-    let path = request.uri().path().to_owned();
-    let decoded = percent_encoding::percent_decode_str(&path)
+/// The answer to a request whose client may have it.
+async fn admitted(
+    api: &Api,
+    request: Request<Incoming>,
+    certificate: Option<&User>,
+    connection: &Connection,
+) -> Result<Response<Body>, Refusal> {
+    let user = api.access.authenticate(certificate, &request).await?;
+    // What is authorized is what is routed.
+    let path = percent_encoding::percent_decode_str(request.uri().path())
         .decode_utf8_lossy()
         .into_owned();
-    let parts: Vec<&str> = decoded.trim_matches('/').split('/').collect();
+    api.access.authorize(&user, request.method(), &path).await?;
+    if !connection.is_known() {
+        let text = "too many connections".to_owned();
+        return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, text));
+    }
+    route(Arc::clone(&api.node), request, &path).await
+}
+
+async fn route(
+    node: Arc<Node>,
+    request: Request<Incoming>,
+    path: &str,
+) -> Result<Response<Body>, Refusal> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let query = Query::parse(request.uri().query().unwrap_or_default());
     // An agent that has just started would deny pods that run.
     let _ = tokio::time::timeout(FIRST_PODS, node.synced.wait()).await;
@@ -146,6 +225,7 @@ async fn route(node: Arc<Node>, request: Request<Incoming>) -> Result<Response<B
             OPEN_METRICS,
             node.claims.metrics().into(),
         )),
+        (&Method::GET, ["healthz"] | ["healthz", "ping"]) => Ok(text(StatusCode::OK, "ok")),
         (&Method::GET, ["pods"]) => Ok(json(pod_list(&node))),
         (&Method::GET, ["stats", "summary"]) => Ok(json(summary(&node))),
         _ => Err(Refusal::not_found("404 page not found")),

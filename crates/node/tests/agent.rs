@@ -1,5 +1,7 @@
 //! The agent against a real API server in this process, a real driver over sockets, and real containers.
 
+#[path = "agent/access.rs"]
+mod access;
 #[path = "agent/claims.rs"]
 mod claims;
 #[path = "agent/classic.rs"]

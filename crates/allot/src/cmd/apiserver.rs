@@ -19,6 +19,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio_util::sync::CancellationToken;
 
+mod trust;
+
 /// Flags of `allot apiserver`.
 #[derive(Debug, clap::Args)]
 #[group(id = "apiserver")]
@@ -237,7 +239,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let admin = authority.client("admin", &[MASTERS])?;
     std::fs::write(pki.join("admin.crt"), &admin.certificate)?;
     write_private(&pki.join("admin.key"), &admin.key)?;
-    let kubelet = authority.client("kube-apiserver-kubelet-client", &[MASTERS])?;
+    let kubelet = authority.client(trust::KUBELET_CLIENT, &[])?;
     let token = administrator_token(&pki)?;
     let mut config = config(args)?;
     let mut administrator = User::new("admin", [MASTERS]);
@@ -252,6 +254,7 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     config.advertise = Some(advertised);
     let server = Server::new(backend, config);
     server.bootstrap().await?;
+    trust::publish(&server, &authority).await?;
     let url = format!("https://{host}");
     let kubeconfig = args
         .kubeconfig_out

@@ -22,13 +22,11 @@ const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
 /// An hour, and seven seconds by which this token is told from those that users ask for.
 const TOKEN_SECONDS: u32 = 60 * 60 + 7;
-/// Marks what a node runs from a file of its own.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The account that the pod runs as: `default` unless it names another, which has to exist. Its containers get a
 /// token, its images the account's pull secrets.
 pub(super) async fn admit(core: &Core, attributes: &Attributes<'_>, pod: &mut Value) -> Result<()> {
-    if pod["metadata"]["annotations"][MIRROR].is_string() {
+    if crate::references::is_mirror(pod) {
         return match mirror_fault(pod) {
             Some(why) => Err(forbidden(attributes, why)),
             None => Ok(()),

@@ -1,10 +1,23 @@
-//! Node agents change only what is theirs; new nodes take no pods until they are ready.
+//! The plugin NodeRestriction: node agents change only what is theirs; and new nodes take no pods until they are ready.
+//!
+//! The node authorizer lets a node agent through to kinds of objects; what it cannot see, the content of a new or changed
+//! object, is judged here. Rules and texts are those of upstream's plugin/pkg/admission/noderestriction. A resource slice is
+//! judged by its node alone: which pool it says it is part of is not looked at, there as here.
 
+mod pods;
+mod tokens;
+
+use allot_model::features::Release;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
 
-use super::{Attributes, Operation, forbidden, stored};
+use super::{Attributes, Operation, forbidden};
+use crate::auth::node::{LEASES, node_of_slice};
 use crate::error::Result;
-use crate::object::{meta, string_map, text};
+use crate::object::{items, meta, string_map, text};
 use crate::server::Core;
 
 /// Keeps pods away from a node whose agent has not said yet that it is ready.
@@ -25,242 +38,321 @@ pub(super) fn taint_not_ready(node: &mut Value) {
     }
 }
 
-/// Refuses what a node agent may not do to objects of others.
+/// Refuses what a node agent may not do to objects of others, or to its own.
+///
+/// # Errors
+/// 403, 404 for what an object of the node refers to and is not there, and those of the store.
 pub(super) async fn restrict(
     core: &Core,
     attributes: &Attributes<'_>,
     object: &Value,
 ) -> Result<()> {
-    let Some(node) = attributes.user.node_name() else {
+    let Some(node) = attributes.user.node_identity() else {
         return Ok(());
     };
+    // Upstream's plugin does not handle streams.
+    if attributes.operation == Operation::Connect {
+        return Ok(());
+    }
+    if node.is_empty() {
+        let why = format!(
+            "could not determine node from user {:?}",
+            attributes.user.name
+        );
+        return Err(forbidden(attributes, &why));
+    }
     match (
         attributes.resource.group.as_str(),
         attributes.resource.plural.as_str(),
+        attributes.subresource,
     ) {
-        ("", "pods") => pods(core, attributes, node, object).await,
-        ("", "nodes") => nodes(attributes, node, object),
-        ("coordination.k8s.io", "leases") => own_name(
-            attributes,
-            node,
-            object,
-            "can only access node lease with the same name as the requesting node",
-        ),
-        ("storage.k8s.io", "csinodes") => own_name(
-            attributes,
-            node,
-            object,
-            "can only access CSINode with the same name as the requesting node",
-        ),
-        ("resource.k8s.io", "resourceslices") => slices(attributes, node, object),
+        ("", "pods", _) => pods::restrict(core, attributes, node, object).await,
+        ("", "nodes", _) => own_node(attributes, node, object),
+        ("", "persistentvolumeclaims", "status") => claim_status(attributes, node, object),
+        ("", "persistentvolumeclaims", _) => {
+            Err(forbidden(attributes, "may only update PVC status"))
+        }
+        ("", "serviceaccounts", "token") if attributes.operation == Operation::Create => {
+            tokens::restrict(core, attributes, node, object).await
+        }
+        ("coordination.k8s.io", "leases", _) => lease(attributes, node, object),
+        ("storage.k8s.io", "csinodes", _) => {
+            let why = "can only access CSINode with the same name as the requesting node";
+            own_name(attributes, node, object, why)
+        }
+        ("resource.k8s.io", "resourceslices", _) => slice(attributes, node, object),
+        // AllowInsecureKubeletCertificateSigningRequests was the rule before 1.31.
+        ("certificates.k8s.io", "certificatesigningrequests", _)
+            if core.config.features.release() >= Release::new(31) =>
+        {
+            certificate(attributes, node, object)
+        }
         _ => Ok(()),
     }
 }
 
+/// The operation as upstream prints it.
+fn operation(attributes: &Attributes<'_>) -> &'static str {
+    match attributes.operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+        Operation::Delete => "DELETE",
+        Operation::Connect => "CONNECT",
+    }
+}
+
+/// The name of what is written: of a new object the one that it says it has.
+fn name_of<'a>(attributes: &'a Attributes<'_>, object: &'a Value) -> &'a str {
+    match attributes.operation {
+        Operation::Create => meta(object, "name"),
+        _ => attributes.name,
+    }
+}
+
 fn own_name(attributes: &Attributes<'_>, node: &str, object: &Value, why: &str) -> Result<()> {
-    let name = if attributes.name.is_empty() {
-        meta(object, "name")
-    } else {
-        attributes.name
-    };
-    if name == node {
+    if name_of(attributes, object) == node {
         Ok(())
     } else {
         Err(forbidden(attributes, why))
     }
 }
 
-async fn pods(core: &Core, attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
-    let refuse = |why: String| Err(forbidden(attributes, &why));
-    match (attributes.operation, attributes.subresource) {
-        (Operation::Create, "") => {
-            if !meta_annotation(object, "kubernetes.io/config.mirror") {
-                return refuse(format!(
-                    "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
-                ));
-            }
-            if text(object, &["spec", "nodeName"]) != node {
-                return refuse(format!(
-                    "node {node:?} can only create pods with spec.nodeName set to itself"
-                ));
-            }
-            for (key, what) in [("serviceAccountName", "service accounts")] {
-                if !text(object, &["spec", key]).is_empty() {
-                    return refuse(format!(
-                        "node {node:?} can not create pods that reference {what}"
-                    ));
-                }
-            }
-            if object["spec"]["resourceClaims"]
-                .as_array()
-                .is_some_and(|claims| !claims.is_empty())
-            {
-                return refuse(format!(
-                    "node {node:?} can not create pods that reference resourceclaims"
-                ));
-            }
-            Ok(())
-        }
-        (Operation::Delete, "") => {
-            let old = attributes.old.unwrap_or(&Value::Null);
-            if text(old, &["spec", "nodeName"]) != node {
-                return refuse(format!(
-                    "node {node:?} can only delete pods with spec.nodeName set to itself"
-                ));
-            }
-            Ok(())
-        }
-        (Operation::Update, "status") => {
-            let old = attributes.old.unwrap_or(&Value::Null);
-            if text(old, &["spec", "nodeName"]) != node {
-                return refuse(format!(
-                    "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
-                ));
-            }
-            if string_map(&old["metadata"]["labels"]) != string_map(&object["metadata"]["labels"]) {
-                return refuse(format!(
-                    "node {node:?} cannot update labels through pod status"
-                ));
-            }
-            for key in ["resourceClaimStatuses", "extendedResourceClaimStatus"] {
-                if old["status"][key] != object["status"][key] {
-                    return refuse(format!(
-                        "node {node:?} cannot update {} for pod status",
-                        status_words(key)
-                    ));
-                }
-            }
-            Ok(())
-        }
-        (Operation::Create, "eviction") => {
-            let key = format!("{}/{}", attributes.namespace, attributes.name);
-            let pod = stored(core, "pods", &key).await?.unwrap_or(Value::Null);
-            if text(&pod, &["spec", "nodeName"]) != node {
-                return refuse(format!(
-                    "node {node} can only evict pods with spec.nodeName set to itself"
-                ));
-            }
-            Ok(())
-        }
-        (Operation::Connect, _) => Ok(()),
-        (_, subresource) => refuse(format!("unexpected operation on pods/{subresource}")),
+fn lease(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
+    if attributes.namespace != LEASES {
+        let why = format!("can only access leases in the {LEASES:?} system namespace");
+        return Err(forbidden(attributes, &why));
     }
+    let why = "can only access node lease with the same name as the requesting node";
+    own_name(attributes, node, object, why)
 }
 
-fn status_words(key: &str) -> &'static str {
-    if key == "resourceClaimStatuses" {
-        "resource claim statuses"
-    } else {
-        "extended resource claim status"
+/// What a node reports about a volume that it has resized is part of the claim's status; all else stays.
+fn claim_status(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
+    if attributes.operation != Operation::Update {
+        let why = format!("unexpected operation {:?}", operation(attributes));
+        return Err(forbidden(attributes, &why));
     }
-}
-
-fn meta_annotation(object: &Value, key: &str) -> bool {
-    object["metadata"]["annotations"][key].is_string()
-}
-
-fn nodes(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
-    let refuse = |why: String| Err(forbidden(attributes, &why));
-    let name = if attributes.name.is_empty() {
-        meta(object, "name")
-    } else {
-        attributes.name
+    let bare = |claim: &Value| {
+        let mut claim = claim.clone();
+        let parts: [(&str, &[&str]); 2] = [
+            ("metadata", &["resourceVersion", "managedFields"]),
+            (
+                "status",
+                &[
+                    "capacity",
+                    "conditions",
+                    "allocatedResourceStatuses",
+                    "allocatedResources",
+                ],
+            ),
+        ];
+        for (part, keys) in parts {
+            if let Some(part) = claim[part].as_object_mut() {
+                part.retain(|key, value| !keys.contains(&key.as_str()) && !is_empty(value));
+            }
+        }
+        claim
     };
-    if attributes.operation == Operation::Delete {
+    let (old, new) = (bare(attributes.old.unwrap_or(&Value::Null)), bare(object));
+    let mut changed = Vec::new();
+    for part in ["metadata", "spec", "status"] {
+        let of = |claim: &Value| claim[part].as_object().cloned().unwrap_or_default();
+        let (old, new) = (of(&old), of(&new));
+        let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        let differs = |key: &&String| old.get(*key) != new.get(*key);
+        changed.extend(
+            keys.into_iter()
+                .filter(differs)
+                .map(|key| format!("{part}.{key}")),
+        );
+    }
+    if changed.is_empty() {
         return Ok(());
     }
+    let why = format!(
+        "node {node:?} is not allowed to update fields other than status.quantity and status.conditions: {}",
+        changed.join(", ")
+    );
+    Err(forbidden(attributes, &why))
+}
+
+/// Absent, or as good as that.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+/// Two values of an optional field are the same: Go does not tell an empty list from none.
+fn same(left: &Value, right: &Value) -> bool {
+    left == right || is_empty(left) && is_empty(right)
+}
+
+fn own_node(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
+    let refuse = |why: String| Err(forbidden(attributes, &why));
+    let name = name_of(attributes, object);
     if name != node {
         return refuse(format!(
             "node {node:?} is not allowed to modify node {name:?}"
         ));
     }
     let old = attributes.old.unwrap_or(&Value::Null);
-    if attributes.operation == Operation::Create && object["spec"]["configSource"].is_object() {
-        return refuse(format!(
-            "node {node:?} is not allowed to create pods with a non-nil configSource"
-        ));
-    }
-    if attributes.operation == Operation::Update
-        && object["spec"]["taints"] != old["spec"]["taints"]
-        && attributes.subresource.is_empty()
-    {
-        return refuse(format!("node {node:?} is not allowed to modify taints"));
-    }
-    let (new, known) = (
-        string_map(&object["metadata"]["labels"]),
-        string_map(&old["metadata"]["labels"]),
-    );
-    let changed = |key: &str| new.get(key) != known.get(key);
-    let keys: std::collections::BTreeSet<&String> = new.keys().chain(known.keys()).collect();
-    let restricted: Vec<&str> = keys
-        .into_iter()
-        .filter(|key| changed(key) && is_restricted(key))
-        .map(String::as_str)
-        .collect();
-    if !restricted.is_empty() {
-        let verb = if attributes.operation == Operation::Create {
-            "set"
-        } else {
-            "modify"
-        };
-        return refuse(format!(
-            "is not allowed to {verb} the following labels: {}",
-            restricted.join(", ")
-        ));
+    let source = &object["spec"]["configSource"];
+    match attributes.operation {
+        Operation::Create => {
+            if !source.is_null() {
+                return refuse(format!(
+                    "node {node:?} is not allowed to create pods with a non-nil configSource"
+                ));
+            }
+            let labels = restricted_labels(object, &Value::Null);
+            if !labels.is_empty() {
+                return refuse(format!(
+                    "node {node:?} is not allowed to set the following labels: {labels}"
+                ));
+            }
+        }
+        Operation::Update => {
+            if !source.is_null() && *source != old["spec"]["configSource"] {
+                return refuse(format!(
+                    "node {node:?} is not allowed to update configSource to a new non-nil configSource"
+                ));
+            }
+            if !same(&object["spec"]["taints"], &old["spec"]["taints"]) {
+                return refuse(format!("node {node:?} is not allowed to modify taints"));
+            }
+            // Garbage collection would delete the node, and its agent could make it again as it likes.
+            let owners = |node: &Value| node["metadata"]["ownerReferences"].clone();
+            if !same(&owners(object), &owners(old)) {
+                return refuse(format!(
+                    "node {node:?} is not allowed to modify ownerReferences"
+                ));
+            }
+            let labels = restricted_labels(object, old);
+            if !labels.is_empty() {
+                return refuse(format!("is not allowed to modify labels: {labels}"));
+            }
+        }
+        Operation::Delete | Operation::Connect => {}
     }
     Ok(())
 }
 
+/// The labels that differ and that a node agent may not give itself, in order, with commas between them.
+fn restricted_labels(new: &Value, old: &Value) -> String {
+    let labels = |node: &Value| string_map(&node["metadata"]["labels"]);
+    let (new, old) = (labels(new), labels(old));
+    let keys: std::collections::BTreeSet<&String> = new.keys().chain(old.keys()).collect();
+    let restricted = |key: &&String| new.get(*key) != old.get(*key) && is_restricted(key);
+    let found: Vec<&str> = keys
+        .into_iter()
+        .filter(restricted)
+        .map(String::as_str)
+        .collect();
+    found.join(", ")
+}
+
 /// Labels of the kubernetes.io domains that a node agent may not give itself.
 fn is_restricted(key: &str) -> bool {
-    const OWN: [&str; 12] = [
+    const OWN: [&str; 11] = [
         "kubernetes.io/hostname",
-        "kubernetes.io/arch",
-        "kubernetes.io/os",
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/os",
-        "beta.kubernetes.io/instance-type",
-        "node.kubernetes.io/instance-type",
-        "failure-domain.beta.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.kubernetes.io/zone",
         "topology.kubernetes.io/zone",
         "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "beta.kubernetes.io/instance-type",
+        "node.kubernetes.io/instance-type",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
     ];
     let Some((domain, _)) = key.split_once('/') else {
         return false;
     };
-    let kubernetes = |suffix: &str| domain == suffix || domain.ends_with(&format!(".{suffix}"));
-    if domain == "node-restriction.kubernetes.io"
-        || domain.ends_with(".node-restriction.kubernetes.io")
-    {
-        return true;
-    }
-    if !(kubernetes("kubernetes.io") || kubernetes("k8s.io")) || OWN.contains(&key) {
-        return false;
-    }
-    !["kubelet.kubernetes.io", "node.kubernetes.io"]
-        .iter()
-        .any(|own| domain == *own || domain.ends_with(&format!(".{own}")))
+    let within = |suffix: &str| {
+        domain
+            .strip_suffix(suffix)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    within("node-restriction.kubernetes.io")
+        || (within("kubernetes.io") || within("k8s.io"))
+            && !OWN.contains(&key)
+            && !within("kubelet.kubernetes.io")
+            && !within("node.kubernetes.io")
 }
 
-fn slices(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
+/// Reads, changes and deletions of single slices the authorizer has judged; a deletion of many comes here one by one.
+fn slice(attributes: &Attributes<'_>, node: &str, object: &Value) -> Result<()> {
+    let refuse = |verb: &str| {
+        let why =
+            format!("can only {verb} ResourceSlice with the same NodeName as the requesting node");
+        Err(forbidden(attributes, &why))
+    };
     match attributes.operation {
-        Operation::Create if text(object, &["spec", "nodeName"]) != node => Err(forbidden(
-            attributes,
-            "can only create ResourceSlice with the same NodeName as the requesting node",
-        )),
-        Operation::Delete
-            if text(
-                attributes.old.unwrap_or(&Value::Null),
-                &["spec", "nodeName"],
-            ) != node =>
-        {
-            Err(forbidden(
-                attributes,
-                "can only delete ResourceSlice with the same NodeName as the requesting node",
-            ))
+        Operation::Create if node_of_slice(object) != node => refuse("create"),
+        Operation::Delete if node_of_slice(attributes.old.unwrap_or(&Value::Null)) != node => {
+            refuse("delete")
         }
         _ => Ok(()),
     }
+}
+
+/// A certificate with which somebody is a node is asked for by that node alone.
+fn certificate(attributes: &Attributes<'_>, node: &str, request: &Value) -> Result<()> {
+    const SIGNERS: [&str; 2] = [
+        "kubernetes.io/kubelet-serving",
+        "kubernetes.io/kube-apiserver-client-kubelet",
+    ];
+    if attributes.operation != Operation::Create
+        || !SIGNERS.contains(&text(request, &["spec", "signerName"]))
+    {
+        return Ok(());
+    }
+    match common_name(text(request, &["spec", "request"])) {
+        Err(why) => Err(forbidden(
+            attributes,
+            &format!("unable to parse csr: {why}"),
+        )),
+        Ok(name) if name == format!("system:node:{node}") => Ok(()),
+        Ok(_) => Err(forbidden(
+            attributes,
+            &format!("can only create a node CSR with CN=system:node:{node}"),
+        )),
+    }
+}
+
+/// The common name in a request for a certificate. A name in a form that cannot be read is nobody's.
+fn common_name(request: &str) -> Result<String, String> {
+    const WRONG: &str = "PEM block type must be CERTIFICATE REQUEST";
+    let bytes = STANDARD
+        .decode(request)
+        .map_err(|error| error.to_string())?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).map_err(|_| WRONG.to_owned())?;
+    if pem.label != "CERTIFICATE REQUEST" {
+        return Err(WRONG.to_owned());
+    }
+    let (_, parsed) =
+        X509CertificationRequest::from_der(&pem.contents).map_err(|error| error.to_string())?;
+    let subject = &parsed.certification_request_info.subject;
+    // Of several names the last counts, as in Go.
+    let last = subject.iter_common_name().last();
+    Ok(last
+        .and_then(|name| name.as_str().ok())
+        .unwrap_or_default()
+        .to_owned())
+}
+
+/// 404 as upstream's listers word it: they name the kind, not the resource.
+fn not_there(kind: &str, name: &str) -> crate::error::ApiError {
+    let kind = allot_apimachinery::gvk::GroupResource::new("", kind);
+    allot_apimachinery::Status::not_found(&kind, name).into()
+}
+
+/// Whether the list has anything.
+fn has_any(list: &Value) -> bool {
+    !items(list).is_empty()
 }

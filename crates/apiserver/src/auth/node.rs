@@ -1,7 +1,19 @@
-//! What node agents may see: what the pods on their node need.
+//! The node authorizer: what a node agent may do because of what runs on its node.
+//!
+//! Upstream keeps a graph of these relations (plugin/pkg/auth/authorizer/node); here they are looked up, so that an answer
+//! is never older than the store:
+//!
+//! ```text
+//! node <- pod <- secret, config map, service account, resource claim
+//! node <- pod <- persistent volume claim <- persistent volume <- secret
+//! node <- resource slice, volume attachment
+//! ```
+//!
+//! A mirror pod grants nothing: otherwise its node could make itself one for everything it wants to read.
 
 use std::sync::Arc;
 
+use allot_model::features::Release;
 use allot_store::{Entry, ListOptions};
 use serde_json::Value;
 
@@ -9,8 +21,13 @@ use super::authorize::{Ask, Decision};
 use super::policy;
 use crate::error::Result;
 use crate::object::text;
+use crate::references;
 use crate::select::Attributes;
 use crate::server::Core;
+
+/// The namespace of the leases with which nodes tell that they are alive.
+pub(crate) const LEASES: &str = "kube-node-lease";
+const SLICES: &str = "resource.k8s.io/resourceslices";
 
 fn no(reason: impl Into<String>) -> Decision {
     Decision::NoOpinion(reason.into())
@@ -20,25 +37,54 @@ fn allow() -> Decision {
     Decision::Allow(String::new())
 }
 
-/// The node authorizer.
+/// The node that a resource slice belongs to, in any generation of the API; empty if it is for several.
+pub(crate) fn node_of_slice(slice: &Value) -> &str {
+    match text(slice, &["spec", "nodeName"]) {
+        "" => text(slice, &["nodeName"]),
+        named => named,
+    }
+}
+
+/// Decides about a request of a node agent; of all other users it has no opinion.
+///
+/// # Errors
+/// Those of the store.
 pub(super) async fn decide(core: &Core, ask: &Ask<'_>) -> Result<Decision> {
-    let Some(node) = ask.user.node_name() else {
+    let Some(node) = ask.user.node_identity() else {
         return Ok(no(""));
     };
+    if node.is_empty() {
+        return Ok(no(format!("unknown node for user {:?}", ask.user.name)));
+    }
     if !ask.is_resource {
         return Ok(by_rules(ask));
     }
+    let release = core.config.features.release();
+    // AuthorizeNodeWithSelectors.
+    let with_selectors = release >= Release::new(32);
+    let view = View { core, node };
     match (ask.group, ask.resource) {
-        ("", "secrets" | "configmaps") => read_related(core, ask, node, true).await,
-        ("", "persistentvolumeclaims") if ask.subresource == "status" => Ok(by_rules(ask)),
-        ("", "persistentvolumeclaims") => get_related(core, ask, node).await,
-        ("resource.k8s.io", "resourceclaims") => get_related(core, ask, node).await,
-        ("", "serviceaccounts") if ask.subresource == "token" => token(core, ask, node).await,
-        ("", "nodes") => Ok(nodes(ask, node)),
-        ("", "pods") => Ok(pods(ask, node)),
-        ("resource.k8s.io", "resourceslices") => slices(core, ask, node).await,
-        ("coordination.k8s.io", "leases") => Ok(leases(ask, node)),
-        ("storage.k8s.io", "csinodes") => Ok(csi_nodes(ask, node)),
+        ("", "secrets" | "configmaps") => view.read(ask).await,
+        ("", "persistentvolumeclaims") if ask.subresource == "status" => {
+            view.update_status(ask).await
+        }
+        ("", "persistentvolumeclaims" | "persistentvolumes")
+        | ("resource.k8s.io", "resourceclaims")
+        | ("storage.k8s.io", "volumeattachments") => view.get(ask).await,
+        ("", "serviceaccounts") => view.account(ask, release).await,
+        ("coordination.k8s.io", "leases") => Ok(lease(ask, node)),
+        ("storage.k8s.io", "csinodes") => Ok(csi_node(ask, node)),
+        ("resource.k8s.io", "resourceslices") => view.slice(ask, with_selectors).await,
+        ("", "nodes") if with_selectors => Ok(own_node(ask, node)),
+        ("", "pods") if with_selectors => view.pod(ask).await,
+        // The feature PodCertificateRequest is off by default, and the resource is not served.
+        ("certificates.k8s.io", "podcertificaterequests") => Ok(no("")),
+        ("", "nodes" | "pods") if matches!(ask.verb, "get" | "list" | "watch") => {
+            Ok(match ask.subresource.is_empty() {
+                true => allow(),
+                false => no(""),
+            })
+        }
         _ => Ok(by_rules(ask)),
     }
 }
@@ -52,132 +98,264 @@ fn by_rules(ask: &Ask<'_>) -> Decision {
     }
 }
 
-fn unrelated(node: &str) -> Decision {
-    no(format!(
-        "no relationship found between node '{node}' and this object"
-    ))
+/// The request selects by field what is of this node alone.
+fn selects(ask: &Ask<'_>, fields: &[&str], node: &str) -> bool {
+    ask.fields.is_some_and(|selector| {
+        selector.requirements().iter().any(|requirement| {
+            !requirement.negated
+                && requirement.value == node
+                && fields.contains(&requirement.field.as_str())
+        })
+    })
 }
 
-async fn read_related(core: &Core, ask: &Ask<'_>, node: &str, _single: bool) -> Result<Decision> {
-    if !matches!(ask.verb, "get" | "list" | "watch") {
-        return Ok(no("can only read resources of this type"));
-    }
-    if !ask.subresource.is_empty() {
-        return Ok(no("cannot read subresource"));
-    }
-    if ask.name.is_empty() || ask.namespace.is_empty() {
-        return Ok(no("No Object name found"));
-    }
-    related(core, ask, node).await
+/// What a node has to do with the objects of the store.
+struct View<'a> {
+    core: &'a Core,
+    node: &'a str,
 }
 
-async fn get_related(core: &Core, ask: &Ask<'_>, node: &str) -> Result<Decision> {
-    if ask.verb != "get" || ask.name.is_empty() {
-        return Ok(no("can only get individual resources of this type"));
+impl View<'_> {
+    /// Secrets and config maps, which may be watched one by one.
+    async fn read(&self, ask: &Ask<'_>) -> Result<Decision> {
+        if !matches!(ask.verb, "get" | "list" | "watch") {
+            return Ok(no("can only read resources of this type"));
+        }
+        if !ask.subresource.is_empty() {
+            return Ok(no("cannot read subresource"));
+        }
+        if ask.namespace.is_empty() {
+            return Ok(no("can only read namespaced object of this type"));
+        }
+        self.related(ask).await
     }
-    if !ask.subresource.is_empty() {
-        return Ok(no("cannot get subresource"));
-    }
-    related(core, ask, node).await
-}
 
-async fn related(core: &Core, ask: &Ask<'_>, node: &str) -> Result<Decision> {
-    for pod in pods_on(core, node, ask.namespace).await? {
-        if refers(&pod, ask.resource, ask.name) {
-            return Ok(allow());
+    async fn get(&self, ask: &Ask<'_>) -> Result<Decision> {
+        if ask.verb != "get" {
+            return Ok(no("can only get individual resources of this type"));
+        }
+        if !ask.subresource.is_empty() {
+            return Ok(no("cannot get subresource"));
+        }
+        self.related(ask).await
+    }
+
+    async fn update_status(&self, ask: &Ask<'_>) -> Result<Decision> {
+        if !matches!(ask.verb, "update" | "patch") {
+            return Ok(no("can only get/update/patch this type"));
+        }
+        self.related(ask).await
+    }
+
+    async fn account(&self, ask: &Ask<'_>, release: Release) -> Result<Decision> {
+        if ask.verb == "get" && ask.subresource.is_empty() {
+            // KubeletServiceAccountTokenForCredentialProviders.
+            if release < Release::new(34) {
+                return Ok(no("not allowed to get service accounts"));
+            }
+            return self.read(ask).await;
+        }
+        if ask.verb != "create" || ask.name.is_empty() {
+            return Ok(no("can only create tokens for individual service accounts"));
+        }
+        if ask.subresource != "token" {
+            return Ok(no("can only create token subresource of serviceaccount"));
+        }
+        self.related(ask).await
+    }
+
+    async fn pod(&self, ask: &Ask<'_>) -> Result<Decision> {
+        match (ask.subresource, ask.verb) {
+            ("", "get") => self.get(ask).await,
+            ("", "list" | "watch") => {
+                if selects(ask, &["spec.nodeName"], self.node) {
+                    Ok(allow())
+                } else if ask.name.is_empty() {
+                    Ok(no(
+                        "can only list/watch pods with spec.nodeName field selector",
+                    ))
+                } else {
+                    self.related(ask).await
+                }
+            }
+            // Which pods they are is for the plugin NodeRestriction, which sees them.
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
+                Ok(allow())
+            }
+            _ => Ok(no("")),
         }
     }
-    Ok(unrelated(node))
-}
 
-async fn token(core: &Core, ask: &Ask<'_>, node: &str) -> Result<Decision> {
-    if ask.verb != "create" || ask.name.is_empty() {
-        return Ok(no("can only create tokens for individual service accounts"));
-    }
-    for pod in pods_on(core, node, ask.namespace).await? {
-        if text(&pod, &["spec", "serviceAccountName"]) == ask.name {
-            return Ok(allow());
+    async fn slice(&self, ask: &Ask<'_>, with_selectors: bool) -> Result<Decision> {
+        if !ask.subresource.is_empty() {
+            return Ok(no("cannot authorize ResourceSlice subresources"));
         }
-    }
-    Ok(unrelated(node))
-}
-
-fn nodes(ask: &Ask<'_>, node: &str) -> Decision {
-    match (ask.subresource, ask.verb) {
-        ("", "create" | "update" | "patch") => allow(),
-        ("", "get" | "list" | "watch") => {
-            if ask.name == node {
-                allow()
-            } else if ask.name.is_empty() {
-                no(format!(
-                    "node '{node}' cannot read all nodes, only its own Node object"
-                ))
-            } else {
-                no(format!(
-                    "node '{node}' cannot read '{}', only its own Node object",
-                    ask.name
+        match ask.verb {
+            // For which node it is the plugin NodeRestriction sees.
+            "create" => Ok(allow()),
+            "get" | "update" | "patch" | "delete" => self.related(ask).await,
+            "list" | "watch" | "deletecollection" => {
+                if !with_selectors || selects(ask, &["spec.nodeName", "nodeName"], self.node) {
+                    return Ok(allow());
+                }
+                Ok(no(
+                    "can only list/watch/deletecollection resourceslices with nodeName field selector",
                 ))
             }
+            _ => Ok(no(
+                "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, \
+                 delete, deletecollection",
+            )),
         }
-        ("status", "update" | "patch") => allow(),
-        _ => by_rules(ask),
+    }
+
+    /// Allows what has to do with the node.
+    async fn related(&self, ask: &Ask<'_>) -> Result<Decision> {
+        if ask.name.is_empty() {
+            return Ok(no("No Object name found"));
+        }
+        if self.is_related(ask).await? {
+            return Ok(allow());
+        }
+        Ok(no(format!(
+            "no relationship found between node '{}' and this object",
+            self.node
+        )))
+    }
+
+    async fn is_related(&self, ask: &Ask<'_>) -> Result<bool> {
+        let (namespace, name) = (ask.namespace, ask.name);
+        match ask.resource {
+            "pods" => {
+                let pod = self.stored("pods", &format!("{namespace}/{name}")).await?;
+                Ok(text(&pod, &["spec", "nodeName"]) == self.node)
+            }
+            "resourceslices" => Ok(node_of_slice(&self.stored(SLICES, name).await?) == self.node),
+            "volumeattachments" => {
+                let found = self
+                    .stored("storage.k8s.io/volumeattachments", name)
+                    .await?;
+                Ok(text(&found, &["spec", "nodeName"]) == self.node)
+            }
+            "persistentvolumes" => {
+                let volume = self.stored("persistentvolumes", name).await?;
+                self.mounts(&volume).await
+            }
+            "persistentvolumeclaims" => self.claims(namespace, name).await,
+            "resourceclaims" => {
+                let refers = |pod: &Value| references::resource_claims(pod).any(|it| it == name);
+                self.some_pod(namespace, refers).await
+            }
+            "serviceaccounts" => {
+                let refers = |pod: &Value| text(pod, &["spec", "serviceAccountName"]) == name;
+                self.some_pod(namespace, refers).await
+            }
+            "configmaps" => {
+                let refers = |pod: &Value| references::config_maps(pod).any(|it| it == name);
+                self.some_pod(namespace, refers).await
+            }
+            "secrets" => {
+                let refers = |pod: &Value| references::secrets(pod).any(|it| it == name);
+                Ok(self.some_pod(namespace, refers).await?
+                    || self.some_volume_needs(namespace, name).await?)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// A pod of the node uses the persistent volume claim.
+    async fn claims(&self, namespace: &str, name: &str) -> Result<bool> {
+        let refers = |pod: &Value| references::volume_claims(pod).any(|it| it == name);
+        self.some_pod(namespace, refers).await
+    }
+
+    /// A pod of the node uses the claim that a persistent volume is for.
+    async fn mounts(&self, volume: &Value) -> Result<bool> {
+        let claim = |key| text(volume, &["spec", "claimRef", key]);
+        match (claim("namespace"), claim("name")) {
+            ("", _) | (_, "") => Ok(false),
+            (namespace, name) => self.claims(namespace, name).await,
+        }
+    }
+
+    /// A persistent volume of the node's pods needs the secret.
+    async fn some_volume_needs(&self, namespace: &str, name: &str) -> Result<bool> {
+        let volumes = self
+            .core
+            .backend
+            .list("persistentvolumes", ListOptions::default())
+            .await?;
+        for entry in &volumes.entries {
+            // Most volumes do not have the name anywhere: only the others are read.
+            if !std::str::from_utf8(&entry.value).is_ok_and(|text| text.contains(name)) {
+                continue;
+            }
+            let volume: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+            if references::secrets_of_volume(&volume).contains(&(namespace, name))
+                && self.mounts(&volume).await?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A pod of the namespace is on the node, is no mirror pod and `refers` to what is asked for.
+    async fn some_pod(&self, namespace: &str, refers: impl Fn(&Value) -> bool) -> Result<bool> {
+        let Some(resource) = self.core.registry.load().get("", "pods").cloned() else {
+            return Ok(false);
+        };
+        let prefix = format!("{namespace}/");
+        let options = ListOptions {
+            prefix: &prefix,
+            ..ListOptions::default()
+        };
+        let page = self.core.backend.list("pods", options).await?;
+        let on_node = |entry: &&Arc<Entry>| {
+            Attributes::of_entry(&resource, entry).field("spec.nodeName") == Some(self.node)
+        };
+        // What the store holds was written by this server as JSON.
+        Ok(page
+            .entries
+            .iter()
+            .filter(on_node)
+            .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
+            .any(|pod: Value| !references::is_mirror(&pod) && refers(&pod)))
+    }
+
+    /// An object of the store, null if it is not there.
+    async fn stored(&self, collection: &str, key: &str) -> Result<Value> {
+        let entry = self.core.backend.get(collection, key).await?;
+        Ok(entry
+            .and_then(|entry| serde_json::from_slice(&entry.value).ok())
+            .unwrap_or(Value::Null))
     }
 }
 
-fn pods(ask: &Ask<'_>, node: &str) -> Decision {
+/// Node objects: a node reads its own, also before it is there; which it writes the plugin NodeRestriction sees.
+fn own_node(ask: &Ask<'_>, node: &str) -> Decision {
     match (ask.subresource, ask.verb) {
-        ("", "list" | "watch") => match ask.fields.and_then(|fields| fields.exact("spec.nodeName"))
-        {
-            Some(selected) if selected == node => allow(),
-            _ => no("can only list/watch pods with spec.nodeName field selector"),
-        },
-        ("", "get" | "create" | "delete") => allow(),
-        ("status", "update" | "patch") => allow(),
-        ("eviction", "create") => allow(),
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow(),
+        ("", "get" | "list" | "watch") if ask.name == node => allow(),
+        ("", "get" | "list" | "watch") if ask.name.is_empty() => no(format!(
+            "node '{node}' cannot read all nodes, only its own Node object"
+        )),
+        ("", "get" | "list" | "watch") => no(format!(
+            "node '{node}' cannot read '{}', only its own Node object",
+            ask.name
+        )),
         _ => no(""),
     }
 }
 
-async fn slices(core: &Core, ask: &Ask<'_>, node: &str) -> Result<Decision> {
-    if !ask.subresource.is_empty() {
-        return Ok(no("cannot authorize ResourceSlice subresources"));
-    }
-    match ask.verb {
-        "create" => Ok(allow()),
-        "get" | "update" | "patch" | "delete" => {
-            let entry = core
-                .backend
-                .get("resource.k8s.io/resourceslices", ask.name)
-                .await?;
-            let slice: Value = entry
-                .and_then(|entry| serde_json::from_slice(&entry.value).ok())
-                .unwrap_or(Value::Null);
-            Ok(if text(&slice, &["spec", "nodeName"]) == node {
-                allow()
-            } else {
-                unrelated(node)
-            })
-        }
-        "list" | "watch" | "deletecollection" => {
-            match ask.fields.and_then(|fields| fields.exact("spec.nodeName")) {
-                Some(selected) if selected == node => Ok(allow()),
-                _ => Ok(no(
-                    "can only list/watch/deletecollection resourceslices with nodeName field selector",
-                )),
-            }
-        }
-        _ => Ok(no(
-            "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
-        )),
-    }
-}
-
-fn leases(ask: &Ask<'_>, node: &str) -> Decision {
+fn lease(ask: &Ask<'_>, node: &str) -> Decision {
     if !matches!(ask.verb, "get" | "create" | "update" | "patch" | "delete") {
         return no("can only get, create, update, patch, or delete a node lease");
     }
-    if ask.namespace != "kube-node-lease" {
-        return no("can only access leases in the \"kube-node-lease\" system namespace");
+    if ask.namespace != LEASES {
+        return no(format!(
+            "can only access leases in the {LEASES:?} system namespace"
+        ));
     }
     // The name of a new object is not part of its path.
     if ask.verb != "create" && ask.name != node {
@@ -186,7 +364,7 @@ fn leases(ask: &Ask<'_>, node: &str) -> Decision {
     allow()
 }
 
-fn csi_nodes(ask: &Ask<'_>, node: &str) -> Decision {
+fn csi_node(ask: &Ask<'_>, node: &str) -> Decision {
     if !matches!(ask.verb, "get" | "create" | "update" | "patch" | "delete") {
         return no("can only get, create, update, patch, or delete a CSINode");
     }
@@ -197,86 +375,4 @@ fn csi_nodes(ask: &Ask<'_>, node: &str) -> Decision {
         return no("can only access CSINode with the same name as the requesting node");
     }
     allow()
-}
-
-/// The pods of a namespace that are assigned to a node.
-async fn pods_on(core: &Core, node: &str, namespace: &str) -> Result<Vec<Value>> {
-    let registry = core.registry.load();
-    let Some(resource) = registry.get("", "pods") else {
-        return Ok(Vec::new());
-    };
-    let prefix = format!("{namespace}/");
-    let page = core
-        .backend
-        .list(
-            "pods",
-            ListOptions {
-                prefix: &prefix,
-                ..ListOptions::default()
-            },
-        )
-        .await?;
-    let on_node = |entry: &&Arc<Entry>| {
-        Attributes::of_entry(resource, entry).field("spec.nodeName") == Some(node)
-    };
-    Ok(page
-        .entries
-        .iter()
-        .filter(on_node)
-        .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
-        .collect())
-}
-
-/// A pod needs an object of its namespace.
-fn refers(pod: &Value, resource: &str, name: &str) -> bool {
-    let spec = &pod["spec"];
-    let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let containers = ["containers", "initContainers", "ephemeralContainers"]
-        .iter()
-        .flat_map(|key| items(&spec[*key]));
-    match resource {
-        "resourceclaims" => {
-            items(&spec["resourceClaims"])
-                .iter()
-                .any(|claim| claim["resourceClaimName"] == name)
-                || items(&pod["status"]["resourceClaimStatuses"])
-                    .iter()
-                    .any(|claim| claim["resourceClaimName"] == name)
-                || pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
-        }
-        "persistentvolumeclaims" => items(&spec["volumes"]).iter().any(|volume| {
-            volume["persistentVolumeClaim"]["claimName"] == name
-                || (volume["ephemeral"].is_object()
-                    && format!(
-                        "{}-{}",
-                        text(pod, &["metadata", "name"]),
-                        text(volume, &["name"])
-                    ) == name)
-        }),
-        "configmaps" | "secrets" => {
-            let (volume_key, name_key, env_key, ref_key) = if resource == "secrets" {
-                ("secret", "secretName", "secretKeyRef", "secretRef")
-            } else {
-                ("configMap", "name", "configMapKeyRef", "configMapRef")
-            };
-            items(&spec["volumes"]).iter().any(|volume| {
-                volume[volume_key][name_key] == name
-                    || items(&volume["projected"]["sources"])
-                        .iter()
-                        .any(|source| source[volume_key]["name"] == name)
-            }) || (resource == "secrets"
-                && items(&spec["imagePullSecrets"])
-                    .iter()
-                    .any(|secret| secret["name"] == name))
-                || containers.into_iter().any(|container| {
-                    items(&container["env"])
-                        .iter()
-                        .any(|env| env["valueFrom"][env_key]["name"] == name)
-                        || items(&container["envFrom"])
-                            .iter()
-                            .any(|env| env[ref_key]["name"] == name)
-                })
-        }
-        _ => false,
-    }
 }

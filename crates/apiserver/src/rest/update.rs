@@ -317,8 +317,9 @@ impl Call<'_> {
             let value = match key {
                 "generateName" => sent.filter(|value| value != ""),
                 // Nobody sets these by an update: validation says so.
-                "deletionTimestamp" | "deletionGracePeriodSeconds" if kept.is_null() => {
-                    sent.filter(|value| !value.is_null())
+                "deletionTimestamp" if kept.is_null() => sent.filter(|value| !value.is_null()),
+                "deletionGracePeriodSeconds" if sent.as_ref().is_some_and(|it| !it.is_null()) => {
+                    sent
                 }
                 "uid" if sent.as_ref().is_some_and(|uid| uid != "" && !uid.is_null()) => sent,
                 _ if kept.is_null() => None,

@@ -249,9 +249,19 @@ pub fn prepare_for_update(
             }
         }
         Part::Main | Part::Sub => {}
-        Part::Finalize => keep_but(object, old, &["spec", "finalizers"]),
+        // The specification of a namespace is nothing but its finalizers.
+        Part::Finalize => keep(object, old, "status"),
         Part::EphemeralContainers => keep_but(object, old, &["spec", "ephemeralContainers"]),
-        Part::Approval => keep_but(object, old, &["status", "conditions"]),
+        Part::Approval => {
+            let conditions = object["status"]["conditions"].clone();
+            keep(object, old, "spec");
+            keep(object, old, "status");
+            let status = child_mut(object, "status");
+            match conditions {
+                Value::Null => status.remove("conditions"),
+                conditions => status.insert("conditions".to_owned(), conditions),
+            };
+        }
         Part::Resize => {
             let mut kept = old.clone();
             for list in ["containers", "initContainers"] {
@@ -341,12 +351,38 @@ fn keep_all_but_status(resource: &Resource, object: &mut Value, old: &Value) {
             "labels" if resource.is("apps", "deployments") => true,
             "labels" | "annotations" | "finalizers" => !writable,
             "managedFields" | "resourceVersion" => false,
+            // They say which object is meant: validation compares them with those of the present one. Of custom objects
+            // upstream takes the status alone.
+            _ if IDENTITY.contains(&key) => resource.custom.is_some(),
+            "deletionTimestamp" => resets_metadata(resource),
             _ => true,
         });
     }
     if map.get("status").is_some_and(Value::is_null) {
         map.remove("status");
     }
+}
+
+/// What of the metadata says which object is meant, and no strategy may give it back its value before it is compared:
+/// who writes the status of an object that was deleted meanwhile must not write that of its successor.
+const IDENTITY: [&str; 4] = ["uid", "name", "namespace", "deletionGracePeriodSeconds"];
+
+/// Kinds whose status endpoints ignore a time of deletion; others refuse it.
+fn resets_metadata(resource: &Resource) -> bool {
+    resource.custom.is_some()
+        || matches!(
+            (resource.group.as_str(), resource.plural.as_str()),
+            ("", "pods")
+                | (
+                    "admissionregistration.k8s.io",
+                    "validatingadmissionpolicies"
+                )
+                | ("apiextensions.k8s.io", "customresourcedefinitions")
+                | ("networking.k8s.io", "servicecidrs")
+                | ("resource.k8s.io" | "storagemigration.k8s.io", _)
+                | ("scheduling.k8s.io", "podgroups")
+                | ("storage.k8s.io", "volumeattachments")
+        )
 }
 
 /// Gives the chosen members the values they had.
@@ -381,9 +417,10 @@ fn keep_but(object: &mut Value, old: &Value, path: &[&str]) {
     adopt(object, kept);
 }
 
-/// Takes the kept object, with the bookkeeping of the new one.
+/// Takes the kept object, with the bookkeeping of the new one and what says which object it is about.
 fn adopt(object: &mut Value, mut kept: Value) {
-    for key in ["managedFields", "resourceVersion"] {
+    for key in ["managedFields", "resourceVersion"].iter().chain(&IDENTITY) {
+        let key = *key;
         match object["metadata"][key].take() {
             Value::Null => metadata_mut(&mut kept).remove(key),
             value => metadata_mut(&mut kept).insert(key.to_owned(), value),

@@ -10,7 +10,9 @@ mod panics;
 mod verbs;
 
 use allot_apiserver::Server;
+use allot_apiserver::config::Config;
 use allot_apiserver::identity::{NODES, User};
+use allot_model::features::{Feature, Features};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
@@ -108,6 +110,74 @@ async fn nodes_see_what_their_pods_need() {
     assert_eq!(get(&server, &node("n1"), &path("used")).await.0, 200);
     assert_eq!(get(&server, &node("n1"), &path("other")).await.0, 403);
     assert_eq!(get(&server, &node("n2"), &path("used")).await.0, 403);
+}
+
+#[tokio::test]
+async fn reviews_look_at_field_selectors_as_requests_do() {
+    let server = Server::in_memory().await.unwrap();
+    let review = async |selector: Value| {
+        let resource =
+            json!({"verb": "list", "resource": "pods", "version": "v1", "fieldSelector": selector});
+        let spec =
+            json!({"user": "system:node:n1", "groups": [NODES], "resourceAttributes": resource});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let (code, answer) = admin(&server, "POST", path, json!({"spec": spec})).await;
+        assert_eq!(code, 201, "{answer}");
+        answer["status"]["allowed"] == true
+    };
+    let part = |operator: &str, values: &[&str]| {
+        let part = json!({"key": "spec.nodeName", "operator": operator, "values": values});
+        json!({"requirements": [part]})
+    };
+    assert!(review(json!({"rawSelector": "spec.nodeName=n1"})).await);
+    assert!(review(part("In", &["n1"])).await);
+    assert!(!review(json!({"rawSelector": "spec.nodeName=n2"})).await);
+    assert!(!review(part("In", &["n2"])).await);
+    assert!(!review(part("NotIn", &["n1"])).await);
+    assert!(!review(part("In", &["n1", "n2"])).await);
+    assert!(!review(Value::Null).await);
+    let node = User::new("system:node:n1", [NODES]);
+    let asked = br#"{"spec":{"namespace":"default"}}"#;
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let (_, answer) = send(&server, node, "POST", path, "application/json", asked).await;
+    let status = &answer["status"];
+    assert_eq!(status["incomplete"], true, "{answer}");
+    assert_eq!(
+        status["evaluationError"],
+        "node authorizer does not support user rule resolution"
+    );
+}
+
+#[tokio::test]
+async fn a_node_does_not_change_what_was_counted_for_its_pods() {
+    let config = Config {
+        features: Features::default().with(Feature::DRANodeAllocatableResources, true),
+        ..Config::default()
+    };
+    let backend = allot_store::Embedded::in_memory(allot_store::Options::default());
+    let server = Server::new(std::sync::Arc::new(backend), config);
+    server.bootstrap().await.unwrap();
+    let pod = json!({
+        "metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+    });
+    let pods = "/api/v1/namespaces/default/pods";
+    let (code, body) = admin(&server, "POST", pods, pod).await;
+    assert_eq!(code, 201, "{body}");
+    let patch = async |status: Value| {
+        let node = User::new("system:node:n1", [NODES]);
+        let body = json!({"status": status}).to_string();
+        let kind = "application/merge-patch+json";
+        let path = format!("{pods}/p/status");
+        send(&server, node, "PATCH", &path, kind, body.as_bytes()).await
+    };
+    let counted =
+        json!([{"resourceClaimName": "c", "containers": ["c"], "resources": {"cpu": "1"}}]);
+    let (code, body) = patch(json!({"nodeAllocatableResourceClaimStatuses": counted})).await;
+    let why = "node \"n1\" cannot update node allocatable resource claim statuses";
+    assert_eq!(code, 403, "{body}");
+    assert!(body["message"].as_str().unwrap().ends_with(why), "{body}");
+    let (code, body) = patch(json!({"phase": "Running"})).await;
+    assert_eq!(code, 200, "{body}");
 }
 
 #[tokio::test]

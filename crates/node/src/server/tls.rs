@@ -1,7 +1,11 @@
 //! Certificates of the HTTPS API.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -10,8 +14,68 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::pods::Node;
+
+/// Where a cluster says whose certificates its components trust.
+const NAMESPACE: &str = "kube-system";
+const PUBLISHED: &str = "extension-apiserver-authentication";
+const CLIENT_CA: &str = "client-ca-file";
+/// How long until the API server is asked again that did not answer, and that had no answer.
+const AGAIN: Duration = Duration::from_secs(2);
+const LATER: Duration = Duration::from_secs(5 * 60);
+
+/// Where no client CA is configured: that of the cluster is used once it can be read. Ends when there is nothing more to do.
+pub(super) async fn find_authority(node: &Node, acceptor: &Mutex<TlsAcceptor>) {
+    if node.config.tls.client_ca_pem.is_some() {
+        return;
+    }
+    let api = Api::<ConfigMap>::namespaced(node.client.clone(), NAMESPACE);
+    let mut told = false;
+    loop {
+        let (why, pause) = match api.get_opt(PUBLISHED).await {
+            Ok(Some(map)) => match map.data.and_then(|mut data| data.remove(CLIENT_CA)) {
+                Some(pem) => {
+                    let mut config = node.config.clone();
+                    config.tls.client_ca_pem = Some(pem.into_bytes());
+                    match self::acceptor(&config) {
+                        Ok(found) => {
+                            *acceptor.lock() = found;
+                            tracing::info!(
+                                "clients of the kubelet API are known by the cluster's CA in {NAMESPACE}/{PUBLISHED}"
+                            );
+                            return;
+                        }
+                        Err(error) => (error.to_string(), LATER),
+                    }
+                }
+                None => (format!("it has no {CLIENT_CA}"), LATER),
+            },
+            Ok(None) => ("it is not there".to_owned(), LATER),
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
+                (status.message.clone(), LATER)
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the cluster's CA cannot be read yet");
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
+        };
+        if !told {
+            told = true;
+            tracing::warn!(
+                "no client CA: logs, exec, attach and port-forward of this node's pods answer 401 to clients with \
+                 certificates, such as the API server; set --client-ca-file. The config map {NAMESPACE}/{PUBLISHED} \
+                 could not be used: {why}"
+            );
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
 
 /// TLS with the configured certificate, or with one made up for this run.
+///
+/// # Errors
+/// A certificate, key or authority that cannot be used.
 pub(crate) fn acceptor(config: &Config) -> Result<TlsAcceptor, Error> {
     let fail = |error: &dyn std::fmt::Display| Error::Serve(error.to_string());
     let provider = Arc::new(rustls::crypto::ring::default_provider());

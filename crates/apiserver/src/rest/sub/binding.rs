@@ -17,6 +17,7 @@ use crate::strategy::Part;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut binding = call.object_of(&body, "v1", "Binding")?;
+    call.check_namespace(&mut binding)?;
     admission::admit_sent(&call, Operation::Create, &mut binding).await?;
     bind(&call, &binding).await?;
     Ok(success(&call))

@@ -31,12 +31,13 @@ const MAX_DISRUPTED: usize = 2000;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
     let mut eviction = call.object_of(&body, "policy/v1", "Eviction")?;
+    call.check_namespace(&mut eviction)?;
+    admission::admit_sent(&call, Operation::Create, &mut eviction).await?;
     if meta(&eviction, "name") != call.name() {
         return Err(ApiError::bad_request(
             "name in URL does not match name in Eviction object",
         ));
     }
-    admission::admit_sent(&call, Operation::Create, &mut eviction).await?;
     let mut options = match &eviction["deleteOptions"] {
         Value::Null => DeleteOptions::default(),
         options => {

@@ -2,7 +2,7 @@
 
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, Path};
-use allot_apimachinery::gvk::GroupKind;
+use allot_apimachinery::gvk::{GroupKind, GroupResource};
 use allot_apimachinery::labels::LabelSelector;
 use allot_schema::apply::Managed;
 use bytes::Bytes;
@@ -46,8 +46,9 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
             Stored::Entry(entry.ok_or_else(|| call.not_found())?)
         }
         "update" => {
-            let wanted = call.object_of(&body, API_VERSION, "Scale")?;
+            let mut wanted = call.object_of(&body, API_VERSION, "Scale")?;
             call.check_name(&wanted)?;
+            call.check_namespace(&mut wanted)?;
             call.modify(Part::Main, |current| scaled(current, &wanted, declared))
                 .await?
         }
@@ -60,7 +61,15 @@ pub(super) async fn answer(call: Call<'_>, body: Bytes) -> Result<Response<Body>
                     return Ok((applied.0, Some(applied.1)));
                 }
                 let scale = scale_of(&call, current, declared)?;
-                let wanted = patch::apply_plain(&patch, &scale, schema)?;
+                let mut wanted = patch::apply_plain(&patch, &scale, schema)?;
+                call.check_name(&wanted)?;
+                call.check_namespace(&mut wanted)?;
+                if declared.is_none() {
+                    check_uid(&call, current, &wanted)?;
+                } else if let Some(metadata) = wanted["metadata"].as_object_mut() {
+                    // Upstream compares it for built-in kinds alone.
+                    metadata.remove("uid");
+                }
                 Ok((scaled(current, &wanted, declared)?, None))
             })
             .await?
@@ -122,6 +131,22 @@ fn applied(
     .map_err(managed::apply_error)?;
     value["metadata"]["resourceVersion"] = meta(config, "resourceVersion").into();
     Ok((value, owners))
+}
+
+/// A patched scale is about the object that it was made from.
+fn check_uid(call: &Call<'_>, current: &Value, wanted: &Value) -> Result<()> {
+    let (sent, found) = (meta(wanted, "uid"), meta(current, "uid"));
+    if sent.is_empty() || sent == found {
+        return Ok(());
+    }
+    let why =
+        format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {found}");
+    let resource = call.resource.group_resource();
+    let resource = GroupResource::new(
+        resource.group.as_str(),
+        format!("{}/scale", resource.resource),
+    );
+    Err(Status::conflict(&resource, call.name(), &why).into())
 }
 
 fn scaled(current: &Value, wanted: &Value, declared: Option<&Scale>) -> Result<Value> {

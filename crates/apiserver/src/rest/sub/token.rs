@@ -3,6 +3,7 @@
 use allot_apimachinery::Status;
 use allot_apimachinery::field::{Error, ErrorList, Path};
 use allot_apimachinery::gvk::{GroupKind, GroupResource};
+use allot_model::features::Release;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -13,24 +14,28 @@ use crate::body::Body;
 use crate::encode::value_response;
 use crate::error::{ApiError, Result};
 use crate::negotiate::Shape;
-use crate::object::{meta, strings, text, timestamp};
+use crate::object::{meta, metadata_mut, split_api_version, strings, text, timestamp};
 use crate::rest::Call;
 
+const GROUP: &str = "authentication.k8s.io";
 const API_VERSION: &str = "authentication.k8s.io/v1";
+const KIND: &str = "TokenRequest";
 const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
 
 pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>> {
-    let mut request = call.object_of(&body, API_VERSION, "TokenRequest")?;
+    let mut request = call.object_of(&body, API_VERSION, KIND)?;
+    call.check_namespace(&mut request)?;
+    // A node may not find out by this which accounts there are.
+    admission::admit_sent(&call, Operation::Create, &mut request).await?;
     let sent = meta(&request, "name");
     if !sent.is_empty() && sent != call.name() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({sent}) does not match the name on the URL ({})",
-            call.name()
-        )));
+        let path = Path::new("metadata").child("name");
+        let text = "must match the service account name if specified";
+        let error = Error::invalid(&path, sent, text);
+        return Err(Status::invalid(&kind(), call.name(), &vec![error]).into());
     }
-    admission::admit_sent(&call, Operation::Create, &mut request).await?;
     let entry = call
         .core
         .backend
@@ -38,6 +43,8 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
         .await?
         .ok_or_else(|| call.not_found())?;
     let account: Value = serde_json::from_slice(&entry.value).unwrap_or(Value::Null);
+    let account_uid = meta(&account, "uid");
+    check_uid(&call, meta(&request, "uid"), account_uid)?;
     let seconds = request["spec"]["expirationSeconds"]
         .as_i64()
         .unwrap_or(DEFAULT_SECONDS);
@@ -49,7 +56,7 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     }
     let mut bound = Bound {
         namespace: call.namespace().to_owned(),
-        account: (call.name().to_owned(), meta(&account, "uid").to_owned()),
+        account: (call.name().to_owned(), account_uid.to_owned()),
         audiences: audiences.clone(),
         id: uuid::Uuid::new_v4().to_string(),
         ..Bound::default()
@@ -65,15 +72,50 @@ pub(super) async fn create(call: Call<'_>, body: Bytes) -> Result<Response<Body>
     if request["spec"].get("boundObjectRef").is_none() {
         request["spec"]["boundObjectRef"] = Value::Null;
     }
-    request["metadata"] = json!({
-        "name": call.name(), "namespace": call.namespace(), "creationTimestamp": timestamp(now),
-    });
+    let metadata = metadata_mut(&mut request);
+    metadata.retain(|key, value| !value.is_null() && key != "managedFields");
+    let known = [
+        ("name", call.name().to_owned()),
+        ("namespace", call.namespace().to_owned()),
+        ("creationTimestamp", timestamp(now)),
+    ];
+    for (key, value) in known {
+        metadata.insert(key.to_owned(), value.into());
+    }
+    // One that is not the account's has been warned of.
+    let uid = metadata.entry("uid").or_insert_with(|| "".into());
+    if *uid == "" {
+        *uid = account_uid.into();
+    }
     request["status"] = json!({"token": token, "expirationTimestamp": timestamp(end)});
     let media = crate::negotiate::Media {
         shape: Shape::Whole,
         ..call.media
     };
     Ok(value_response(201, &request, media))
+}
+
+fn kind() -> GroupKind {
+    GroupKind::new(GROUP, KIND)
+}
+
+/// Who asks for a token of an account that was deleted and made again does not mean the new one.
+fn check_uid(call: &Call<'_>, sent: &str, found: &str) -> Result<()> {
+    if sent.is_empty() || sent == found {
+        return Ok(());
+    }
+    let why = format!(
+        "the UID in the token request ({sent}) does not match the UID of the service account ({found})"
+    );
+    // TokenRequestServiceAccountUIDValidation.
+    if call.core.config.features.release() >= Release::new(34) {
+        return Err(Status::conflict(&GroupResource::new(GROUP, KIND), call.name(), &why).into());
+    }
+    call.request.warnings.add(format!(
+        "{why} but TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict \
+         error"
+    ));
+    Ok(())
 }
 
 fn validate(seconds: i64) -> Result<()> {
@@ -96,12 +138,7 @@ fn validate(seconds: i64) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    Err(Status::invalid(
-        &GroupKind::new("authentication.k8s.io", "TokenRequest"),
-        "",
-        &errors,
-    )
-    .into())
+    Err(Status::invalid(&kind(), "", &errors).into())
 }
 
 /// Binds the token to a pod, node or secret that exists.
@@ -114,43 +151,54 @@ async fn bind(call: &Call<'_>, reference: &Value, bound: &mut Bound) -> Result<(
         text(reference, &["name"]),
         text(reference, &["uid"]),
     );
+    let api_version = text(reference, &["apiVersion"]);
+    // Two slashes make no version: then Go has neither group nor version.
+    let (group, version) = match api_version.matches('/').count() {
+        0 | 1 => split_api_version(api_version),
+        _ => ("", ""),
+    };
     let (plural, key) = match kind {
-        "Pod" => ("pods", format!("{}/{name}", call.namespace())),
-        "Secret" => ("secrets", format!("{}/{name}", call.namespace())),
-        "Node" => ("nodes", name.to_owned()),
+        "Pod" if group.is_empty() => ("pods", format!("{}/{name}", call.namespace())),
+        "Secret" if group.is_empty() => ("secrets", format!("{}/{name}", call.namespace())),
+        "Node" if group.is_empty() => ("nodes", name.to_owned()),
         other => {
-            let message = format!(
-                "cannot bind token for serviceaccount {:?} to object of type {other:?}",
-                call.name()
-            );
+            let message =
+                format!("cannot bind token to object of type {group}/{version}, Kind={other}");
             return Err(ApiError::bad_request(message));
         }
     };
-    let resource = GroupResource::new("", plural);
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
+    if let Some(why) = allot_apimachinery::names::path_segment_name(name).first() {
+        return Err(ApiError::bad_request(format!(
+            "Name parameter invalid: {name:?}: {why}"
+        )));
+    }
     let entry = call.core.backend.get(plural, &key).await?;
     let object: Value = entry
         .and_then(|entry| serde_json::from_slice(&entry.value).ok())
         .unwrap_or(Value::Null);
     if object.is_null() {
-        return Err(Status::not_found(&resource, name).into());
+        return Err(Status::not_found(&GroupResource::new("", plural), name).into());
+    }
+    if kind == "Pod" && text(&object, &["spec", "serviceAccountName"]) != call.name() {
+        let message = format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+            call.name()
+        );
+        return Err(ApiError::bad_request(message));
     }
     let found = meta(&object, "uid");
     if !uid.is_empty() && uid != found {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
         );
-        return Err(Status::conflict(&resource, name, &why).into());
+        return Err(Status::conflict(&GroupResource::new("", kind), name, &why).into());
     }
     let target = Some((name.to_owned(), found.to_owned()));
     match kind {
         "Pod" => {
-            if text(&object, &["spec", "serviceAccountName"]) != call.name() {
-                let message = format!(
-                    "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-                    call.name()
-                );
-                return Err(ApiError::bad_request(message));
-            }
             let node = text(&object, &["spec", "nodeName"]);
             if !node.is_empty() {
                 let entry = call.core.backend.get("nodes", node).await?;

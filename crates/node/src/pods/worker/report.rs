@@ -108,7 +108,7 @@ impl Worker {
                 None
             }
             // Another pod of that name by now, or none: the watch will say so.
-            Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => None,
+            Err(kube::Error::Api(error)) if is_about_another(&error) => None,
             Err(error) => {
                 let error = text(&error);
                 tracing::warn!(pod = pod.name_any(), error, "pod status was not updated");
@@ -116,4 +116,9 @@ impl Worker {
             }
         }
     }
+}
+
+/// The pod that is meant is not there any more: the API server compares UIDs.
+fn is_about_another(error: &kube::core::Status) -> bool {
+    matches!(error.code, 404 | 409) || error.code == 422 && error.message.contains("metadata.uid")
 }

@@ -1,0 +1,47 @@
+//! What a cluster says about its own certificates, so that nodes and the API server trust each other.
+
+use allot_apiserver::Server;
+use allot_apiserver::identity::User;
+use allot_apiserver::pki::Authority;
+use anyhow::Context;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+/// As whom the API server uses the kubelet API: a user who may do that and nothing else.
+pub(super) const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+/// The role for it, one of the default roles.
+const KUBELET_ROLE: &str = "system:kubelet-api-admin";
+const MANAGER: &str = "kube-apiserver";
+
+/// Binds the API server's own certificate to the role that lets it use kubelets, as installers of clusters do, and publishes
+/// by whose certificates clients are known, as kube-apiserver does.
+pub(super) async fn publish(server: &Server, authority: &Authority) -> anyhow::Result<()> {
+    let client = Client::new(server.client_service(User::admin()), "kube-system");
+    let params = PatchParams::apply(MANAGER).force();
+    let subject =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": KUBELET_CLIENT});
+    let role = json!({
+        "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": KUBELET_ROLE,
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": KUBELET_CLIENT}, "roleRef": role, "subjects": [subject],
+    });
+    Api::<ClusterRoleBinding>::all(client.clone())
+        .patch(KUBELET_CLIENT, &params, &Patch::Apply(binding))
+        .await
+        .context("role binding of the API server's kubelet client")?;
+    let name = "extension-apiserver-authentication";
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+        "data": {"client-ca-file": authority.certificate()},
+    });
+    Api::<ConfigMap>::default_namespaced(client)
+        .patch(name, &params, &Patch::Apply(map))
+        .await
+        .context("config map with the client CA")?;
+    Ok(())
+}
