@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cron;
+pub mod exposition;
 pub mod field;
 pub mod fields;
 pub mod gvk;

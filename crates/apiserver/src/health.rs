@@ -1,5 +1,6 @@
 //! `/livez`, `/readyz`, `/healthz`, `/version` and `/metrics`.
 
+use allot_apimachinery::exposition;
 use http::{Method, Response};
 use serde_json::json;
 
@@ -56,10 +57,11 @@ pub fn answer(core: &Core, request: &Incoming) -> Result<Option<Response<Body>>>
             )
         }
         "/metrics" => {
-            let mut response = text_response(200, core.metrics.text(core)?);
+            let mut response =
+                text_response(200, exposition::prometheus_text(&core.metrics.text(core)?));
             response.headers_mut().insert(
                 http::header::CONTENT_TYPE,
-                http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+                http::HeaderValue::from_static(exposition::CONTENT_TYPE),
             );
             response
         }

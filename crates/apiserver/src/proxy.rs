@@ -1,6 +1,7 @@
 //! `pods/proxy` and `services/proxy`: requests passed on to what runs in the cluster, over plain HTTP.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use allot_apimachinery::Status;
 use allot_store::ListOptions;
@@ -36,10 +37,56 @@ pub async fn pod(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         named => named.to_owned(),
     };
     let address = text(&pod, &["status", "podIP"]);
-    if address.is_empty() {
-        return Err(ApiError::bad_request("address not allowed"));
+    if !(is_loopback(address) && declares(&pod, &port)) {
+        check_address(address)?;
     }
     pass(call, address, &port, body).await
+}
+
+fn is_loopback(address: &str) -> bool {
+    address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Whether a container of the pod declares the port.
+///
+/// Pods of `allot up` may share the host's loopback interface. What listens on an undeclared port there belongs to the
+/// host, and the right to proxy to a pod is no right to reach it.
+fn declares(pod: &Value, port: &str) -> bool {
+    ["initContainers", "containers"]
+        .iter()
+        .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten())
+        .flat_map(|container| container["ports"].as_array().into_iter().flatten())
+        .any(|declared| {
+            declared["containerPort"].as_u64().map(|it| it.to_string()) == Some(port.to_owned())
+        })
+}
+
+/// Refuses addresses that lead to the host or to no single host, whatever the status of a pod or an endpoint says:
+/// upstream proxies to global unicast addresses only.
+fn check_address(address: &str) -> Result<()> {
+    let reserved = match address.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => {
+            ip.is_unspecified()
+                || ip.is_loopback()
+                || ip.is_multicast()
+                || ip.is_link_local()
+                || ip.is_broadcast()
+        }
+        Ok(IpAddr::V6(ip)) => match ip.to_ipv4_mapped() {
+            Some(mapped) => return check_address(&mapped.to_string()),
+            None => {
+                ip.is_unspecified()
+                    || ip.is_loopback()
+                    || ip.is_multicast()
+                    || ip.is_unicast_link_local()
+            }
+        },
+        Err(_) => true,
+    };
+    if reserved {
+        return Err(ApiError::bad_request("address not allowed"));
+    }
+    Ok(())
 }
 
 /// Passes a request on to one of the endpoints of a service.
@@ -70,6 +117,10 @@ pub async fn service(call: &Call<'_>, body: Bytes) -> Result<Response<Body>> {
         let why = format!("no endpoints available for service {name:?}");
         return Err(unavailable(why));
     };
+    // Validation keeps the loopback interface out of EndpointSlices; the server's own service alone has it.
+    if !is_loopback(address) {
+        check_address(address)?;
+    }
     pass(call, address, &port.to_string(), body).await
 }
 
@@ -159,4 +210,52 @@ async fn pass(call: &Call<'_>, address: &str, port: &str, body: Bytes) -> Result
     Ok(response
         .map_err(|error| unreachable(&error))?
         .map(stream_body))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{check_address, declares};
+
+    #[test]
+    fn requests_are_proxied_to_global_unicast_addresses_only() {
+        for allowed in ["10.0.0.7", "192.0.2.1", "2001:db8::1", "fd00::1"] {
+            assert!(check_address(allowed).is_ok(), "{allowed}");
+        }
+        for refused in [
+            "",
+            "localhost",
+            "127.0.0.1",
+            "127.8.0.1",
+            "0.0.0.0",
+            "169.254.169.254",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "10.0.0.7:80",
+            "10.0.0.7/",
+        ] {
+            assert!(check_address(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_pod_on_the_hosts_loopback_interface_has_the_ports_that_it_declares() {
+        let pod = json!({"spec": {
+            "initContainers": [{"name": "sidecar", "ports": [{"containerPort": 9000}]}],
+            "containers": [{"name": "a"}, {"name": "b", "ports": [{"containerPort": 80}, {"containerPort": 8080}]}]}});
+        for port in ["80", "8080", "9000"] {
+            assert!(declares(&pod, port), "{port}");
+        }
+        for port in ["6443", "8", "080", "", "http"] {
+            assert!(!declares(&pod, port), "{port}");
+        }
+        assert!(!declares(&json!({}), "80"));
+    }
 }

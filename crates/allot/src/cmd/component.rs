@@ -1,12 +1,16 @@
 //! What commands that run one component have in common.
 
 mod client;
+mod process;
+mod serving;
 
 use std::time::Duration;
 
+use allot_apimachinery::exposition;
 use tokio_util::sync::CancellationToken;
 
 pub use client::{Watches, client, config, connect, throttle};
+pub use serving::SecureServing;
 
 /// Runs a component until it ends or the process is told to stop.
 pub fn block_on<F>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
@@ -68,13 +72,16 @@ pub async fn serve_metrics(
                 let (metrics, path) = (metrics.clone(), path.clone());
                 async move {
                     let (status, body) = match request.uri().path() {
-                        asked if asked == &*path => (200, metrics()),
+                        asked if asked == &*path => (
+                            200,
+                            exposition::prometheus_text(&metrics()) + &process::metrics(),
+                        ),
                         "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
                         _ => (404, "not found\n".to_owned()),
                     };
                     Response::builder()
                         .status(status)
-                        .header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+                        .header("content-type", exposition::CONTENT_TYPE)
                         .body(Full::new(Bytes::from(body)))
                 }
             });

@@ -46,7 +46,9 @@ pub struct Args {
     /// Keys that each controller handles at a time
     #[arg(long, default_value_t = 10)]
     workers: usize,
-    /// Address for /metrics and /healthz over HTTP, for example 127.0.0.1:10257; off by default
+    #[command(flatten)]
+    serving: component::SecureServing,
+    /// Address for /metrics and /healthz over plain HTTP without authentication, for example 127.0.0.1:10252; off by default
     #[arg(long)]
     metrics_bind_address: Option<std::net::SocketAddr>,
 }
@@ -87,6 +89,10 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         ));
     }
     let metrics = Metrics::new();
+    let page = metrics.clone();
+    args.serving
+        .start(&client, "allot-controllers", move || page.encode())
+        .await?;
     if let Some(address) = args.metrics_bind_address {
         let listener = tokio::net::TcpListener::bind(address)
             .await

@@ -33,7 +33,9 @@ pub struct Args {
     /// Features to switch: Name=true|false
     #[arg(long, value_name = "LIST")]
     feature_gates: Vec<String>,
-    /// Address for /metrics and /healthz over HTTP, for example 127.0.0.1:10259; off by default
+    #[command(flatten)]
+    serving: component::SecureServing,
+    /// Address for /metrics and /healthz over plain HTTP without authentication, for example 127.0.0.1:10251; off by default
     #[arg(long, value_name = "ADDR")]
     metrics_bind_address: Option<SocketAddr>,
 }
@@ -70,6 +72,10 @@ async fn serve(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
         ..config.leader_election.clone()
     };
     let metrics = Metrics::new();
+    let page = metrics.clone();
+    args.serving
+        .start(&client, "allot-scheduler", move || page.encode())
+        .await?;
     if let Some(address) = args.metrics_bind_address {
         let listener = tokio::net::TcpListener::bind(address)
             .await

@@ -10,6 +10,7 @@ use super::component;
 
 mod picture;
 mod read;
+mod redact;
 
 pub use picture::{Hidden, Picture, names};
 pub use read::Kinds;
@@ -20,7 +21,9 @@ pub use read::Kinds;
 The file is a List as kubectl writes it: nodes, pods, claims, templates, classes,
 slices, taint rules, volumes and what they are bound to, without Secrets, ConfigMaps
 and events; with the time, and the feature gates if the API server shows its metrics.
-Pods keep their environment and commands: look before you pass it on.
+Values of environment variables, commands, probes, termination messages and annotations
+are left out unless --with-values asks for them. Names, labels and the parameters of
+drivers stay: look at the file before you pass it on.
 
   allot snapshot --out monday.json.gz
   allot explain train-0 --from monday.json.gz
@@ -32,13 +35,19 @@ pub struct Args {
     /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Keep environment values, commands, probes, termination messages and all annotations, which may be confidential
+    #[arg(long)]
+    with_values: bool,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |_| {
         let client = component::client(args.kubeconfig.as_deref(), "allot-snapshot").await?;
-        let picture = Picture::take(&client, Kinds::All, None).await?;
+        let mut picture = Picture::take(&client, Kinds::All, None).await?;
+        if !args.with_values {
+            picture.objects.iter_mut().for_each(redact::redact);
+        }
         write(args.out.as_deref(), &picture)
     })
 }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 
 use futures::StreamExt as _;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, ServiceAccount};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -87,9 +87,27 @@ pub(super) async fn server(directory: &Path, flags: &[&str]) -> (Component, Path
 
 /// A kubeconfig with the token of a service account in place of the administrator's credentials.
 async fn kubeconfig_of(client: &Client, admin: &Path, account: &str) -> PathBuf {
+    kubeconfig_bound_to(client, admin, account, None).await
+}
+
+/// As [`kubeconfig_of`], with a token that is bound to a pod, as those in the volumes of pods are.
+async fn kubeconfig_bound_to(
+    client: &Client,
+    admin: &Path,
+    account: &str,
+    pod: Option<&str>,
+) -> PathBuf {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "kube-system");
     let request = TokenRequest {
-        spec: Some(TokenRequestSpec::default()),
+        spec: Some(TokenRequestSpec {
+            bound_object_ref: pod.map(|name| BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(name.to_owned()),
+                uid: None,
+            }),
+            ..TokenRequestSpec::default()
+        }),
         ..TokenRequest::default()
     };
     let issued = accounts
@@ -118,11 +136,11 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         create(&client, manifest).await;
     }
     let mut configs = Vec::new();
-    for account in ["allot-scheduler", "allot-controllers", "allot-gpu-driver"] {
+    for account in ["allot-scheduler", "allot-controllers"] {
         configs.push(kubeconfig_of(&client, &admin, account).await);
     }
-    let [scheduler, controllers, driver] = &configs[..] else {
-        unreachable!("three accounts");
+    let [scheduler, controllers] = &configs[..] else {
+        unreachable!("two accounts");
     };
     let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
 
@@ -131,6 +149,7 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
     let profile = here.join("scheduler.yaml");
     std::fs::write(&profile, &map.data.expect("data")["scheduler.yaml"]).expect("written");
     let root = here.join("node");
+    let administrator = admin.clone();
     let node_flags = [
         "node",
         "--node-name=node-0",
@@ -179,12 +198,15 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         .await
         .expect("the node registers")
         .expect("watch");
+    // The policy of the manifest wants to know the node of the driver's pod.
+    create(&client, DRIVER_POD).await;
+    let driver = kubeconfig_bound_to(&client, &administrator, "allot-gpu-driver", Some("driver"));
     let driver_flags = [
         "driver",
         "gpu",
         "--node-name=node-0",
         &format!("--kubelet-dir={}", root.display()),
-        &format!("--kubeconfig={}", text(driver)),
+        &format!("--kubeconfig={}", text(&driver.await)),
     ];
     let driver = Component::start(here, "driver", &driver_flags);
 
@@ -398,6 +420,17 @@ pub(super) async fn within<T>(what: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(PATIENCE, what).await;
     done.expect("it happens in time")
 }
+
+/// Stands for the pod of the DaemonSet, which `allot driver gpu` runs outside of in the test.
+const DRIVER_POD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: driver, namespace: kube-system}
+spec:
+  nodeName: node-0
+  serviceAccountName: allot-gpu-driver
+  containers: [{name: c, image: x, command: [x]}]
+";
 
 const NETWORKED: &str = "
 apiVersion: resource.k8s.io/v1alpha2

@@ -189,14 +189,28 @@ async fn services_and_pods_are_reached_through_the_server() {
         get("services/none/proxy/").await.1,
         "services \"none\" not found"
     );
-    let (code, body) = admin(&server, "POST", PODS, pod("p", json!({}))).await;
-    assert_eq!(code, 201, "{body}");
-    assert_eq!(
-        get("pods/p/proxy/").await,
-        (400, "address not allowed".to_owned())
-    );
+    let ports = json!([{"name": "c", "image": "i", "ports": [{"containerPort": port}]}]);
+    for (name, spec) in [("p", json!({"containers": ports})), ("other", json!({}))] {
+        let (code, body) = admin(&server, "POST", PODS, pod(name, spec)).await;
+        assert_eq!(code, 201, "{body}");
+    }
+    let refused = (400, "address not allowed".to_owned());
+    assert_eq!(get("pods/p/proxy/").await, refused);
     let status = json!({"status": {"podIP": "127.0.0.1"}});
-    admin(&server, "PATCH", &format!("{PODS}/p/status"), status).await;
+    for name in ["p", "other"] {
+        admin(
+            &server,
+            "PATCH",
+            &format!("{PODS}/{name}/status"),
+            status.clone(),
+        )
+        .await;
+    }
     let (code, line) = get(&format!("pods/p:{port}/proxy/x")).await;
     assert_eq!((code, line.as_str()), (200, "GET /x HTTP/1.1\r\n"));
+    // What else listens on the loopback interface of the host is no part of a pod.
+    assert_eq!(get(&format!("pods/other:{port}/proxy/x")).await, refused);
+    let status = json!({"status": {"podIP": "169.254.169.254"}});
+    admin(&server, "PATCH", &format!("{PODS}/p/status"), status).await;
+    assert_eq!(get(&format!("pods/p:{port}/proxy/x")).await, refused);
 }

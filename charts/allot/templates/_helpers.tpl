@@ -1,0 +1,225 @@
+{{/* Labels that every object carries. */}}
+{{- define "allot.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+{{ include "allot.selector" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels that select the pods of one component. They never change between versions of the chart. */}}
+{{- define "allot.selector" -}}
+app.kubernetes.io/name: {{ .root.Values.nameOverride | default "allot" }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* Name of a component's objects: allot-scheduler for a release named allot. */}}
+{{- define "allot.name" -}}
+{{- $base := .root.Values.nameOverride | default "allot" -}}
+{{- if eq .root.Release.Name $base -}}
+{{- printf "%s-%s" $base .component | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s-%s" .root.Release.Name $base .component | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{- define "allot.image" -}}
+{{- $image := .root.Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* What Pod Security "restricted" demands of a pod. */}}
+{{- define "allot.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* What Pod Security "restricted" demands of a container. */}}
+{{- define "allot.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Where the pods of a component may run. By default its replicas prefer different nodes. */}}
+{{- define "allot.placement" -}}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{ toYaml . | nindent 0 }}
+{{- end }}
+{{- if .values.affinity }}
+affinity: {{ toYaml .values.affinity | nindent 2 }}
+{{- else if .spread }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{ include "allot.selector" . | nindent 12 }}
+{{- end }}
+{{- with .values.topologySpreadConstraints }}
+topologySpreadConstraints: {{ toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
+{{/* Startup, liveness and readiness on the port that serves health and metrics over TLS. */}}
+{{- define "allot.probes" -}}
+startupProbe:
+  httpGet: {path: /livez, port: https, scheme: HTTPS}
+  periodSeconds: 2
+  failureThreshold: 30
+livenessProbe:
+  httpGet: {path: /livez, port: https, scheme: HTTPS}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: https, scheme: HTTPS}
+  periodSeconds: 5
+{{- end }}
+
+{{/* A Role that permits a component to hold its own Lease, and nothing else of its namespace. */}}
+{{- define "allot.leaseRole" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+rules:
+# RBAC cannot restrict the name of an object that does not exist yet.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "allot.name" . }}]
+  verbs: [get, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ include "allot.name" . }}
+subjects:
+- kind: ServiceAccount
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/* The account of a component, and the binding of its ClusterRole. */}}
+{{- define "allot.account" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ include "allot.name" . }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ include "allot.name" . }}
+subjects:
+- kind: ServiceAccount
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/* The right to ask the API server about the tokens and the rights of those that read /metrics. */}}
+{{- define "allot.authDelegator" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ include "allot.name" . }}-auth-delegator
+  labels: {{ include "allot.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: system:auth-delegator
+subjects:
+- kind: ServiceAccount
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{- define "allot.podMonitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+    {{- with .root.Values.metrics.podMonitor.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  selector:
+    matchLabels: {{ include "allot.selector" . | nindent 6 }}
+  podMetricsEndpoints:
+  - port: https
+    scheme: https
+    interval: {{ .root.Values.metrics.podMonitor.interval }}
+    # The certificate is made at each start; the token proves the reader.
+    tlsConfig: {insecureSkipVerify: true}
+    bearerTokenSecret: {name: {{ .root.Values.metrics.podMonitor.tokenSecret }}, key: token}
+{{- end }}
+
+{{- define "allot.networkPolicy" -}}
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{ include "allot.selector" . | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+  - ports:
+    - {protocol: TCP, port: https}
+    from: {{ toYaml .root.Values.networkPolicy.metricsFrom | nindent 4 }}
+{{- end }}
+
+{{- define "allot.disruptionBudget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "allot.name" . }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{ include "allot.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{ include "allot.selector" . | nindent 6 }}
+{{- end }}

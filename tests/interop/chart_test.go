@@ -1,0 +1,219 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const chartDir = "../../charts/allot"
+
+// everything switches on every part of the chart, so that each template is rendered.
+var everything = []string{
+	"--set", "gpuDriver.enabled=true,controllers.mode=replace,networkPolicy.enabled=true",
+	"--set", "metrics.podMonitor.enabled=true,metrics.rules.enabled=true,metrics.dashboard.enabled=true",
+	"--set", "scheduler.featureGates.DRADeviceTaintRules=true,scheduler.config.clientConnection.qps=100",
+	"--set", "commonLabels.team=a,imagePullSecrets[0].name=pull,scheduler.nodeSelector.pool=control",
+	"--set", "scheduler.podAnnotations.note=a,controllers.podAnnotations.note=a,gpuDriver.podAnnotations.note=a",
+	"--set-json", `scheduler.tolerations=[{"operator":"Exists"}]`,
+	"--set-json", `controllers.affinity={"nodeAffinity":{}}`,
+	"--set-json", `scheduler.extraArgs=["-v"]`,
+}
+
+// manifests are the files under deploy/ that are rendered from the chart.
+var manifests = map[string][]string{
+	"scheduler.yaml":   {"--set", "controllers.enabled=false"},
+	"controllers.yaml": {"--set", "scheduler.enabled=false,controllers.mode=replace"},
+	"gpu-driver.yaml":  {"--set", "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true"},
+}
+
+// newestHelm is the last of HELMS; one suffices where the server is not asked.
+func newestHelm(t *testing.T) string {
+	helms := filepath.SplitList(os.Getenv("HELMS"))
+	if len(helms) == 0 {
+		t.Skip("HELMS names no helm; see ./run")
+	}
+	return helms[len(helms)-1]
+}
+
+func runHelm(t *testing.T, c *cluster, arguments ...string) (string, error) {
+	t.Helper()
+	command := exec.CommandContext(within(t), newestHelm(t), arguments...)
+	command.Env = append(os.Environ(), "HOME="+t.TempDir())
+	if c != nil {
+		command.Env = append(command.Env, "KUBECONFIG="+c.kubeconfig)
+	}
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
+
+func mustHelm(t *testing.T, c *cluster, arguments ...string) string {
+	t.Helper()
+	out, err := runHelm(t, c, arguments...)
+	if err != nil {
+		t.Fatalf("helm %s: %v: %s", strings.Join(arguments, " "), err, out)
+	}
+	return out
+}
+
+func TestChartIsValid(t *testing.T) {
+	mustHelm(t, nil, "lint", "--strict", chartDir, "--kube-version", "1.36.2")
+	mustHelm(t, nil, append([]string{"lint", "--strict", chartDir, "--kube-version", "1.36.2"}, everything...)...)
+	for _, release := range []string{"1.34.0", "1.35.0", "1.36.2", "1.37.0"} {
+		base := []string{"template", "allot", chartDir, "--namespace", "dra", "--kube-version", release}
+		mustHelm(t, nil, base...)
+		out := mustHelm(t, nil, append(base, everything...)...)
+		for _, kind := range []string{"PodMonitor", "PrometheusRule", "NetworkPolicy", "ValidatingAdmissionPolicy", "DaemonSet"} {
+			if !strings.Contains(out, "\nkind: "+kind+"\n") {
+				t.Errorf("%s: no %s", release, kind)
+			}
+		}
+	}
+	if out, err := runHelm(t, nil, "template", "allot", chartDir, "--kube-version", "1.33.0"); err == nil {
+		t.Errorf("a release without resource.k8s.io/v1 is accepted: %s", out)
+	}
+}
+
+// A value that the chart does not know, or that cannot be meant, is refused before anything is installed.
+func TestChartRefusesWrongValues(t *testing.T) {
+	for _, wrong := range []string{
+		"scheduler.replica=3", "controllers.mode=both", "metrics.schedulerPort=70000", "image.digest=sha256:1",
+		"gpuDriver.kubeletDir=relative", "scheduler.leaderElection.leaseDuration=soon", "surprise=true",
+		"scheduler.featureGates.DRADeviceTaints=maybe",
+	} {
+		if out, err := runHelm(t, nil, "template", "allot", chartDir, "--kube-version", "1.36.2", "--set", wrong); err == nil {
+			t.Errorf("%s is accepted: %.200s", wrong, out)
+		}
+	}
+}
+
+// The files under deploy/ are what the chart renders. ALLOT_UPDATE=1 writes them.
+func TestManifestsAreRenderedFromTheChart(t *testing.T) {
+	// A manifest that kubectl applies is not managed by Helm.
+	helmOnly := regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n|^# Source: .*\n| +$`)
+	for name, flags := range manifests {
+		arguments := append([]string{"template", "allot", chartDir, "--namespace", "kube-system", "--kube-version", "1.36.2"}, flags...)
+		rendered := helmOnly.ReplaceAllString(mustHelm(t, nil, arguments...), "")
+		rendered = "# Rendered from charts/allot; tests/interop/chart_test.go says how. Change the chart, not this file.\n" + rendered
+		path := filepath.Join("../../deploy", name)
+		if os.Getenv("ALLOT_UPDATE") == "1" {
+			must(t, os.WriteFile(path, []byte(rendered), 0o644))
+			continue
+		}
+		present, err := os.ReadFile(path)
+		must(t, err)
+		if string(present) != rendered {
+			t.Errorf("%s differs from the chart; ALLOT_UPDATE=1 writes it anew", path)
+		}
+	}
+}
+
+// The life of a release in a namespace that enforces the restricted Pod Security level.
+func TestChart(t *testing.T) {
+	c := own(t, "--in-memory", "--runtime", "simulated", "--driver", "none")
+	for name, level := range map[string]string{"allot-system": "restricted", "allot-drivers": "privileged"} {
+		labels := map[string]string{"pod-security.kubernetes.io/enforce": level}
+		wanted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		_, err := c.client.CoreV1().Namespaces().Create(within(t), wanted, metav1.CreateOptions{})
+		must(t, err)
+	}
+	available := func(namespace, name string, replicas int32) {
+		t.Helper()
+		found, err := c.client.AppsV1().Deployments(namespace).Get(within(t), name, metav1.GetOptions{})
+		must(t, err)
+		if found.Status.AvailableReplicas != replicas {
+			t.Fatalf("%s: %+v", name, found.Status)
+		}
+	}
+	in := func(namespace string, arguments ...string) string {
+		t.Helper()
+		return mustHelm(t, c, append(arguments, "--namespace", namespace)...)
+	}
+	wait := []string{"--wait", "--timeout=60s"}
+
+	out := in("allot-system", append([]string{"install", "allot", chartDir}, wait...)...)
+	if !strings.Contains(out, "schedulerName: allot-scheduler") || strings.Contains(out, "would violate PodSecurity") {
+		t.Fatalf("install: %s", out)
+	}
+	available("allot-system", "allot-scheduler", 2)
+	available("allot-system", "allot-controllers", 2)
+
+	// A second release, of the driver, beside the first.
+	flags := "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true"
+	in("allot-drivers", append([]string{"install", "gpu", chartDir, "--set", flags}, wait...)...)
+	_, err := c.client.ResourceV1().DeviceClasses().Get(within(t), "gpu.example.com", metav1.GetOptions{})
+	must(t, err)
+
+	in("allot-system", append([]string{"upgrade", "allot", chartDir, "--set", "scheduler.replicas=3,controllers.mode=replace"}, wait...)...)
+	available("allot-system", "allot-scheduler", 3)
+	in("allot-system", append([]string{"rollback", "allot", "1"}, wait...)...)
+	available("allot-system", "allot-scheduler", 2)
+
+	in("allot-system", "uninstall", "allot", "--wait", "--timeout=60s")
+	in("allot-drivers", "uninstall", "gpu", "--wait", "--timeout=60s")
+	for _, path := range []string{
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		"/apis/rbac.authorization.k8s.io/v1/roles", "/apis/apps/v1/deployments", "/apis/apps/v1/daemonsets",
+		"/api/v1/configmaps", "/api/v1/serviceaccounts", "/apis/policy/v1/poddisruptionbudgets",
+		"/apis/resource.k8s.io/v1/deviceclasses", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+	} {
+		raw, err := c.client.CoreV1().RESTClient().Get().AbsPath(path).
+			Param("labelSelector", "app.kubernetes.io/name=allot").DoRaw(within(t))
+		must(t, err)
+		var list struct{ Items []json.RawMessage }
+		must(t, json.Unmarshal(raw, &list))
+		if len(list.Items) != 0 {
+			t.Errorf("%s: %d objects are left: %s", path, len(list.Items), fmt.Sprint(string(raw[:min(len(raw), 300)])))
+		}
+	}
+}
+
+// The policy of the chart keeps a driver to the slices of its own node.
+func TestChartKeepsADriverToItsNode(t *testing.T) {
+	c := own(t, "--in-memory", "--runtime", "simulated", "--driver", "none")
+	flags := "scheduler.enabled=false,controllers.enabled=false,gpuDriver.enabled=true"
+	mustHelm(t, c, "install", "allot", chartDir, "--namespace", "kube-system", "--set", flags, "--wait", "--timeout=60s")
+	slice := func(node string) []byte {
+		return []byte(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"generateName": "s-"},
+			"spec": {"driver": "gpu.example.com", "nodeName": "` + node + `",
+			"pool": {"name": "` + node + `", "generation": 1, "resourceSliceCount": 1}}}`)
+	}
+	as := func(extra map[string][]string) *rest.Config {
+		config := *c.config
+		config.Impersonate.UserName = "system:serviceaccount:kube-system:allot-gpu-driver"
+		config.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
+		config.Impersonate.Extra = extra
+		return &config
+	}
+	node := map[string][]string{"authentication.kubernetes.io/node-name": {"node-0"}}
+	for _, test := range []struct {
+		extra map[string][]string
+		node  string
+		part  string
+	}{
+		{node, "node-0", ""},
+		{node, "node-1", "the driver on node 'node-0' may not change the slices of node 'node-1'"},
+		{nil, "node-0", "the token names no node"},
+	} {
+		client, err := kubernetes.NewForConfig(as(test.extra))
+		must(t, err)
+		err = client.ResourceV1().RESTClient().Post().AbsPath("/apis/resource.k8s.io/v1/resourceslices").
+			Body(slice(test.node)).SetHeader("Content-Type", "application/json").Do(within(t)).Error()
+		switch {
+		case test.part == "" && err != nil:
+			t.Errorf("%+v: %v", test, err)
+		case test.part != "" && (err == nil || !strings.Contains(err.Error(), test.part)):
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
