@@ -26,6 +26,7 @@ const ORDER: &[&str] = &[
     "driver-gpu",
     "driver-net",
     "driver-test",
+    "conformance",
     "allot",
 ];
 
