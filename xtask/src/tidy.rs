@@ -30,6 +30,7 @@ const ORDER: &[&str] = &[
     "driver-gpu",
     "driver-net",
     "driver-test",
+    "conformance",
     "allot",
 ];
 

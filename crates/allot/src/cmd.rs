@@ -6,6 +6,7 @@ pub mod bench;
 pub mod cel;
 pub mod completion;
 pub mod component;
+pub mod conformance;
 pub mod controllers;
 pub mod convert;
 pub mod demo;

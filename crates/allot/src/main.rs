@@ -45,6 +45,8 @@ enum Command {
     Node(cmd::node::Args),
     /// Run a DRA driver
     Driver(cmd::driver::Args),
+    /// Try a DRA driver against the rules that kubelets, runtimes and the API server rely on
+    Conformance(cmd::conformance::Args),
     /// Say why a pod gets no device, node by node, on a cluster or on a snapshot of one
     Explain(cmd::explain::Args),
     /// List devices: what is free, what is in use and by whom
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         Command::DrainDriver(args) => cmd::drain_driver::run(args),
         Command::Node(args) => cmd::node::run(args),
         Command::Driver(args) => cmd::driver::run(args),
+        Command::Conformance(args) => return cmd::conformance::run(args),
         Command::Explain(args) => cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),
         Command::Snapshot(args) => cmd::snapshot::run(args),

@@ -47,6 +47,31 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Removes the temporary files that [`write_atomic`] left for `path` in a process that was killed. Nobody may be writing
+/// `path` meanwhile.
+///
+/// # Errors
+/// Those of the file system; a missing directory is fine.
+pub fn remove_unfinished(path: &Path) -> io::Result<()> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(());
+    };
+    let prefix = format!(".{}.", name.to_string_lossy());
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&prefix) && name.ends_with(".tmp") {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes `path`; a missing file is fine.
 ///
 /// # Errors
@@ -55,5 +80,28 @@ pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        write_atomic(&path, b"{}", 0o600).unwrap();
+        for name in [".a.json.17-3.tmp", ".b.json.17-3.tmp", ".a.json"] {
+            fs::write(directory.path().join(name), "{").unwrap();
+        }
+        remove_unfinished(&path).unwrap();
+        remove_unfinished(&directory.path().join("none").join("a.json")).unwrap();
+        let entries = fs::read_dir(directory.path()).unwrap().flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, [".a.json", ".b.json.17-3.tmp", "a.json"]);
     }
 }

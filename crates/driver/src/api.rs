@@ -125,6 +125,19 @@ impl ResourceApi {
         })
     }
 
+    /// Whether the API server says that there is no claim of this name and UID any more.
+    pub(crate) async fn is_gone(&self, claim: &ClaimRef) -> Result<bool, AccessError> {
+        let path = format!(
+            "namespaces/{}/resourceclaims/{}",
+            claim.namespace, claim.name
+        );
+        match self.request("GET", &path, |_| Ok(Value::Null)).await {
+            Ok((_, object)) => Ok(object["metadata"]["uid"].as_str() != Some(&claim.uid)),
+            Err(AccessError::Kube(error)) if is_missing(&error) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     pub(crate) async fn list_slices(
         &self,
         selector: &str,
@@ -201,6 +214,11 @@ impl<T: serde::de::DeserializeOwned> DeserializeValue for T {
     fn deserialize_value(value: &Value) -> Result<Self, serde_json::Error> {
         T::deserialize(value)
     }
+}
+
+/// The object is missing, and not the version.
+fn is_missing(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404) && !unknown_version(error)
 }
 
 /// The server knows the object's group but not its version; a missing object is another kind of 404.

@@ -26,7 +26,7 @@ use crate::health::HealthService;
 use crate::metadata::Writer;
 use crate::publisher::{self, Owner, Scope};
 use crate::registrar::Registrar;
-use crate::service::{Cdi, Core, Serialization, ServiceV1, ServiceV1beta1};
+use crate::service::{Cdi, Claims, Core, Serialization, ServiceV1, ServiceV1beta1};
 use crate::{Driver, Plugin};
 
 /// Describes a plugin; made by [`Plugin::builder`]. The defaults are those of the upstream Go helper.
@@ -172,7 +172,8 @@ impl<D: Driver> Builder<D> {
         self
     }
 
-    /// Whether calls of the driver exclude each other; default true.
+    /// Whether calls of the driver exclude each other; default true. Without it those for different claims run at the same
+    /// time.
     #[must_use]
     pub fn serialize(mut self, on: bool) -> Self {
         self.serialize = on;
@@ -196,7 +197,7 @@ impl<D: Driver> Builder<D> {
     /// Starts the servers. On return the DRA service answers, and the kubelet can find the registration socket.
     ///
     /// # Errors
-    /// A missing option, a directory or socket that cannot be used, a damaged checkpoint.
+    /// A missing option, a directory or socket that cannot be used, another instance that runs.
     pub async fn start(self) -> Result<Plugin, Error> {
         let config = |text: &str| Error::Config(text.to_owned());
         if self.driver_name.is_empty() {
@@ -229,6 +230,7 @@ impl<D: Driver> Builder<D> {
             path: data_dir.clone(),
             source,
         })?;
+        let instance = lock::acquire(&data_dir, self.rolling_update.is_some()).await?;
         let (plugin_socket, registrar_socket) = match &self.rolling_update {
             Some(uid) => (
                 data_dir.join(format!("dra-{uid}.sock")),
@@ -254,18 +256,26 @@ impl<D: Driver> Builder<D> {
             directory: self.cdi_dir,
             common: self.cdi_common,
         });
+        let checkpoint_path = self.checkpoint.then(|| data_dir.join("checkpoint.json"));
+        if self.rolling_update.is_none() {
+            // A process that was killed may have left files that it was writing. They do no harm, but may become many.
+            let common = cdi.as_ref().map(Cdi::common_file);
+            for path in checkpoint_path.iter().chain(&common) {
+                let _ = allot_cdi::file::remove_unfinished(path);
+            }
+        }
         if let Some(cdi) = &cdi {
             cdi.write_common()?;
         }
-        let checkpoint_path = self.checkpoint.then(|| data_dir.join("checkpoint.json"));
         let api = Arc::new(ResourceApi::new(client));
         let core = Arc::new(Core {
+            driver_name: self.driver_name.clone(),
             driver: self.driver,
             api: Arc::clone(&api),
             cdi,
             metadata: metadata.clone(),
             serialization: match (self.serialize, &self.rolling_update) {
-                (false, _) => Serialization::Off,
+                (false, _) => Serialization::Claims(Claims::default()),
                 (true, None) => Serialization::Process(Mutex::new(())),
                 (true, Some(_)) => {
                     Serialization::Host(Mutex::new(()), data_dir.join("serialize.lock"))
@@ -275,8 +285,22 @@ impl<D: Driver> Builder<D> {
             checkpoint_path,
         });
 
+        core.restore_files(true).await;
+
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        let (files, claims) = (Arc::clone(&core), Arc::clone(&core));
+        let stopped = stop.clone().cancelled_owned();
+        tasks.spawn(async move {
+            // Held until the instance has ended.
+            let _instance = instance;
+            let look_after = async { tokio::join!(files.keep_files(), claims.unprepare_gone()) };
+            tokio::select! {
+                _ = look_after => {}
+                () = stopped => {}
+            }
+            Ok(())
+        });
         let mut services = Services::new();
         if self.v1 {
             services = services.with(DraPluginServer::new(ServiceV1(Arc::clone(&core))));
@@ -379,5 +403,6 @@ fn rolling_socket(directory: &Path, driver: &str, uid: &str) -> PathBuf {
     found.unwrap_or_else(|| directory.to_owned())
 }
 
+mod lock;
 #[cfg(test)]
 mod tests;

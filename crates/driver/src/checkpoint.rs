@@ -1,7 +1,7 @@
 //! Which claims are prepared, on disk.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,24 @@ pub(crate) struct Entry {
     /// The driver was called and did not succeed, or nobody knows: it has to be called again, and for giving back too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) begun: bool,
+    /// Devices that no other claim may have meanwhile, by pool and name. Absent in entries of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) held: Option<Vec<(String, String)>>,
+    /// How the pod calls the claim, if it was made from a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pod_claim: Option<String>,
+}
+
+impl Entry {
+    /// Whether the claim has a device for itself.
+    pub(crate) fn holds(&self, pool: &str, device: &str) -> bool {
+        match &self.held {
+            Some(held) => held.iter().any(|(p, d)| p == pool && d == device),
+            None => self.devices.iter().any(|other| {
+                other.share_id.is_none() && other.pool == pool && other.device == device
+            }),
+        }
+    }
 }
 
 /// The file: the payload as text, so that the checksum is about exactly these bytes.
@@ -37,6 +55,9 @@ pub(crate) struct Checkpoint {
 
 impl Checkpoint {
     /// Reads the file; a missing one is an empty checkpoint. Without a path nothing outlives the process.
+    ///
+    /// A damaged file is set aside and the checkpoint is empty: a driver that does not start cannot unprepare anything
+    /// either, and keeps the node from being drained. Claims of before are prepared again, and unprepared as unknown ones.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, Error> {
         let Some(file) = &path else {
             return Ok(Self {
@@ -44,19 +65,14 @@ impl Checkpoint {
                 entries: BTreeMap::new(),
             });
         };
-        let damaged = |reason: String| Error::Checkpoint {
-            path: file.clone(),
-            reason,
-        };
         let entries = match std::fs::read(file) {
-            Ok(bytes) => {
-                let content: File =
-                    serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-                if crc32fast::hash(content.data.as_bytes()) != content.checksum {
-                    return Err(damaged("checksum does not match".into()));
+            Ok(bytes) => match decode(&bytes) {
+                Ok(entries) => entries,
+                Err(reason) => {
+                    set_aside(file, &reason)?;
+                    BTreeMap::new()
                 }
-                serde_json::from_str(&content.data).map_err(|error| damaged(error.to_string()))?
-            }
+            },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(source) => {
                 return Err(Error::Io {
@@ -70,6 +86,31 @@ impl Checkpoint {
 
     pub(crate) fn get(&self, uid: &str) -> Option<&Entry> {
         self.entries.get(uid)
+    }
+
+    /// All entries, by UID.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Entries of other claims that have a device for themselves.
+    pub(crate) fn holders<'a>(
+        &'a self,
+        claim: &'a ClaimRef,
+        pool: &'a str,
+        device: &'a str,
+    ) -> impl Iterator<Item = &'a Entry> {
+        let others = self.entries().filter(|entry| entry.claim.uid != claim.uid);
+        others.filter(move |entry| entry.holds(pool, device))
+    }
+
+    /// Why an entry cannot come beside the others.
+    pub(crate) fn taken(&self, entry: &Entry) -> Option<String> {
+        let mut held = entry.held.iter().flatten();
+        held.find_map(|(pool, device)| {
+            let holder = self.holders(&entry.claim, pool, device).next()?;
+            Some(taken(pool, device, &holder.claim))
+        })
     }
 
     pub(crate) fn insert(&mut self, entry: Entry) -> Result<(), Error> {
@@ -106,4 +147,36 @@ impl Checkpoint {
             serde_json::to_vec(&File { data, checksum }).map_err(|error| io(error.into()))?;
         allot_cdi::file::write_atomic(path, &bytes, 0o600).map_err(io)
     }
+}
+
+fn decode(bytes: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
+    let content: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    if crc32fast::hash(content.data.as_bytes()) != content.checksum {
+        return Err("checksum does not match".into());
+    }
+    serde_json::from_str(&content.data).map_err(|error| error.to_string())
+}
+
+/// Renames a damaged file, so that it can be looked at later.
+fn set_aside(file: &Path, reason: &str) -> Result<(), Error> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".damaged-{}", jiff::Timestamp::now().as_second()));
+    let aside = PathBuf::from(name);
+    std::fs::rename(file, &aside).map_err(|source| Error::Io {
+        path: file.to_owned(),
+        source,
+    })?;
+    tracing::error!(
+        checkpoint = %file.display(), reason, kept = %aside.display(),
+        "the checkpoint is damaged: it is set aside, and claims that it names are prepared again when the kubelet asks"
+    );
+    Ok(())
+}
+
+/// What is said about a device that another claim has.
+pub(crate) fn taken(pool: &str, device: &str, holder: &ClaimRef) -> String {
+    format!(
+        "device {device} of pool {pool} is prepared for claim {holder} with UID {}",
+        holder.uid
+    )
 }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 /// Whatever a driver wants to report.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a plugin cannot be started, or had to stop.
-#[derive(Debug, thiserror::Error)]
+/// Why a plugin cannot be started, or had to stop. `{:?}` gives the text for people as well: that is what a `main` prints
+/// that returns an error.
+#[derive(thiserror::Error)]
 pub enum Error {
     /// A builder option is missing or contradicts another one.
     #[error("{0}")]
@@ -26,13 +27,16 @@ pub enum Error {
         path = .0.display()
     )]
     NoKubelet(PathBuf),
-    /// The checkpoint is damaged. Starting anyway would prepare claims a second time.
-    #[error("checkpoint {path}: {reason}; drain the node and remove the file", path = .path.display())]
-    Checkpoint {
-        /// The file.
+    /// Another process uses the data directory. Two instances would take each other's sockets away.
+    #[error(
+        "{path}: another instance of this driver is running{by}; stop it first, or use Builder::rolling_update for both",
+        path = .path.display()
+    )]
+    Busy {
+        /// The lock file.
         path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
+        /// ` (process N)` where that is known.
+        by: String,
     },
     /// A CDI file cannot be written.
     #[error(transparent)]
@@ -45,6 +49,12 @@ pub enum Error {
         /// Why.
         source: tonic::transport::Error,
     },
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 /// What [`crate::Driver::handle_error`] is told. All of these are tried again.

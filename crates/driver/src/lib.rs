@@ -10,6 +10,9 @@
 //!   temporary file system);
 //! - a claim that [`Driver::prepare`] was called for is also given back through [`Driver::unprepare`], whether the driver
 //!   failed, or was killed in the middle of it;
+//! - a device is prepared for one claim at a time, unless the allocation says that it is shared or for an administrator;
+//! - the CDI and metadata files of prepared claims are there, also after a restart, and when somebody removes them;
+//! - one instance uses a data directory, or several of a rolling update;
 //! - the DRA service is up before the kubelet is told about it;
 //! - slices of one pool are never seen in a mixture of generations that claims to be complete.
 //!
@@ -79,7 +82,7 @@ mod publisher;
 mod registrar;
 mod service;
 
-pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, Mount};
+pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
 pub use api::AccessError;
 pub use builder::Builder;
 pub use claim::{Claim, ClaimRef, PreparedDevice, base_request};
@@ -109,8 +112,9 @@ pub trait Driver: Send + Sync + 'static {
         claim: &Claim,
     ) -> impl Future<Output = Result<Vec<PreparedDevice>, Failure>> + Send;
 
-    /// Undoes [`Driver::prepare`], also one that failed or was interrupted; must succeed when there is nothing to do. Not
-    /// called for claims that were never begun.
+    /// Undoes [`Driver::prepare`], also one that failed or was interrupted; must succeed when there is nothing to do. It is
+    /// called for claims that the SDK does not know, too: their checkpoint may be lost. Also called for a claim that is gone
+    /// from the API before its device is prepared for another one, and some minutes after it is gone.
     ///
     /// # Errors
     /// The pod stays terminating and the kubelet tries again.

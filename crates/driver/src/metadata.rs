@@ -19,7 +19,7 @@ use serde_json::Value;
 
 mod writer;
 
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Writer, pod_claim_name};
 
 #[cfg(test)]
 mod tests;

@@ -3,107 +3,33 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use allot_cdi::{ContainerEdits, Device as CdiDevice, Spec};
 use allot_protos::{dra_v1, dra_v1beta1};
 use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
 
 use crate::Driver;
 use crate::api::ResourceApi;
-use crate::checkpoint::{Checkpoint, Entry};
+use crate::checkpoint::{Checkpoint, Entry, taken};
 use crate::claim::{Claim, ClaimRef, PreparedDevice, base_request};
 use crate::error::{Error, Failure};
-use crate::metadata::Writer;
+use crate::metadata::{Writer, pod_claim_name};
 
-/// Where and under which kind CDI devices are written.
-#[derive(Debug, Clone)]
-pub(crate) struct Cdi {
-    /// `vendor/class`.
-    pub(crate) kind: String,
-    pub(crate) directory: PathBuf,
-    /// Edits that every container with a device of this driver gets, as a device named `common`.
-    pub(crate) common: ContainerEdits,
-}
+mod cdi;
+mod exclusion;
+mod keep;
 
-const COMMON: &str = "common";
+pub(crate) use cdi::Cdi;
+use exclusion::Exclusive;
+pub(crate) use exclusion::{Claims, Serialization};
 
-impl Cdi {
-    fn file(&self, id: &str) -> PathBuf {
-        self.directory
-            .join(format!("{}_{id}.json", self.kind.replace('/', "-")))
-    }
-
-    /// Writes the devices that come with the driver itself.
-    pub(crate) fn write_common(&self) -> Result<(), allot_cdi::Error> {
-        if self.common.is_empty() {
-            return Ok(());
-        }
-        let device = CdiDevice {
-            name: COMMON.into(),
-            edits: self.common.clone(),
-            ..CdiDevice::default()
-        };
-        Spec::new(&self.kind, vec![device]).write(&self.file(COMMON))
-    }
-
-    fn device_name(claim: &ClaimRef, device: &PreparedDevice) -> String {
-        match &device.share_id {
-            Some(share) => format!("{}-{}-{share}", claim.uid, device.device),
-            None => format!("{}-{}", claim.uid, device.device),
-        }
-    }
-
-    /// Writes the file of a claim and returns the names of its devices, in order.
-    fn write(&self, entry: &Entry) -> Result<(), allot_cdi::Error> {
-        let mut devices: Vec<CdiDevice> = Vec::new();
-        for prepared in &entry.devices {
-            let Some(edits) = &prepared.edits else {
-                continue;
-            };
-            let name = Self::device_name(&entry.claim, prepared);
-            // A device that satisfies several requests is one CDI device.
-            if !devices.iter().any(|device| device.name == name) {
-                devices.push(CdiDevice {
-                    name,
-                    edits: edits.clone(),
-                    ..CdiDevice::default()
-                });
-            }
-        }
-        if devices.is_empty() {
-            return Ok(());
-        }
-        Spec::new(&self.kind, devices).write(&self.file(&entry.claim.uid))
-    }
-
-    /// What is the device's own comes first: a kubelet calls the device by its first name in the pod's status.
-    fn ids(&self, claim: &ClaimRef, device: &PreparedDevice) -> Vec<String> {
-        let mut ids = Vec::new();
-        if device.edits.is_some() {
-            let name = Self::device_name(claim, device);
-            ids.push(format!("{}={name}", self.kind));
-            if !self.common.is_empty() {
-                ids.push(format!("{}={COMMON}", self.kind));
-            }
-        }
-        ids.extend(device.cdi_ids.iter().cloned());
-        ids
-    }
-}
-
-/// How calls exclude each other.
-pub(crate) enum Serialization {
-    /// Not at all, except around the checkpoint.
-    Off,
-    /// Within this process.
-    Process(Mutex<()>),
-    /// Also against the process that this one replaces, through a lock file.
-    Host(Mutex<()>, PathBuf),
-}
+/// How long the API server may take for the claims of a call. A kubelet waits for 45 s.
+const FETCH_LIMIT: Duration = Duration::from_secs(15);
 
 /// Everything a call needs.
 pub(crate) struct Core<D> {
+    pub(crate) driver_name: String,
     pub(crate) driver: D,
     pub(crate) api: Arc<ResourceApi>,
     pub(crate) cdi: Option<Cdi>,
@@ -113,49 +39,42 @@ pub(crate) struct Core<D> {
     pub(crate) checkpoint_path: Option<PathBuf>,
 }
 
-/// Held while a driver works.
-struct Exclusive<'a> {
-    _process: Option<tokio::sync::MutexGuard<'a, ()>>,
-    /// The lock goes with the file.
-    _host: Option<std::fs::File>,
-}
-
 impl<D: Driver> Core<D> {
-    async fn exclusive(&self) -> Result<Exclusive<'_>, Status> {
-        let (process, host) = match &self.serialization {
-            Serialization::Off => (None, None),
-            Serialization::Process(mutex) => (Some(mutex.lock().await), None),
-            Serialization::Host(mutex, path) => {
-                let guard = mutex.lock().await;
-                let path = path.clone();
-                let file = tokio::task::spawn_blocking(move || lock(&path))
-                    .await
-                    .map_err(|error| Status::internal(error.to_string()))?
-                    .map_err(|error| Status::internal(format!("serialize: {error}")))?;
-                let fresh = Checkpoint::open(self.checkpoint_path.clone());
-                *self.checkpoint.lock().await =
-                    fresh.map_err(|error| Status::internal(error.to_string()))?;
-                (Some(guard), Some(file))
-            }
-        };
-        Ok(Exclusive {
-            _process: process,
-            _host: host,
-        })
+    /// Waits for its turn to work on these claims.
+    async fn exclusive<'a>(
+        &'a self,
+        uids: impl IntoIterator<Item = &str>,
+    ) -> Result<Exclusive<'a>, Status> {
+        let exclusive = self.serialization.exclusive(uids).await;
+        let exclusive =
+            exclusive.map_err(|error| Status::internal(format!("serialize: {error}")))?;
+        if exclusive.is_shared() {
+            let fresh = Checkpoint::open(self.checkpoint_path.clone());
+            *self.checkpoint.lock().await =
+                fresh.map_err(|error| Status::internal(error.to_string()))?;
+        }
+        Ok(exclusive)
     }
 
     async fn prepare_all(
         &self,
         wanted: Vec<ClaimRef>,
     ) -> Result<Vec<(String, Result<Vec<dra_v1::Device>, String>)>, Status> {
-        // Claims are fetched before the lock is taken: a slow API server must not hold up other pods.
-        let fetch = wanted.iter().map(|claim| self.api.claim(claim));
-        let mut claims = Vec::new();
-        for (result, claim) in futures::future::join_all(fetch)
+        // Claims are read after the lock is taken: one that was read before, and is unprepared and deleted while this call
+        // waits, would be prepared for nobody. The limit keeps a slow API server from holding up other pods for longer.
+        let _exclusive = self
+            .exclusive(wanted.iter().map(|claim| claim.uid.as_str()))
+            .await?;
+        let fetch = futures::future::join_all(wanted.iter().map(|claim| self.api.claim(claim)));
+        let fetched = tokio::time::timeout(FETCH_LIMIT, fetch)
             .await
-            .into_iter()
-            .zip(&wanted)
-        {
+            .map_err(|_| {
+                Status::deadline_exceeded(format!(
+                    "get resource claims: no answer of the API server within {FETCH_LIMIT:?}"
+                ))
+            })?;
+        let mut claims = Vec::new();
+        for (result, claim) in fetched.into_iter().zip(&wanted) {
             claims.push(result.map_err(|error| {
                 let context = match error {
                     crate::AccessError::Claim(text) => text,
@@ -164,7 +83,6 @@ impl<D: Driver> Core<D> {
                 Status::internal(format!("get resource claims: {context}"))
             })?);
         }
-        let _exclusive = self.exclusive().await?;
         let mut answers = Vec::new();
         for claim in claims {
             let result = self
@@ -188,22 +106,31 @@ impl<D: Driver> Core<D> {
             .cloned();
         let entry = match known {
             Some(entry) if !entry.begun => {
-                self.write_files(claim, &entry, false)?;
+                self.write_files(&entry, false)?;
                 entry
             }
             known => {
+                let held = self.exclusive_devices(claim);
+                self.make_free(claim.reference(), &held).await?;
                 let mut entry = Entry {
-                    claim: claim.reference.clone(),
+                    claim: claim.reference().clone(),
                     devices: Vec::new(),
                     begun: true,
+                    held: Some(held),
+                    pod_claim: pod_claim_name(claim).map(str::to_owned),
                 };
                 // From here on the driver is told when the claim is given back, whatever becomes of this attempt.
                 if known.is_none() {
-                    self.checkpoint.lock().await.insert(entry.clone())?;
+                    let mut checkpoint = self.checkpoint.lock().await;
+                    // Without serialization another claim with the device may have come meanwhile.
+                    if let Some(error) = checkpoint.taken(&entry) {
+                        return Err(error.into());
+                    }
+                    checkpoint.insert(entry.clone())?;
                 }
                 entry.devices = self.driver.prepare(claim).await?;
                 entry.begun = false;
-                self.write_files(claim, &entry, true)?;
+                self.write_files(&entry, true)?;
                 self.checkpoint.lock().await.insert(entry.clone())?;
                 entry
             }
@@ -211,10 +138,51 @@ impl<D: Driver> Core<D> {
         Ok(self.answer(&entry))
     }
 
-    fn write_files(&self, claim: &Claim, entry: &Entry, new: bool) -> Result<(), Failure> {
+    /// The devices that no other claim may have at the same time.
+    fn exclusive_devices(&self, claim: &Claim) -> Vec<(String, String)> {
+        let results = claim.results(&self.driver_name);
+        results
+            .filter(|result| result.share_id.is_none() && result.admin_access != Some(true))
+            .map(|result| (result.pool.clone(), result.device.clone()))
+            .collect()
+    }
+
+    /// Nobody else may have the devices: the scheduler hands on those of a claim that is gone, and the kubelet may not have
+    /// unprepared it yet. Claims that still exist keep their devices.
+    async fn make_free(
+        &self,
+        claim: &ClaimRef,
+        devices: &[(String, String)],
+    ) -> Result<(), Failure> {
+        for (pool, device) in devices {
+            let holders: Vec<ClaimRef> = {
+                let checkpoint = self.checkpoint.lock().await;
+                let holders = checkpoint.holders(claim, pool, device);
+                holders.map(|entry| entry.claim.clone()).collect()
+            };
+            for holder in holders {
+                let gone = tokio::time::timeout(FETCH_LIMIT, self.api.is_gone(&holder)).await;
+                if !matches!(gone, Ok(Ok(true))) {
+                    return Err(taken(pool, device, &holder).into());
+                }
+                let Some(_held) = self.serialization.another(&holder.uid) else {
+                    return Err(taken(pool, device, &holder).into());
+                };
+                tracing::info!(claim = %holder, device, "unpreparing a claim that is gone, for the next one with its device");
+                let unprepared = self.unprepare(&holder).await;
+                unprepared.map_err(|error| {
+                    format!("{}: unprepare: {error}", taken(pool, device, &holder))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_files(&self, entry: &Entry, new: bool) -> Result<(), Failure> {
         self.write_cdi(entry)?;
         if let Some(metadata) = &self.metadata {
-            let written = metadata.write(claim, &entry.devices, new);
+            let pod_claim = entry.pod_claim.as_deref();
+            let written = metadata.write(&entry.claim, pod_claim, &entry.devices, new);
             written.map_err(|error| format!("write device metadata: {error}"))?;
         }
         Ok(())
@@ -222,7 +190,13 @@ impl<D: Driver> Core<D> {
 
     fn write_cdi(&self, entry: &Entry) -> Result<(), Failure> {
         match &self.cdi {
-            Some(cdi) => Ok(cdi.write(entry)?),
+            Some(cdi) => {
+                // Somebody may have emptied the directory since the start.
+                if cdi.lacks_common() {
+                    cdi.write_common()?;
+                }
+                Ok(cdi.write(entry)?)
+            }
             None if entry.devices.iter().any(|device| device.edits.is_some()) => {
                 Err("container edits need a CDI kind: set Builder::cdi_kind".into())
             }
@@ -273,7 +247,8 @@ impl<D: Driver> Core<D> {
         &self,
         claims: Vec<ClaimRef>,
     ) -> Result<Vec<(String, Result<(), String>)>, Status> {
-        let _exclusive = self.exclusive().await?;
+        let uids = claims.iter().map(|claim| claim.uid.as_str());
+        let _exclusive = self.exclusive(uids).await?;
         let mut answers = Vec::new();
         for claim in claims {
             let result = self
@@ -289,15 +264,20 @@ impl<D: Driver> Core<D> {
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
+        // A claim that is not known may have been prepared by a process whose checkpoint is lost.
         let known = self.checkpoint.lock().await.get(&claim.uid).cloned();
-        // With a checkpoint an unknown claim was never prepared, or is given back already.
-        if known.is_none() && self.checkpoint_path.is_some() {
-            return Ok(());
+        if let Some(mut entry) = known.filter(|entry| !entry.begun) {
+            // After a crash in what follows, nobody may take it for prepared.
+            entry.begun = true;
+            self.checkpoint.lock().await.insert(entry)?;
         }
         self.driver.unprepare(claim).await?;
         if let Some(cdi) = &self.cdi {
             let path = cdi.file(&claim.uid);
-            allot_cdi::file::remove(&path).map_err(|source| Error::Io { path, source })?;
+            // A process that was killed may have left a file that it was writing.
+            let removed = allot_cdi::file::remove(&path)
+                .and_then(|()| allot_cdi::file::remove_unfinished(&path));
+            removed.map_err(|source| Error::Io { path, source })?;
         }
         if let Some(metadata) = &self.metadata {
             let removed = metadata.remove(claim);
@@ -305,17 +285,6 @@ impl<D: Driver> Core<D> {
         }
         Ok(self.checkpoint.lock().await.remove(&claim.uid)?)
     }
-}
-
-/// Takes the lock file; another process may hold it for as long as one call takes.
-fn lock(path: &std::path::Path) -> std::io::Result<std::fs::File> {
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-    Ok(file)
 }
 
 /// Goes on when the caller no longer waits. A kubelet does so for 45 s: the driver must not be stopped wherever it is then,
@@ -329,18 +298,29 @@ async fn to_the_end<T: Send + 'static>(
 
 /// The claims of a request, of any version.
 macro_rules! references {
-    ($request:ident) => {
-        $request
-            .into_inner()
-            .claims
-            .into_iter()
-            .map(|claim| ClaimRef {
-                namespace: claim.namespace,
-                name: claim.name,
-                uid: claim.uid,
-            })
-            .collect()
+    ($request:ident) => {{
+        let claims = $request.into_inner().claims.into_iter();
+        let claims = claims.map(|claim| ClaimRef {
+            namespace: claim.namespace,
+            name: claim.name,
+            uid: claim.uid,
+        });
+        claims.map(checked).collect::<Result<Vec<_>, Status>>()?
+    }};
+}
+
+/// All three parts become parts of file names.
+fn checked(claim: ClaimRef) -> Result<ClaimRef, Status> {
+    let bad = |part: &String| {
+        part.is_empty() || part.contains(['/', '\0']) || matches!(part.as_str(), "." | "..")
     };
+    let parts = [&claim.namespace, &claim.name, &claim.uid];
+    if parts.into_iter().any(bad) {
+        return Err(Status::invalid_argument(format!(
+            "claim {claim:?}: namespace, name and UID must be set and must not contain a slash"
+        )));
+    }
+    Ok(claim)
 }
 
 /// One version of the service; the versions differ in their generated types only.

@@ -13,6 +13,8 @@ fn entry(uid: &str) -> Entry {
             ..Default::default()
         }],
         begun: false,
+        held: None,
+        pod_claim: None,
     }
 }
 
@@ -29,11 +31,43 @@ fn entries_survive_and_damage_is_noticed() {
     assert_eq!(again.get("a"), None);
 
     let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("gpu-0", "gpu-1")).unwrap();
-    assert!(matches!(
-        Checkpoint::open(Some(path)),
-        Err(Error::Checkpoint { .. })
-    ));
+    for damaged in [
+        text.replace("gpu-0", "gpu-1"),
+        String::new(),
+        text[..text.len() / 2].to_owned(),
+    ] {
+        std::fs::write(&path, &damaged).unwrap();
+        let mut checkpoint = Checkpoint::open(Some(path.clone())).unwrap();
+        assert_eq!(checkpoint.entries().count(), 0);
+        assert!(!path.exists());
+        let names = std::fs::read_dir(directory.path()).unwrap().flatten();
+        let aside = names
+            .map(|entry| entry.path())
+            .find(|path| path.to_string_lossy().contains(".damaged-"))
+            .unwrap();
+        assert_eq!(std::fs::read_to_string(&aside).unwrap(), damaged);
+        std::fs::remove_file(aside).unwrap();
+        checkpoint.insert(entry("c")).unwrap();
+        assert!(
+            Checkpoint::open(Some(path.clone()))
+                .unwrap()
+                .get("c")
+                .is_some()
+        );
+    }
+}
+
+/// Entries of releases that did not write down which devices are held.
+#[test]
+fn a_device_is_held_unless_it_is_a_share() {
+    let mut entry = entry("a");
+    assert!(
+        entry.holds("", "gpu-0") && !entry.holds("", "gpu-1") && !entry.holds("other", "gpu-0")
+    );
+    entry.devices[0].share_id = Some("s".into());
+    assert!(!entry.holds("", "gpu-0"));
+    entry.held = Some(vec![("p".into(), "gpu-2".into())]);
+    assert!(entry.holds("p", "gpu-2"));
 }
 
 #[test]

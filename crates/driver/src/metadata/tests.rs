@@ -67,7 +67,7 @@ fn each_request_has_a_file_and_a_mount() {
         device("gpu/large", "gpu-1", Value::Null),
         device("nic", "nic-0", Value::Null),
     ];
-    writer.write(&claim(Some("gpus")), &devices, true).unwrap();
+    write(&writer, &claim(Some("gpus")), &devices, true).unwrap();
     assert_eq!(
         files(directory.path()),
         [
@@ -141,12 +141,12 @@ fn an_update_is_kept_when_the_claim_is_prepared_again() {
         (file.metadata.generation, ips)
     };
     let first = [device("nic", "nic-0", Value::Null)];
-    writer.write(&claim, &first, true).unwrap();
+    write(&writer, &claim, &first, true).unwrap();
     assert_eq!(read(), (Some(1), vec![]));
     let known = [device("nic", "nic-0", network("10.0.0.1/24"))];
     writer.update(&claim.reference, "nic", &known).unwrap();
     assert_eq!(read(), (Some(2), vec!["10.0.0.1/24".to_owned()]));
-    writer.write(&claim, &first, false).unwrap();
+    write(&writer, &claim, &first, false).unwrap();
     assert_eq!(read(), (Some(2), vec!["10.0.0.1/24".to_owned()]));
     let error = writer.update(&claim.reference, "gpu", &known).unwrap_err();
     assert_eq!(
@@ -157,7 +157,7 @@ fn an_update_is_kept_when_the_claim_is_prepared_again() {
     let mut other = claim.clone();
     other.reference.uid = "other".into();
     assert!(writer.update(&other.reference, "nic", &known).is_err());
-    writer.write(&other, &first, false).unwrap();
+    write(&writer, &other, &first, false).unwrap();
     assert_eq!(read(), (Some(1), vec![]));
 }
 
@@ -189,4 +189,13 @@ fn the_first_known_version_is_read() {
     check("", Err("no metadata objects found in stream"));
     check("{}", Err("decode metadata object"));
     check("{", Err("decode metadata object"));
+}
+
+fn write(
+    writer: &Writer,
+    claim: &Claim,
+    devices: &[PreparedDevice],
+    new: bool,
+) -> Result<(), crate::Error> {
+    writer.write(claim.reference(), pod_claim_name(claim), devices, new)
 }

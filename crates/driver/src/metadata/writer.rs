@@ -14,6 +14,16 @@ use crate::error::Error;
 /// Set by the claim controller on claims made from a template.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";
 
+/// NAME_MAX of Linux.
+const MAX_FILE_NAME: usize = 255;
+
+/// The pod's name of a claim that was made from a template.
+pub(crate) fn pod_claim_name(claim: &Claim) -> Option<&str> {
+    let annotations = &claim.object()["metadata"]["annotations"];
+    let name = annotations[POD_CLAIM_NAME].as_str();
+    name.filter(|name| !name.is_empty())
+}
+
 /// Everything below `DATA/dra-device-metadata/NAMESPACE_CLAIM/REQUEST/metadata.json`, as upstream's helper lays it out.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -26,35 +36,31 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Writes the files of a prepared claim. Unless it is `new`, only those that are missing: a file that is there may
-    /// have been updated since.
+    /// have been updated since. `pod_claim` is the pod's name of a claim that was made from a template.
     pub(crate) fn write(
         &self,
-        claim: &Claim,
+        claim: &ClaimRef,
+        pod_claim: Option<&str>,
         devices: &[PreparedDevice],
         new: bool,
     ) -> Result<(), Error> {
         let _lock = self.lock.lock();
-        let mut requests: BTreeMap<&str, Vec<&PreparedDevice>> = BTreeMap::new();
-        for device in devices {
-            for request in &device.requests {
-                requests.entry(request).or_default().push(device);
-            }
-        }
-        let claim_ref = claim.reference();
-        let annotations = &claim.object()["metadata"]["annotations"];
-        let pod_claim = annotations[POD_CLAIM_NAME]
-            .as_str()
-            .filter(|name| !name.is_empty());
-        for (request, devices) in requests {
+        for (request, devices) in by_request(devices) {
             let base = base_request(request);
-            let path = self.file(claim_ref, base);
-            if new || self.read(claim_ref, &path).is_none() {
-                self.put(&path, claim_ref, pod_claim, 1, request, devices)?;
-            }
+            let path = self.file(claim, base);
+            let existing = self.read(claim, &path).filter(|_| !new);
+            // Entries of earlier releases do not have it.
+            let known = existing
+                .as_ref()
+                .and_then(|file| file.pod_claim_name.as_deref());
+            let pod_claim = pod_claim.or(known);
             let container_path = match pod_claim {
                 Some(name) => template_file(&self.driver, name, base),
-                None => claim_file(&self.driver, &claim_ref.name, base),
+                None => claim_file(&self.driver, &claim.name, base),
             };
+            if existing.is_none() {
+                self.put(&path, claim, pod_claim, 1, request, devices)?;
+            }
             let mount = Mount {
                 host_path: path.display().to_string(),
                 container_path: container_path.display().to_string(),
@@ -62,16 +68,24 @@ impl Writer {
                 ..Mount::default()
             };
             let device = CdiDevice {
-                name: device_name(claim_ref, base),
+                name: device_name(claim, base),
                 edits: ContainerEdits {
                     mounts: vec![mount],
                     ..ContainerEdits::default()
                 },
                 ..CdiDevice::default()
             };
-            Spec::new(&self.kind(), vec![device]).write(&self.spec(claim_ref, base))?;
+            Spec::new(&self.kind(), vec![device]).write(&self.spec(claim, base))?;
         }
         Ok(())
+    }
+
+    /// Whether a file of a prepared claim is missing.
+    pub(crate) fn is_missing(&self, claim: &ClaimRef, devices: &[PreparedDevice]) -> bool {
+        by_request(devices).keys().any(|request| {
+            let base = base_request(request);
+            !self.spec(claim, base).exists() || !self.file(claim, base).exists()
+        })
     }
 
     /// The CDI device with the file of a request.
@@ -120,7 +134,13 @@ impl Writer {
         for entry in entries.flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name.starts_with(&prefix) && name.ends_with(".json") {
+            // A process that was killed may have left a file that it was writing.
+            let unfinished = name.strip_prefix('.').filter(|_| name.ends_with(".tmp"));
+            let whole = Some(&*name).filter(|name| name.ends_with(".json"));
+            if unfinished
+                .or(whole)
+                .is_some_and(|name| name.starts_with(&prefix))
+            {
                 let path = entry.path();
                 allot_cdi::file::remove(&path).map_err(|error| io(&path, error))?;
             }
@@ -176,7 +196,11 @@ impl Writer {
     }
 
     fn directory(&self, claim: &ClaimRef) -> PathBuf {
-        let name = format!("{}_{}", claim.namespace, claim.name);
+        let mut name = format!("{}_{}", claim.namespace, claim.name);
+        // A claim's name alone may be nearly as long as the name of a file.
+        if name.len() > MAX_FILE_NAME {
+            name.clone_from(&claim.uid);
+        }
         self.data_dir.join("dra-device-metadata").join(name)
     }
 
@@ -191,6 +215,16 @@ impl Writer {
         self.cdi_dir
             .join(format!("{driver}_metadata_{uid}_{base_request}.json"))
     }
+}
+
+fn by_request(devices: &[PreparedDevice]) -> BTreeMap<&str, Vec<&PreparedDevice>> {
+    let mut requests: BTreeMap<&str, Vec<&PreparedDevice>> = BTreeMap::new();
+    for device in devices {
+        for request in &device.requests {
+            requests.entry(request).or_default().push(device);
+        }
+    }
+    requests
 }
 
 fn device_name(claim: &ClaimRef, base_request: &str) -> String {

@@ -1,0 +1,288 @@
+//! `allot conformance driver`: tries a DRA driver against the rules of its API, without a cluster.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use allot_conformance::{Options, PLACEHOLDERS, Report, Target, cases, run as try_driver};
+use anyhow::{Context, bail};
+
+use super::component;
+
+/// Flags of `allot conformance`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Try a DRA driver: an API server and a kubelet in this process register it, prepare and unprepare claims, kill and
+    /// restart it, and damage its files
+    #[command(after_help = placeholders())]
+    Driver(Box<DriverArgs>),
+}
+
+#[derive(Debug, clap::Args)]
+struct DriverArgs {
+    /// Command line of the driver, with placeholders; the kit starts, kills and restarts it, and removes what it left
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["plugin_dir", "registry_dir", "cdi_dir", "kubeconfig"])]
+    command: Option<String>,
+    /// Directory of a driver that is running; cases that restart it are skipped
+    #[arg(long, value_name = "DIR", requires_all = ["registry_dir", "kubeconfig"])]
+    plugin_dir: Option<PathBuf>,
+    /// Where the running driver has its registration socket; no kubelet may watch it
+    #[arg(long, value_name = "DIR", requires = "plugin_dir")]
+    registry_dir: Option<PathBuf>,
+    /// Where the running driver writes CDI files
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
+    cdi_dir: PathBuf,
+    /// The API server that the running driver uses; claims are made and deleted in its namespace default
+    #[arg(long, value_name = "FILE", requires = "plugin_dir")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of the node
+    #[arg(long, value_name = "NAME", default_value = "node-0")]
+    node: String,
+    /// Name of the driver, if the command registers several
+    #[arg(long, value_name = "NAME")]
+    driver: Option<String>,
+    /// File with opaque parameters that the driver accepts (JSON or YAML), for the cases about parameters
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Limit for each wait, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// How long nothing may happen where nothing should, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    quiet: u64,
+    /// Claims that come and go in the case churn
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..=1_000_000))]
+    cycles: u32,
+    /// Cases at the same time, each with a driver process of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+    /// Try only cases that match this pattern (* and ?); can be repeated
+    #[arg(long = "case", value_name = "PATTERN")]
+    cases: Vec<String>,
+    /// Leave out cases that match this pattern; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    skip: Vec<String>,
+    /// File with the names of cases that are known to fail, one a line, # for comments
+    #[arg(long, value_name = "FILE")]
+    expected_failures: Option<PathBuf>,
+    /// What to print
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Write the results as JUnit XML, too
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// List the cases with their rules, and try nothing
+    #[arg(long)]
+    list: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// A score card
+    Text,
+    /// One JSON document
+    Json,
+}
+
+fn placeholders() -> String {
+    let line = |(name, meaning): (&str, &str)| {
+        let name = format!("{{{name}}}");
+        format!("  {name:<14}{meaning}\n")
+    };
+    format!(
+        "Placeholders of --command, whose words are split as by a shell and may begin with NAME=value:\n{}\n\
+         Exit code: 0 if every case passed or was skipped or failed as expected, 1 if one failed, 2 if the driver did not start or \
+         an argument cannot be used.",
+        PLACEHOLDERS.map(line).concat()
+    )
+}
+
+/// The exit code of arguments that cannot be used, as clap's.
+const UNUSABLE: u8 = 2;
+
+/// Runs the command; its exit code is for CI.
+pub fn run(args: Args) -> ExitCode {
+    let What::Driver(args) = args.what;
+    let listed = args.list;
+    let result = if listed { list(&args) } else { test(*args) };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) if crate::is_broken_pipe(&error) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {}", crate::describe(&error));
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}
+
+fn list(args: &DriverArgs) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match args.output {
+        Output::Text => {
+            for case in cases() {
+                writeln!(
+                    out,
+                    "{}\n    {}\n    source: {}",
+                    case.name, case.rule, case.source
+                )?;
+            }
+        }
+        Output::Json => {
+            let case = |case: &allot_conformance::Case| serde_json::json!({"case": case.name, "rule": case.rule, "source": case.source, "hint": case.hint});
+            let all: Vec<serde_json::Value> = cases().iter().map(case).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+        }
+    }
+    Ok(true)
+}
+
+fn test(args: DriverArgs) -> anyhow::Result<bool> {
+    let options = options(&args)?;
+    let text = args.output == Output::Text;
+    let mut report = None;
+    component::block_on(async |shutdown| {
+        let progress = |record: &allot_conformance::Record| {
+            if text {
+                // A closed pipe must not end the run, which removes what the driver left.
+                let _ = writeln!(std::io::stdout(), "{}", record.text());
+            }
+        };
+        tokio::select! {
+            result = try_driver(options, progress) => report = Some(result?),
+            () = shutdown.cancelled() => bail!("interrupted"),
+        }
+        Ok(())
+    })?;
+    let report: Report = report.context("no report")?;
+    if let Some(file) = &args.junit {
+        std::fs::write(file, report.junit())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let mut out = std::io::stdout().lock();
+    match args.output {
+        Output::Text => writeln!(out, "\n{}", report.summary())?,
+        Output::Json => writeln!(out, "{}", report.json()?)?,
+    }
+    Ok(report.passed())
+}
+
+fn options(args: &DriverArgs) -> anyhow::Result<Options> {
+    let mut options = match (
+        &args.command,
+        &args.plugin_dir,
+        &args.registry_dir,
+        &args.kubeconfig,
+    ) {
+        (Some(command), ..) => Options::command(command).context("--command")?,
+        (None, Some(plugin), Some(registry), Some(kubeconfig)) => Options::new(Target::Running {
+            registry: registry.clone(),
+            plugin: plugin.clone(),
+            cdi: args.cdi_dir.clone(),
+            kubeconfig: kubeconfig.clone(),
+        }),
+        _ => bail!(
+            "which driver? --command to start one, or --plugin-dir, --registry-dir and --kubeconfig of one that is running"
+        ),
+    };
+    options = options
+        .node(&args.node)
+        .timeout(Duration::from_secs(args.timeout))
+        .quiet(Duration::from_secs(args.quiet))
+        .cycles(args.cycles)
+        .jobs(args.jobs.into())
+        .cases(&args.cases, &args.skip)?;
+    if let Some(driver) = &args.driver {
+        options = options.driver(driver);
+    }
+    if let Some(file) = &args.config {
+        let text = read(file)?;
+        let parameters =
+            serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
+        options = options.parameters(parameters);
+    }
+    if let Some(file) = &args.expected_failures {
+        options = options
+            .expected_failures(&read(file)?)
+            .with_context(|| file.display().to_string())?;
+    }
+    Ok(options)
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        args: DriverArgs,
+    }
+
+    /// What is said about arguments, by clap or by the command.
+    fn check(arguments: &[&str], expected: Result<(), &str>) {
+        let parsed =
+            <Parsed as clap::Parser>::try_parse_from([&["driver"][..], arguments].concat());
+        let result = match parsed {
+            Ok(parsed) => options(&parsed.args)
+                .map(drop)
+                .map_err(|error| format!("{error:#}")),
+            Err(error) => Err(error.to_string()),
+        };
+        match (result, expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(text), Err(part)) if text.contains(part) => {}
+            (result, expected) => panic!("{arguments:?}: {result:?}, expected {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn arguments_are_checked_before_anything_is_started() {
+        check(&["--command", "./d --node {node}"], Ok(()));
+        check(
+            &["--command", "./d", "--case", "cdi-*", "--skip", "churn"],
+            Ok(()),
+        );
+        check(
+            &[
+                "--plugin-dir",
+                "p",
+                "--registry-dir",
+                "r",
+                "--kubeconfig",
+                "k",
+            ],
+            Ok(()),
+        );
+        check(&[], Err("which driver?"));
+        check(
+            &["--command", "./d {nod}"],
+            Err("unknown placeholder {nod}"),
+        );
+        check(
+            &["--command", "./d", "--case", "nothing"],
+            Err("no case matches"),
+        );
+        check(
+            &["--command", "./d", "--kubeconfig", "k"],
+            Err("cannot be used with"),
+        );
+        check(&["--plugin-dir", "p"], Err("--registry-dir"));
+        check(&["--command", "./d", "--timeout", "0"], Err("0 is not in"));
+        check(
+            &["--command", "./d", "--expected-failures", "/nowhere"],
+            Err("cannot read /nowhere"),
+        );
+    }
+}

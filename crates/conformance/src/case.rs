@@ -1,0 +1,98 @@
+//! What a case is: a rule, its source, and how it is tried.
+
+use std::pin::Pin;
+
+use crate::world::World;
+
+/// Why a case does not go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The driver breaks the rule: what was observed.
+    Fail(String),
+    /// The rule does not apply, or cannot be tried.
+    Skip(String),
+}
+
+/// What was observed.
+pub(crate) type Observed = Result<String, Stop>;
+
+pub(crate) fn fail<T>(text: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Fail(text.into()))
+}
+
+pub(crate) fn skip<T>(text: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Skip(text.into()))
+}
+
+/// Fails with what was observed unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return $crate::case::fail(format!($($text)+));
+        }
+    };
+}
+pub(crate) use ensure;
+
+type Run = for<'a> fn(&'a mut World) -> Pin<Box<dyn Future<Output = Observed> + Send + 'a>>;
+
+/// A rule that every driver keeps to, and how it is tried.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Its name: subject and what happens.
+    pub name: &'static str,
+    /// What a driver must do.
+    pub rule: &'static str,
+    /// Where the rule comes from.
+    pub source: &'static str,
+    /// Where to look when it is broken.
+    pub hint: &'static str,
+    /// Needs the driver's process or its connection to the API server.
+    pub(crate) process: bool,
+    /// How many devices it needs at least.
+    pub(crate) devices: usize,
+    pub(crate) run: Run,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+macro_rules! case {
+    ($run:path, $name:literal, process: $process:literal, devices: $devices:literal, rule: $rule:literal, source: $source:expr, hint: $hint:literal $(,)?) => {
+        $crate::case::Case {
+            name: $name,
+            rule: $rule,
+            source: $source,
+            hint: $hint,
+            process: $process,
+            devices: $devices,
+            run: |world| Box::pin($run(world)),
+        }
+    };
+}
+pub(crate) use case;
+
+/// Sources of rules.
+pub(crate) mod source {
+    pub(crate) const KEP: &str = "KEP-4381, structured parameters";
+    pub(crate) const PREPARE: &str = "KEP-4381, NodePrepareResources";
+    pub(crate) const UNPREPARE: &str = "KEP-4381, NodeUnprepareResources";
+    pub(crate) const PUBLISH: &str = "KEP-4381, publishing node resources";
+    pub(crate) const REGISTRATION: &str =
+        "kubelet plugin registration, pluginregistration/v1 api.proto";
+    pub(crate) const PROTO: &str = "kubelet DRA gRPC API, dra/v1 api.proto";
+    pub(crate) const CDI: &str = "CDI specification";
+    pub(crate) const REBOOT: &str = "kubernetes/kubernetes#141433";
+    pub(crate) const HEALTH: &str = "KEP-4680, DRAResourceHealth";
+}
+
+/// All cases, in the order in which they run.
+pub fn cases() -> &'static [Case] {
+    static ALL: std::sync::LazyLock<Vec<Case>> = std::sync::LazyLock::new(crate::cases::all);
+    &ALL
+}

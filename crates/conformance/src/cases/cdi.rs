@@ -1,0 +1,193 @@
+//! CDI files.
+
+use allot_cdi::{Registry, Spec, VERSIONS};
+
+use crate::case::{Case, Observed, case, ensure, fail, source};
+use crate::world::World;
+
+pub(crate) const CASES: &[Case] = &[
+    case!(valid, "cdi-valid", process: false, devices: 1,
+        rule: "Every CDI file is valid, and every CDI device of an answer is defined by one of them when the call returns.",
+        source: source::CDI,
+        hint: "write the file before answering; check it with the CDI library's validation"),
+    case!(version, "cdi-version", process: false, devices: 1,
+        rule: "The version of a CDI file is the lowest that its fields need, or at most 0.6.0, which every runtime with CDI knows.",
+        source: "CDI specification, cdiVersion: a runtime refuses files of versions that it does not know",
+        hint: "use the CDI library's function for the minimum required version"),
+    case!(unique, "cdi-unique", process: false, devices: 2,
+        rule: "No CDI device is defined twice: runtimes refuse both.",
+        source: "CDI specification, conflicts between files of equal priority",
+        hint: "put the claim's UID into the names of its devices and of its file"),
+    case!(clean, "cdi-clean", process: false, devices: 1,
+        rule: "After NodeUnprepareResources nothing of the claim is left in the CDI directory.",
+        source: source::UNPREPARE,
+        hint: "remove the claim's file"),
+    case!(atomic, "cdi-atomic", process: false, devices: 1,
+        rule: "A CDI file is never seen half written: a runtime that reads it then knows none of its devices.",
+        source: "CDI specification: files are to be made under another name and renamed",
+        hint: "write to a temporary name in the same directory that does not end in .json or .yaml, then rename"),
+    case!(wiped, "cdi-wiped", process: false, devices: 2,
+        rule: "After the CDI directory was emptied under a running driver, the next claim's devices resolve, those that all claims share included.",
+        source: source::REBOOT,
+        hint: "write shared CDI devices again with every claim, not only at the start"),
+    case!(wiped_prepared, "cdi-wiped-prepared", process: false, devices: 1,
+        rule: "After the CDI directory was emptied, preparing a claim that is prepared already makes its devices resolve again.",
+        source: source::REBOOT,
+        hint: "write the CDI file also when the answer comes from a checkpoint"),
+    case!(reboot, "cdi-reboot", process: true, devices: 1,
+        rule: "After a reboot, with the state on disk but an empty CDI directory, preparing a claim again makes its devices resolve.",
+        source: "kubernetes/kubernetes#141433, ROCm/k8s-gpu-dra-driver#75",
+        hint: "write the CDI file also when the answer comes from a checkpoint"),
+    case!(restart, "cdi-restart", process: true, devices: 1,
+        rule: "A restart of the driver alone brings back the CDI files of prepared claims: their containers restart without another NodePrepareResources.",
+        source: "kubelet: NodePrepareResources only with a new sandbox; kubernetes/kubernetes#141433",
+        hint: "at the start write the files of all prepared claims again"),
+];
+
+async fn valid(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    w.resolves(&devices)?;
+    let registry = Registry::load(&[&w.places.cdi]);
+    let errors: Vec<String> = registry.errors().iter().map(ToString::to_string).collect();
+    ensure!(errors.is_empty(), "{}", errors.join("; "));
+    w.needs_cdi(&devices)?;
+    Ok(format!("{} files", w.cdi_files().len()))
+}
+
+async fn version(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    w.needs_cdi(&devices)?;
+    let place = |version: &str| VERSIONS.iter().position(|known| *known == version);
+    let mut seen = Vec::new();
+    for path in w.cdi_files() {
+        let spec = Spec::read(&path).or_else(|error| fail(error.to_string()))?;
+        let needed = spec.minimum_version();
+        let allowed = place(needed).max(place("0.6.0"));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        ensure!(
+            place(&spec.cdi_version) <= allowed,
+            "{name} has version {}, its fields need {needed}",
+            spec.cdi_version
+        );
+        seen.push(spec.cdi_version);
+    }
+    seen.sort();
+    seen.dedup();
+    Ok(seen.join(", "))
+}
+
+async fn unique(w: &mut World) -> Observed {
+    let (first, second) = (w.claim(0).await?, w.claim(1).await?);
+    let mut devices = w.prepare(&first).await?;
+    devices.extend(w.prepare(&second).await?);
+    w.needs_cdi(&devices)?;
+    // Names that conflict do not resolve.
+    w.resolves(&devices)?;
+    let all: Vec<String> = w.cdi_devices().into_iter().collect();
+    let registry = Registry::load(&[&w.places.cdi]);
+    registry
+        .resolve(&all)
+        .or_else(|error| fail(error.to_string()))?;
+    Ok(format!("{} devices", all.len()))
+}
+
+async fn clean(w: &mut World) -> Observed {
+    let before = w.cdi_devices();
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    w.needs_cdi(&devices)?;
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    Ok("nothing is left".to_owned())
+}
+
+async fn atomic(w: &mut World) -> Observed {
+    const CYCLES: usize = 20;
+    let directory = w.places.cdi.clone();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let stopped = stop.clone();
+    let reader = tokio::task::spawn_blocking(move || {
+        let mut looks = 0_u64;
+        while !stopped.is_cancelled() {
+            looks += 1;
+            for error in Registry::load(&[&directory]).errors() {
+                // One that was removed between listing and reading is not half written.
+                if matches!(error, allot_cdi::Error::Parse { .. }) {
+                    return Err(error.to_string());
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        Ok(looks)
+    });
+    let _stop = stop.clone().drop_guard();
+    for _ in 0..CYCLES {
+        let claim = w.claim(0).await?;
+        let devices = w.prepare(&claim).await?;
+        w.needs_cdi(&devices)?;
+        w.unprepare(&claim).await?;
+    }
+    stop.cancel();
+    match reader.await {
+        Ok(Ok(looks)) => Ok(format!("{looks} looks during {CYCLES} claims")),
+        Ok(Err(error)) => fail(error),
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+async fn wiped(w: &mut World) -> Observed {
+    let first = w.claim(0).await?;
+    let devices = w.prepare(&first).await?;
+    w.needs_cdi(&devices)?;
+    w.wipe_cdi();
+    let second = w.claim(1).await?;
+    let devices = w.prepare(&second).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&first).await?;
+    w.unprepare(&second).await?;
+    Ok("the next claim's devices resolve".to_owned())
+}
+
+async fn wiped_prepared(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    w.needs_cdi(&devices)?;
+    w.wipe_cdi();
+    let again = w.prepare(&claim).await?;
+    w.resolves(&again)?;
+    w.resolves(&devices)?;
+    Ok("the devices resolve again".to_owned())
+}
+
+async fn reboot(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    w.needs_cdi(&devices)?;
+    w.kill().await;
+    w.wipe_cdi();
+    w.start_again().await?;
+    let again = w.prepare(&claim).await?;
+    w.resolves(&again)?;
+    w.unprepare(&claim).await?;
+    Ok("the devices resolve again".to_owned())
+}
+
+async fn restart(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    w.needs_cdi(&devices)?;
+    w.kill().await;
+    w.wipe_cdi();
+    w.start_again().await?;
+    let deadline = tokio::time::Instant::now() + w.timeout();
+    loop {
+        match w.resolves(&devices) {
+            Ok(()) => break,
+            Err(stop) if tokio::time::Instant::now() >= deadline => return Err(stop),
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+        }
+    }
+    Ok("the devices resolve again without another call".to_owned())
+}

@@ -1,0 +1,131 @@
+//! Opaque parameters.
+
+use serde_json::{Value, json};
+
+use crate::case::{Case, Observed, Stop, case, skip};
+use crate::kubelet::ClaimRef;
+use crate::world::{OTHER_DRIVER, Wanted, World};
+
+const SOURCE: &str = "KEP-4381, opaque driver configuration parameters";
+
+pub(crate) const CASES: &[Case] = &[
+    case!(wrong_kind, "config-wrong-kind", process: false, devices: 1,
+        rule: "Parameters for this driver of a kind that it does not know are refused.",
+        source: SOURCE,
+        hint: "check apiVersion and kind of every parameters object that is addressed to the driver"),
+    case!(other_driver, "config-other-driver", process: false, devices: 1,
+        rule: "Parameters for another driver are not looked at.",
+        source: SOURCE,
+        hint: "filter status.allocation.devices.config by opaque.driver"),
+    case!(other_request, "config-other-request", process: false, devices: 2,
+        rule: "Parameters that name only one of several requests are checked as well.",
+        source: SOURCE,
+        hint: "look for the configurations of every result, not of the first one"),
+    case!(refused_then_good, "config-refused-retry", process: false, devices: 1,
+        rule: "A claim that was refused for its parameters is unprepared without an error, and its device goes to the next claim.",
+        source: SOURCE,
+        hint: "do not keep a device for a claim that was refused"),
+    case!(valid, "config-valid", process: false, devices: 1,
+        rule: "The parameters given with --config are accepted.",
+        source: SOURCE,
+        hint: "decode parameters by their apiVersion and kind"),
+    case!(unknown_field, "config-unknown-field", process: false, devices: 1,
+        rule: "Parameters with a field that the driver does not know are refused: a misspelt field would have no effect.",
+        source: "KEP-4381, validation of opaque parameters",
+        hint: "decode strictly"),
+];
+
+fn nonsense() -> Value {
+    json!({"apiVersion": "conformance.example.com/v1", "kind": "Nonsense"})
+}
+
+async fn with(
+    w: &mut World,
+    driver: &str,
+    requests: &[&str],
+    parameters: Value,
+) -> Result<ClaimRef, Stop> {
+    let device = w.devices()[0].clone();
+    let requests = requests
+        .iter()
+        .map(|request| (*request).to_owned())
+        .collect();
+    let config = vec![(driver.to_owned(), requests, parameters)];
+    w.make(Wanted {
+        config,
+        ..Wanted::device(&device)
+    })
+    .await
+}
+
+async fn wrong_kind(w: &mut World) -> Observed {
+    let driver = w.driver().to_owned();
+    let claim = with(w, &driver, &[], nonsense()).await?;
+    w.refused(&claim).await
+}
+
+async fn other_driver(w: &mut World) -> Observed {
+    let claim = with(w, OTHER_DRIVER, &[], nonsense()).await?;
+    w.prepare(&claim).await?;
+    Ok("prepared without the other driver's parameters".to_owned())
+}
+
+async fn other_request(w: &mut World) -> Observed {
+    let devices = w.devices()[..2].to_vec();
+    let driver = w.driver().to_owned();
+    let claim = |config| Wanted {
+        devices: devices.clone(),
+        config,
+        ..Wanted::default()
+    };
+    let refused = w
+        .make(claim(vec![(
+            driver.clone(),
+            vec!["r1".to_owned()],
+            nonsense(),
+        )]))
+        .await?;
+    let said = w.refused(&refused).await?;
+    w.unprepare(&refused).await?;
+    // Without them the same devices are prepared.
+    let plain = w.make(claim(Vec::new())).await?;
+    w.prepare(&plain).await?;
+    Ok(said)
+}
+
+async fn refused_then_good(w: &mut World) -> Observed {
+    let driver = w.driver().to_owned();
+    let claim = with(w, &driver, &[], nonsense()).await?;
+    if let Ok(devices) = w.try_prepare(&claim).await? {
+        return skip(format!(
+            "parameters of an unknown kind were accepted ({} devices)",
+            devices.len()
+        ));
+    }
+    w.unprepare(&claim).await?;
+    let next = w.claim(0).await?;
+    let devices = w.prepare(&next).await?;
+    w.resolves(&devices)?;
+    Ok("the next claim has the device".to_owned())
+}
+
+async fn valid(w: &mut World) -> Observed {
+    let Some(parameters) = w.options().parameters.clone() else {
+        return skip("no valid parameters are known: --config");
+    };
+    let driver = w.driver().to_owned();
+    let claim = with(w, &driver, &["r0"], parameters).await?;
+    let devices = w.prepare(&claim).await?;
+    w.resolves(&devices)?;
+    Ok("accepted".to_owned())
+}
+
+async fn unknown_field(w: &mut World) -> Observed {
+    let Some(mut parameters) = w.options().parameters.clone() else {
+        return skip("no valid parameters are known: --config");
+    };
+    parameters["conformanceUnknownField"] = json!(true);
+    let driver = w.driver().to_owned();
+    let claim = with(w, &driver, &[], parameters).await?;
+    w.refused(&claim).await
+}

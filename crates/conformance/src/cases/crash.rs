@@ -1,0 +1,176 @@
+//! kill -9 at every point.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::case::{Case, Observed, case, ensure, source};
+use crate::kubelet::Device;
+use crate::world::World;
+
+pub(crate) const CASES: &[Case] = &[
+    case!(prepared, "crash-prepared", process: true, devices: 1,
+        rule: "After kill -9 and a restart a prepared claim is answered as before, with CDI devices that resolve.",
+        source: "KEP-4381: NodePrepareResources must be idempotent, also over restarts",
+        hint: "write down what was prepared before answering"),
+    case!(unprepare, "crash-unprepare", process: true, devices: 1,
+        rule: "After kill -9 and a restart a prepared claim is unprepared, and nothing of it is left.",
+        source: source::UNPREPARE,
+        hint: "find the claim's files by its UID, or in a checkpoint"),
+    case!(during_prepare, "crash-during-prepare", process: true, devices: 1,
+        rule: "kill -9 in the middle of NodePrepareResources: after the restart the claim is prepared, and then unprepared without a rest.",
+        source: source::PREPARE,
+        hint: "write down the intent first, replace files atomically, and let a second attempt start over"),
+    case!(during_unprepare, "crash-during-unprepare", process: true, devices: 1,
+        rule: "kill -9 in the middle of NodeUnprepareResources: after the restart it succeeds without a rest, and the claim can be prepared again.",
+        source: source::UNPREPARE,
+        hint: "mark the claim as no longer prepared before undoing anything"),
+    case!(several, "crash-several-claims", process: true, devices: 3,
+        rule: "Of three claims that are prepared before kill -9, one is unprepared, one prepared again and one left alone: each keeps its own.",
+        source: source::KEP,
+        hint: "keep claims apart in the state"),
+    case!(terminated, "crash-orderly-stop", process: true, devices: 1,
+        rule: "An orderly stop leaves prepared claims alone: pods go on using their devices while the driver is updated.",
+        source: "KEP-4381, updating a driver; CDI files are read at every start of a container",
+        hint: "do not unprepare or remove CDI files at the end of the process"),
+    case!(start, "crash-during-start", process: true, devices: 1,
+        rule: "kill -9 while the driver starts, again and again, does not keep it from starting.",
+        source: source::KEP,
+        hint: "start from whatever files are there"),
+];
+
+/// Places in a call, by time.
+const DELAYS: [u64; 6] = [0, 1000, 4000, 15_000, 60_000, 200_000];
+
+fn set(devices: &[Device]) -> BTreeSet<Device> {
+    devices.iter().cloned().collect()
+}
+
+async fn prepared(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let before = w.prepare(&claim).await?;
+    w.restart().await?;
+    let after = w.prepare(&claim).await?;
+    ensure!(
+        set(&before) == set(&after),
+        "before {before:?}, after {after:?}"
+    );
+    w.resolves(&after)?;
+    Ok("the same answer after a restart".to_owned())
+}
+
+async fn unprepare(w: &mut World) -> Observed {
+    let before = w.cdi_devices();
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    w.restart().await?;
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    let next = w.claim(0).await?;
+    w.prepare(&next).await?;
+    Ok("unprepared by the next process".to_owned())
+}
+
+async fn during_prepare(w: &mut World) -> Observed {
+    let before = w.cdi_devices();
+    for micros in DELAYS {
+        let claim = w.claim(0).await?;
+        let plugin = w.plugin()?;
+        let limit = w.limit();
+        let call = {
+            let claim = claim.clone();
+            tokio::spawn(async move { plugin.prepare(plugin.version(), &[claim], limit).await })
+        };
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+        w.restart().await?;
+        call.abort();
+        let devices = w.prepare(&claim).await?;
+        w.resolves(&devices)?;
+        w.unprepare(&claim).await?;
+        w.is_clean(&claim, &before)?;
+    }
+    Ok(format!(
+        "killed {} times, up to 200 ms after the call",
+        DELAYS.len()
+    ))
+}
+
+async fn during_unprepare(w: &mut World) -> Observed {
+    let before = w.cdi_devices();
+    for micros in DELAYS {
+        let claim = w.claim(0).await?;
+        w.prepare(&claim).await?;
+        let plugin = w.plugin()?;
+        let limit = w.limit();
+        let call = {
+            let claim = claim.clone();
+            tokio::spawn(async move { plugin.unprepare(plugin.version(), &[claim], limit).await })
+        };
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+        w.restart().await?;
+        call.abort();
+        w.unprepare(&claim).await?;
+        w.is_clean(&claim, &before)?;
+        let devices = w.prepare(&claim).await?;
+        w.resolves(&devices)?;
+        w.unprepare(&claim).await?;
+    }
+    Ok(format!(
+        "killed {} times, up to 200 ms after the call",
+        DELAYS.len()
+    ))
+}
+
+async fn several(w: &mut World) -> Observed {
+    let claims = [w.claim(0).await?, w.claim(1).await?, w.claim(2).await?];
+    let mut answers = Vec::new();
+    for claim in &claims {
+        answers.push(w.prepare(claim).await?);
+    }
+    w.restart().await?;
+    w.unprepare(&claims[0]).await?;
+    let again = w.prepare(&claims[1]).await?;
+    ensure!(
+        set(&again) == set(&answers[1]),
+        "before {:?}, after {again:?}",
+        answers[1]
+    );
+    w.resolves(&answers[1])?;
+    w.resolves(&answers[2])?;
+    for claim in &claims {
+        w.unprepare(claim).await?;
+    }
+    Ok("each claim kept its own".to_owned())
+}
+
+async fn terminated(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let devices = w.prepare(&claim).await?;
+    let patience = w.timeout();
+    if let Some(process) = w.process() {
+        process.terminate(patience).await;
+    }
+    w.kill().await;
+    w.resolves(&devices)?;
+    w.start_again().await?;
+    w.resolves(&devices)?;
+    w.unprepare(&claim).await?;
+    Ok("the claim's CDI devices stayed".to_owned())
+}
+
+async fn start(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    for micros in DELAYS {
+        w.kill().await;
+        w.start().await?;
+        tokio::time::sleep(Duration::from_micros(micros * 4)).await;
+    }
+    w.restart().await?;
+    let devices = w.prepare(&claim).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&claim).await?;
+    Ok(format!(
+        "killed {} times within 800 ms of its start",
+        DELAYS.len()
+    ))
+}

@@ -1,0 +1,356 @@
+//! Preparing claims.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use crate::case::{Case, Observed, case, ensure, fail, skip, source};
+use crate::kubelet::{ClaimRef, Device, Version};
+use crate::world::{Wanted, World, answer_of};
+
+pub(crate) const CASES: &[Case] = &[
+    case!(answers, "prepare-answers", process: false, devices: 1,
+        rule: "The answer has the requested claim, by UID, with the allocated devices under the names of their pool and request.",
+        source: source::PROTO,
+        hint: "take pool, device and request from the claim's allocation results of this driver"),
+    case!(foreign, "prepare-other-driver", process: false, devices: 1,
+        rule: "Devices of other drivers in the same claim are ignored.",
+        source: source::PREPARE,
+        hint: "filter status.allocation.devices.results by driver"),
+    case!(alternative, "prepare-alternative", process: false, devices: 1,
+        rule: "For an alternative of a request, `request/alternative` in the allocation, the answer names the request.",
+        source: "KEP-4816, prioritized alternatives; dra/v1 api.proto Device.request_names",
+        hint: "cut the request's name at the slash: a container refers to the request"),
+    case!(repeated, "prepare-repeated", process: false, devices: 1,
+        rule: "Preparing again gives the same answer: a kubelet asks again for every claim after its restart.",
+        source: "KEP-4381: NodePrepareResources must be idempotent",
+        hint: "remember what was answered"),
+    case!(parallel, "prepare-parallel", process: false, devices: 2,
+        rule: "Calls at the same time, for the same claim and for others, all succeed and agree.",
+        source: source::PREPARE,
+        hint: "serialise calls, or lock by claim"),
+    case!(batch, "prepare-batch", process: false, devices: 2,
+        rule: "Several claims in one call are all answered.",
+        source: source::PROTO,
+        hint: "answer by UID with one entry for each claim; a missing one is an error for the kubelet"),
+    case!(batch_one_fails, "prepare-batch-one-fails", process: false, devices: 1,
+        rule: "When one claim of a call cannot be prepared, the others are prepared then or by the next call.",
+        source: source::PREPARE,
+        hint: "put errors into the claim's entry; leave nothing behind that blocks the retry"),
+    case!(versions, "prepare-versions", process: false, devices: 1,
+        rule: "v1 and v1beta1 answer alike, and what one prepared the other unprepares, as an upgraded kubelet asks.",
+        source: "kubelet DRA gRPC API, dra/v1 and dra/v1beta1",
+        hint: "serve both versions from one implementation"),
+    case!(wrong_uid, "prepare-wrong-uid", process: false, devices: 1,
+        rule: "A claim of the given name but with another UID is refused: it is another claim.",
+        source: "dra/v1 api.proto, Claim.uid",
+        hint: "compare metadata.uid of the claim that was read with the UID of the call"),
+    case!(missing, "prepare-missing-claim", process: false, devices: 0,
+        rule: "A claim that does not exist is refused.",
+        source: source::PREPARE,
+        hint: "return the API server's error instead of waiting for the claim to appear"),
+    case!(unallocated, "prepare-unallocated", process: false, devices: 1,
+        rule: "A claim without an allocation is refused.",
+        source: source::PREPARE,
+        hint: "check status.allocation"),
+    case!(unknown_device, "prepare-unknown-device", process: false, devices: 1,
+        rule: "A device that the driver does not have is refused.",
+        source: source::PREPARE,
+        hint: "look the device up; the allocation may be older than the hardware"),
+    case!(replaced, "prepare-replaced-claim", process: false, devices: 2,
+        rule: "A claim that replaces a prepared one of the same name is prepared as its own, and unpreparing the old one leaves it alone.",
+        source: "kubelet claim info cache; dra/v1 api.proto, Claim.uid",
+        hint: "key all state and files by UID, not by name"),
+    case!(cancelled, "prepare-cancelled", process: false, devices: 1,
+        rule: "A call that the kubelet gives up in the middle does no harm: the next one succeeds.",
+        source: "kubelet, deadline of plugin calls",
+        hint: "finish or undo what a cancelled call began"),
+    case!(long_names, "prepare-long-names", process: false, devices: 1,
+        rule: "A claim with the longest name that the API allows is prepared.",
+        source: "ResourceClaim metadata.name: a DNS subdomain of at most 253 characters; NAME_MAX of file systems is 255 bytes",
+        hint: "do not join namespace and name into the name of a file; use the UID"),
+];
+
+async fn answers(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let device = w.devices()[0].clone();
+    let answer = w.prepare(&claim).await?;
+    let Some(found) = answer_of(&answer, &device) else {
+        return fail(format!(
+            "device {} of pool {} is not in the answer {answer:?}",
+            device.name, device.pool
+        ));
+    };
+    let named = found.requests.is_empty() || found.requests == ["r0"];
+    ensure!(
+        named,
+        "the device is for the requests {:?} instead of r0",
+        found.requests
+    );
+    let ids: BTreeSet<&String> = found.cdi.iter().collect();
+    ensure!(
+        ids.len() == found.cdi.len(),
+        "CDI devices are named twice: {:?}",
+        found.cdi
+    );
+    for id in &found.cdi {
+        let parsed: Result<allot_cdi::QualifiedName, _> = id.parse();
+        ensure!(parsed.is_ok(), "{id:?} is not a CDI name");
+    }
+    Ok(format!("{} with {:?}", device.name, found.cdi))
+}
+
+async fn foreign(w: &mut World) -> Observed {
+    let device = w.devices()[0].clone();
+    let claim = w
+        .make(Wanted {
+            foreign: true,
+            ..Wanted::device(&device)
+        })
+        .await?;
+    let answer = w.prepare(&claim).await?;
+    ensure!(
+        answer_of(&answer, &device).is_some(),
+        "the driver's own device is missing"
+    );
+    let other = answer.iter().find(|answer| answer.pool == "other");
+    ensure!(
+        other.is_none(),
+        "the device of another driver is in the answer"
+    );
+    Ok("only its own device".to_owned())
+}
+
+async fn alternative(w: &mut World) -> Observed {
+    let device = w.devices()[0].clone();
+    let claim = w
+        .make(Wanted {
+            alternative: true,
+            ..Wanted::device(&device)
+        })
+        .await?;
+    let answer = w.prepare(&claim).await?;
+    let Some(found) = answer_of(&answer, &device) else {
+        return fail("the device is not in the answer");
+    };
+    let named = found.requests.is_empty() || found.requests == ["r0"];
+    ensure!(
+        named,
+        "the device is for the requests {:?}; containers ask for r0",
+        found.requests
+    );
+    Ok(format!("requests {:?}", found.requests))
+}
+
+async fn repeated(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let first = sorted(w.prepare(&claim).await?);
+    for _ in 0..3 {
+        let next = sorted(w.prepare(&claim).await?);
+        ensure!(first == next, "first {first:?}, then {next:?}");
+    }
+    w.resolves(&first)?;
+    Ok("four calls, one answer".to_owned())
+}
+
+fn sorted(mut devices: Vec<Device>) -> Vec<Device> {
+    devices.sort();
+    devices
+}
+
+async fn parallel(w: &mut World) -> Observed {
+    let claims = [w.claim(0).await?, w.claim(1).await?];
+    let order: Vec<&ClaimRef> = claims.iter().cycle().take(8).collect();
+    let world = &*w;
+    let results = join_all(order.iter().map(|claim| world.prepare(claim))).await;
+    let mut answers = Vec::new();
+    for (result, claim) in results.into_iter().zip(order) {
+        answers.push((claim.uid.clone(), sorted(result?)));
+    }
+    for (uid, answer) in &answers {
+        let same = answers
+            .iter()
+            .filter(|(other, _)| other == uid)
+            .all(|(_, other)| other == answer);
+        ensure!(same, "calls for one claim were answered differently");
+        w.resolves(answer)?;
+    }
+    let world = &*w;
+    for result in join_all(claims.iter().map(|claim| world.unprepare(claim))).await {
+        result?;
+    }
+    Ok("eight calls for two claims at the same time".to_owned())
+}
+
+async fn batch(w: &mut World) -> Observed {
+    let claims = [w.claim(0).await?, w.claim(1).await?];
+    let answers = w
+        .prepare_all(&claims)
+        .await?
+        .or_else(|error| fail(format!("NodePrepareResources: {error}")))?;
+    for claim in &claims {
+        match answers.get(&claim.uid) {
+            Some(Ok(devices)) => w.resolves(devices)?,
+            Some(Err(error)) => return fail(format!("NodePrepareResources: {error}")),
+            None => return fail("a claim of the call is not in the answer"),
+        }
+    }
+    let plugin = w.plugin()?;
+    let answers = plugin.unprepare(plugin.version(), &claims, w.limit()).await;
+    let answers = answers.or_else(|error| fail(format!("NodeUnprepareResources: {error}")))?;
+    for claim in &claims {
+        ensure!(
+            answers.get(&claim.uid) == Some(&Ok(())),
+            "NodeUnprepareResources: {:?}",
+            answers.get(&claim.uid)
+        );
+    }
+    Ok("two claims in one call".to_owned())
+}
+
+async fn batch_one_fails(w: &mut World) -> Observed {
+    let good = w.claim(0).await?;
+    let bad = ClaimRef {
+        name: "no-such-claim".to_owned(),
+        uid: uuid::Uuid::new_v4().to_string(),
+        ..good.clone()
+    };
+    let answers = w.prepare_all(&[good.clone(), bad.clone()]).await?;
+    let said = match &answers {
+        Ok(answers) => match answers.get(&bad.uid) {
+            Some(Ok(_)) => return fail("a claim that does not exist was prepared"),
+            Some(Err(error)) => error.clone(),
+            None => "left out of the answer".to_owned(),
+        },
+        Err(error) => error.clone(),
+    };
+    let devices = w.prepare(&good).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&good).await?;
+    Ok(said)
+}
+
+async fn versions(w: &mut World) -> Observed {
+    let offered = Version::offered(&w.plugin()?.info);
+    if !(offered.contains(&Version::V1) && offered.contains(&Version::V1beta1)) {
+        return skip("only one version is offered");
+    }
+    let claim = w.claim(0).await?;
+    let old = sorted(w.prepare_by(Version::V1beta1, &claim).await?);
+    let new = sorted(w.prepare_by(Version::V1, &claim).await?);
+    ensure!(old == new, "v1beta1 {old:?}, v1 {new:?}");
+    w.unprepare_by(Version::V1beta1, &claim).await?;
+    w.prepare_by(Version::V1, &claim).await?;
+    w.unprepare_by(Version::V1, &claim).await?;
+    Ok("both versions answer alike".to_owned())
+}
+
+async fn wrong_uid(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let other = ClaimRef {
+        uid: uuid::Uuid::new_v4().to_string(),
+        ..claim.clone()
+    };
+    w.refused(&other).await?;
+    w.prepare(&claim).await?;
+    // Also while the right one is prepared.
+    w.refused(&other).await
+}
+
+async fn missing(w: &mut World) -> Observed {
+    let claim = ClaimRef {
+        namespace: "default".to_owned(),
+        name: "no-such-claim".to_owned(),
+        uid: uuid::Uuid::new_v4().to_string(),
+    };
+    w.refused(&claim).await
+}
+
+async fn unallocated(w: &mut World) -> Observed {
+    let device = w.devices()[0].clone();
+    let claim = w
+        .make(Wanted {
+            unallocated: true,
+            ..Wanted::device(&device)
+        })
+        .await?;
+    w.refused(&claim).await
+}
+
+async fn unknown_device(w: &mut World) -> Observed {
+    let mut device = w.devices()[0].clone();
+    device.name = "made-up-by-the-kit".to_owned();
+    let claim = w.make(Wanted::device(&device)).await?;
+    let said = w.refused(&claim).await?;
+    w.unprepare(&claim).await?;
+    Ok(said)
+}
+
+async fn replaced(w: &mut World) -> Observed {
+    let devices = w.devices().to_vec();
+    let old = w.claim(0).await?;
+    w.prepare(&old).await?;
+    w.delete_claim(&old).await?;
+    let new = w
+        .make(Wanted {
+            name: Some(old.name.clone()),
+            ..Wanted::device(&devices[1])
+        })
+        .await?;
+    let answer = w.prepare(&new).await?;
+    ensure!(
+        answer_of(&answer, &devices[1]).is_some(),
+        "the new claim got the devices of the old one: {answer:?}"
+    );
+    w.unprepare(&old).await?;
+    w.resolves(&answer)?;
+    let again = w.prepare(&new).await?;
+    ensure!(
+        sorted(again) == sorted(answer),
+        "after the old claim was unprepared, the new one is answered differently"
+    );
+    Ok("two claims of one name are kept apart".to_owned())
+}
+
+async fn cancelled(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let before = w.cdi_devices();
+    let plugin = w.plugin()?;
+    for micros in [1, 100, 500, 2000, 5000, 20000] {
+        let limit = Duration::from_micros(micros);
+        // Whether it is answered in time does not matter.
+        let _ = plugin
+            .prepare(plugin.version(), std::slice::from_ref(&claim), limit)
+            .await;
+    }
+    let devices = w.prepare(&claim).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    Ok("six calls given up after at most 20 ms, then one that succeeds".to_owned())
+}
+
+async fn long_names(w: &mut World) -> Observed {
+    let device = w.devices()[0].clone();
+    let name = [
+        "a".repeat(63),
+        "b".repeat(63),
+        "c".repeat(63),
+        "d".repeat(61),
+    ]
+    .join(".");
+    let length = name.len();
+    let before = w.cdi_devices();
+    let claim = w
+        .make(Wanted {
+            name: Some(name),
+            ..Wanted::device(&device)
+        })
+        .await?;
+    let devices = w.prepare(&claim).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    Ok(format!("a name of {length} characters"))
+}

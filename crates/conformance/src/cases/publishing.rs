@@ -1,0 +1,289 @@
+//! What the driver publishes, and how calmly.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::case::{Case, Observed, Stop, case, ensure, fail, skip, source};
+use crate::world::{SLICES, World, number, text};
+
+pub(crate) const CASES: &[Case] = &[
+    case!(complete, "publish-complete", process: false, devices: 0,
+        rule: "Every pool has as many slices as each of them says, all of one generation, and device names are unique in a pool.",
+        source: "KEP-4381, ResourcePool: generation and resourceSliceCount",
+        hint: "publish a whole pool at once; raise the generation of all of its slices together"),
+    case!(valid, "publish-valid", process: true, devices: 0,
+        rule: "No slice is refused by the API server's validation.",
+        source: "resource.k8s.io/v1 ResourceSlice validation",
+        hint: "limits: 128 devices in a slice, 64 with taints or counters; counters in a slice without devices; names are DNS labels"),
+    case!(scope, "publish-node-scope", process: false, devices: 0,
+        rule: "Slices of a node name exactly this node and are owned by its Node object, so that they go with it.",
+        source: "KEP-4381, ResourceSlice.spec.nodeName and garbage collection",
+        hint: "set an owner reference with the UID of the Node"),
+    case!(idle, "publish-idle", process: true, devices: 0,
+        rule: "Nothing is written while nothing changes.",
+        source: source::PUBLISH,
+        hint: "compare with what the API server stored, defaults included, before writing"),
+    case!(deleted, "publish-deleted", process: false, devices: 0,
+        rule: "A slice that somebody deletes, as a kubelet does at its start, comes back.",
+        source: "kubelet, deletion of ResourceSlices at start; KEP-4381",
+        hint: "watch the slices, or look at them now and then"),
+    case!(changed, "publish-changed", process: false, devices: 1,
+        rule: "A slice that somebody changes is put right, without lowering the pool's generation.",
+        source: source::PUBLISH,
+        hint: "compare the whole spec with what is wanted, not only whether the object exists"),
+    case!(restart, "publish-restart", process: true, devices: 0,
+        rule: "A restart changes nothing: no slice is deleted and made anew, no generation is raised.",
+        source: "kubernetes/kubernetes#125163; KEP-4381, ResourcePool generation",
+        hint: "at the start adopt the slices that are there; names and order of devices must not depend on the run"),
+    case!(foreign, "publish-foreign", process: true, devices: 0,
+        rule: "Slices of the same driver on other nodes, and of other drivers, are left alone.",
+        source: source::PUBLISH,
+        hint: "list with the field selectors spec.driver and spec.nodeName"),
+    case!(stale, "publish-stale-pool", process: true, devices: 0,
+        rule: "A pool of this driver on this node that it no longer has is removed when it starts.",
+        source: "KEP-4381, cleaning up ResourceSlices",
+        hint: "list all slices of the driver on the node, and delete what is not wanted"),
+];
+
+async fn complete(w: &mut World) -> Observed {
+    w.published().await?;
+    let slices = w.slices().await?;
+    let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut devices = 0;
+    for slice in &slices {
+        for device in slice["spec"]["devices"].as_array().into_iter().flatten() {
+            let pool = text(&slice["spec"]["pool"]["name"]);
+            let name = text(&device["name"]);
+            ensure!(
+                names.entry(pool).or_default().insert(name),
+                "pool {pool:?} has two devices {name:?}"
+            );
+            devices += 1;
+        }
+    }
+    Ok(format!("{} slices with {devices} devices", slices.len()))
+}
+
+async fn valid(w: &mut World) -> Observed {
+    let writes = writes(w).await?;
+    ensure!(
+        writes.invalid == 0,
+        "{} writes of slices were refused as invalid",
+        writes.invalid
+    );
+    Ok(format!("{} writes, none refused", writes.all))
+}
+
+async fn writes(w: &World) -> Result<crate::api::Writes, Stop> {
+    w.api
+        .slice_writes()
+        .await
+        .or_else(|error| fail(error.to_string()))
+}
+
+async fn scope(w: &mut World) -> Observed {
+    let slices = w.slices().await?;
+    let mut of_node = 0;
+    for slice in &slices {
+        if slice["spec"]["nodeName"].is_null() {
+            continue;
+        }
+        of_node += 1;
+        let owners = slice["metadata"]["ownerReferences"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let node = |owner: &Value| owner["kind"] == "Node" && owner["uid"] == w.node_uid();
+        let name = text(&slice["metadata"]["name"]);
+        ensure!(
+            owners.iter().any(node),
+            "slice {name} is not owned by the Node object"
+        );
+    }
+    match of_node {
+        0 => skip("no slice is for a single node"),
+        _ => Ok(format!("{of_node} slices are owned by the Node")),
+    }
+}
+
+async fn idle(w: &mut World) -> Observed {
+    let quiet = w.options().quiet;
+    // What follows the first publication, such as a second look, may still be under way.
+    tokio::time::sleep(quiet / 2).await;
+    let before = writes(w).await?;
+    tokio::time::sleep(quiet).await;
+    let count = writes(w).await?.all - before.all;
+    ensure!(
+        count == 0,
+        "{count} writes of slices within {quiet:?} in which nothing happened"
+    );
+    Ok(format!("no write within {quiet:?}"))
+}
+
+async fn deleted(w: &mut World) -> Observed {
+    let slices = w.slices().await?;
+    let Some(slice) = slices.first() else {
+        return fail("no slice is published");
+    };
+    let name = text(&slice["metadata"]["name"]).to_owned();
+    let uid = slice["metadata"]["uid"].clone();
+    let start = tokio::time::Instant::now();
+    w.api
+        .delete(&format!("{SLICES}/{name}"))
+        .await
+        .or_else(|error| fail(error.to_string()))?;
+    let wanted = devices(&slices);
+    w.until("the return of a deleted slice", || async {
+        let now = w.slices().await.ok()?;
+        let back =
+            !now.iter().any(|slice| slice["metadata"]["uid"] == uid) && devices(&now) == wanted;
+        back.then_some(())
+    })
+    .await?;
+    w.published().await?;
+    Ok(format!("back after {:.1?}", start.elapsed()))
+}
+
+fn devices(slices: &[Value]) -> BTreeSet<(String, String)> {
+    let of = |slice: &Value| {
+        let pool = text(&slice["spec"]["pool"]["name"]).to_owned();
+        let devices = slice["spec"]["devices"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        devices
+            .into_iter()
+            .map(move |device| (pool.clone(), text(&device["name"]).to_owned()))
+    };
+    slices.iter().flat_map(of).collect()
+}
+
+async fn changed(w: &mut World) -> Observed {
+    let slices = w.slices().await?;
+    let has_devices = |slice: &&Value| {
+        slice["spec"]["devices"]
+            .as_array()
+            .is_some_and(|devices| !devices.is_empty())
+    };
+    let Some(slice) = slices.iter().find(has_devices) else {
+        return fail("no slice with devices is published");
+    };
+    let (pool, generation) = (
+        slice["spec"]["pool"]["name"].clone(),
+        number(&slice["spec"]["pool"]["generation"]),
+    );
+    let wanted = devices(&slices);
+    let name = text(&slice["metadata"]["name"]);
+    let patch = json!({"spec": {"devices": [{"name": "made-up-by-the-kit"}]}});
+    let start = tokio::time::Instant::now();
+    let patched = w
+        .api
+        .call(Method::PATCH, &format!("{SLICES}/{name}"), Some(&patch))
+        .await;
+    patched.or_else(|error| fail(error.to_string()))?;
+    w.until("the repair of a changed slice", || async {
+        (devices(&w.slices().await.ok()?) == wanted).then_some(())
+    })
+    .await?;
+    w.published().await?;
+    let after = w.slices().await?;
+    let of_pool = after
+        .iter()
+        .filter(|slice| slice["spec"]["pool"]["name"] == pool);
+    let lowest = of_pool
+        .map(|slice| number(&slice["spec"]["pool"]["generation"]))
+        .min()
+        .unwrap_or(0);
+    ensure!(
+        lowest >= generation,
+        "the generation went from {generation} to {lowest}"
+    );
+    Ok(format!("put right after {:.1?}", start.elapsed()))
+}
+
+async fn restart(w: &mut World) -> Observed {
+    let identity = |slices: &[Value]| -> BTreeSet<(String, String, i64)> {
+        let of = |slice: &Value| {
+            let (name, uid) = (
+                text(&slice["metadata"]["name"]),
+                text(&slice["metadata"]["uid"]),
+            );
+            (
+                name.to_owned(),
+                uid.to_owned(),
+                number(&slice["spec"]["pool"]["generation"]),
+            )
+        };
+        slices.iter().map(of).collect()
+    };
+    let before = identity(&w.slices().await?);
+    let quiet = w.options().quiet;
+    for _ in 0..2 {
+        w.restart().await?;
+        tokio::time::sleep(quiet / 2).await;
+    }
+    w.published().await?;
+    let after = identity(&w.slices().await?);
+    let kept = before.intersection(&after).count();
+    ensure!(
+        before == after,
+        "of {} slices {kept} are still the same after two restarts",
+        before.len()
+    );
+    Ok(format!("{kept} slices are the same after two restarts"))
+}
+
+async fn publish(w: &World, node: &str, driver: &str, pool: &str) -> Result<String, Stop> {
+    let name = format!("kit-{}", uuid::Uuid::new_v4());
+    let slice = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": {
+        "driver": driver, "nodeName": node, "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "made-up-by-the-kit"}]}});
+    match w.api.call(Method::POST, SLICES, Some(&slice)).await {
+        Ok(_) => Ok(name),
+        Err(error) => fail(error.to_string()),
+    }
+}
+
+async fn foreign(w: &mut World) -> Observed {
+    let (driver, node) = (w.driver().to_owned(), w.options().node.clone());
+    let others = [
+        publish(w, "another-node", &driver, "another-node").await?,
+        publish(w, &node, "other.conformance.example.com", &node).await?,
+    ];
+    w.restart().await?;
+    let quiet = w.options().quiet;
+    tokio::time::sleep(quiet).await;
+    for name in &others {
+        let found = w.api.get(&format!("{SLICES}/{name}")).await;
+        ensure!(found.is_ok(), "the slice of another node or driver is gone");
+    }
+    Ok("slices of another node and of another driver are still there".to_owned())
+}
+
+async fn stale(w: &mut World) -> Observed {
+    let slices = w.slices().await?;
+    if slices
+        .iter()
+        .all(|slice| slice["spec"]["nodeName"].is_null())
+    {
+        return skip("no slice is for a single node");
+    }
+    let (driver, node) = (w.driver().to_owned(), w.options().node.clone());
+    w.kill().await;
+    let name = publish(w, &node, &driver, "pool-of-before").await?;
+    w.start_again().await?;
+    let path = format!("{SLICES}/{name}");
+    w.until(
+        "the removal of a pool that the driver no longer has",
+        || async {
+            match w.api.get(&path).await {
+                Err(error) if error.code == 404 => Some(()),
+                _ => None,
+            }
+        },
+    )
+    .await?;
+    Ok("the pool of before is removed".to_owned())
+}

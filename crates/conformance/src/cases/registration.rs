@@ -1,0 +1,243 @@
+//! How the driver registers with the kubelet.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use allot_protos::service_name;
+
+use crate::case::{Case, Observed, case, ensure, fail, source};
+use crate::kubelet::Version;
+use crate::world::World;
+
+pub(crate) const CASES: &[Case] = &[
+    case!(info, "registration-info", process: false, devices: 0,
+        rule: "GetInfo names the driver by a DNS subdomain of at most 63 characters, and an absolute path of its service's socket.",
+        source: source::REGISTRATION,
+        hint: "fill in PluginInfo: type DRAPlugin, name as in the ResourceSlices, endpoint in the driver's own directory"),
+    case!(versions, "registration-versions", process: false, devices: 0,
+        rule: "Every service that GetInfo offers is known and answers.",
+        source: "kubelet plugin registration, supportedVersions of DRA plugins",
+        hint: "supported_versions are names such as v1.DRAPlugin; offer only what the server on the endpoint implements"),
+    case!(again, "registration-kubelet-restart", process: false, devices: 1,
+        rule: "After a restart of the kubelet, which finds the socket again, the driver answers GetInfo as before and works.",
+        source: source::REGISTRATION,
+        hint: "do not stop the registration server after the first GetInfo or NotifyRegistrationStatus"),
+    case!(refused, "registration-refused", process: true, devices: 1,
+        rule: "A refused registration is survived, or ends the process; the next registration succeeds.",
+        source: "kubelet plugin registration, NotifyRegistrationStatus",
+        hint: "answer NotifyRegistrationStatus also for a failure, and go on serving"),
+    case!(late_kubelet, "registration-late-kubelet", process: true, devices: 1,
+        rule: "A driver that is started before the kubelet waits for it and is registered later.",
+        source: source::REGISTRATION,
+        hint: "do not make start-up depend on being registered"),
+    case!(restart, "registration-restart", process: true, devices: 1,
+        rule: "After kill -9 the driver starts again beside its old sockets, and no dead registration socket is left.",
+        source: "kubernetes/kubernetes#128696, #132660",
+        hint: "remove sockets that an earlier run left before listening"),
+    case!(terminate, "registration-terminate", process: true, devices: 1,
+        rule: "SIGTERM ends the driver within the grace period of 30 s, and its registration socket is removed, so that the kubelet knows.",
+        source: "KEP-4381, uninstalling a driver; kubelet plugin watcher",
+        hint: "handle SIGTERM, which the first process of a container otherwise ignores, and remove the sockets at the end"),
+    case!(second, "registration-second-instance", process: true, devices: 1,
+        rule: "A second instance on the same node does not take the sockets of the first and leave the driver unreachable when it ends.",
+        source: "KEP-4381, rolling updates; kubelet plugin registration",
+        hint: "take a lock on the state directory and refuse to start, or use sockets with the pod's UID in their names"),
+];
+
+async fn info(w: &mut World) -> Observed {
+    let info = w.plugin()?.info;
+    let labels = info.name.split('.');
+    let good = |label: &str| {
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !label.is_empty()
+            && label.chars().all(known)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    ensure!(
+        info.name.len() <= 63 && labels.into_iter().all(good),
+        "the name is {:?}",
+        info.name
+    );
+    // An empty endpoint stands for the registration socket.
+    let endpoint = Path::new(&info.endpoint);
+    ensure!(
+        info.endpoint.is_empty() || endpoint.is_absolute(),
+        "the endpoint is {:?}",
+        info.endpoint
+    );
+    ensure!(
+        info.endpoint.is_empty() || endpoint.exists(),
+        "the endpoint {:?} does not exist",
+        info.endpoint
+    );
+    Ok(format!("{} at {}", info.name, info.endpoint))
+}
+
+async fn versions(w: &mut World) -> Observed {
+    let plugin = w.plugin()?;
+    let known = [
+        service_name::DRA_V1,
+        service_name::DRA_V1BETA1,
+        service_name::HEALTH_V1,
+        service_name::HEALTH_V1ALPHA1,
+    ];
+    for name in &plugin.info.supported_versions {
+        ensure!(
+            known.contains(&name.as_str()),
+            "unknown service {name:?} is offered; known are {}",
+            known.join(", ")
+        );
+    }
+    for version in Version::offered(&plugin.info) {
+        let answer = plugin.unprepare(version, &[], w.limit()).await;
+        if let Err(error) = answer {
+            return fail(format!("{version}.DRAPlugin is offered: {error}"));
+        }
+    }
+    Ok(plugin.info.supported_versions.join(", "))
+}
+
+async fn again(w: &mut World) -> Observed {
+    let before = w.plugin()?;
+    w.kubelet.stop().await;
+    w.kubelet.start();
+    let driver = w.driver().to_owned();
+    let after = w.registered(Some(&driver), before.number).await?;
+    ensure!(
+        after.info == before.info,
+        "GetInfo answered {:?}, now {:?}",
+        before.info,
+        after.info
+    );
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    w.unprepare(&claim).await?;
+    Ok(format!("registered again at {}", after.socket.display()))
+}
+
+async fn refused(w: &mut World) -> Observed {
+    let (refusals, registrations) = (w.kubelet.refusals(), w.kubelet.registrations());
+    w.kubelet.stop().await;
+    w.kubelet.refuse(true);
+    w.kubelet.start();
+    w.until("a registration to refuse", || async {
+        (w.kubelet.refusals() > refusals).then_some(())
+    })
+    .await?;
+    w.kubelet.refuse(false);
+    let patience = w.options().quiet;
+    let ended = match w.process() {
+        Some(process) => process.wait(patience).await,
+        None => None,
+    };
+    if ended.is_some() {
+        w.start().await?;
+    }
+    let driver = w.driver().to_owned();
+    w.registered(Some(&driver), registrations).await?;
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    Ok(match ended {
+        Some(status) => {
+            format!("the process ended ({status}) and was registered when started again")
+        }
+        None => "the process went on and was registered when asked again".to_owned(),
+    })
+}
+
+async fn late_kubelet(w: &mut World) -> Observed {
+    w.kill().await;
+    w.kubelet.stop().await;
+    let before = w.kubelet.registrations();
+    w.start().await?;
+    let patience = w.options().quiet;
+    if let Some(process) = w.process()
+        && let Some(status) = process.wait(patience).await
+    {
+        return fail(format!("without a kubelet the driver ended: {status}"));
+    }
+    w.kubelet.start();
+    let driver = w.driver().to_owned();
+    w.registered(Some(&driver), before).await?;
+    Ok(format!(
+        "registered by a kubelet that started {patience:?} later"
+    ))
+}
+
+async fn restart(w: &mut World) -> Observed {
+    for _ in 0..3 {
+        w.restart().await?;
+    }
+    let alive = w.plugin()?.socket;
+    let dead = |path: &PathBuf| std::os::unix::net::UnixStream::connect(path).is_err();
+    let dead: Vec<String> = w
+        .kubelet
+        .sockets()
+        .into_iter()
+        .filter(dead)
+        .map(|path| path.display().to_string())
+        .collect();
+    ensure!(dead.is_empty(), "nobody listens on {}", dead.join(" and "));
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    Ok(format!(
+        "three times registered again at {}",
+        alive.display()
+    ))
+}
+
+async fn terminate(w: &mut World) -> Observed {
+    const GRACE: Duration = Duration::from_secs(30);
+    let grace = GRACE.min(w.timeout());
+    let start = tokio::time::Instant::now();
+    let ended = match w.process() {
+        Some(process) => process.terminate(grace).await,
+        None => None,
+    };
+    ensure!(
+        ended.is_some(),
+        "the driver did not end within {grace:?} after SIGTERM"
+    );
+    let took = start.elapsed();
+    let left = w.kubelet.sockets();
+    ensure!(left.is_empty(), "registration sockets are left: {left:?}");
+    Ok(format!("ended after {took:.1?}"))
+}
+
+async fn second(w: &mut World) -> Observed {
+    let before = w.kubelet.registrations();
+    let mut other = w.spawn()?;
+    let patience = w.options().quiet;
+    let started = tokio::time::Instant::now();
+    let mut status = None;
+    while started.elapsed() < w.timeout() && status.is_none() {
+        status = other.wait(Duration::from_millis(50)).await;
+        // As a rolling update: it is registered beside the first.
+        if w.kubelet.registrations() > before && started.elapsed() > patience {
+            break;
+        }
+    }
+    other.kill().await;
+    let claim = w.claim(0).await?;
+    let deadline = tokio::time::Instant::now() + w.options().quiet;
+    // The kubelet uses what is left when the second is gone.
+    loop {
+        match w.prepare(&claim).await {
+            Ok(_) => break,
+            Err(_) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(100)).await
+            }
+            Err(_) => {
+                return fail(
+                    "a second instance took the sockets; when it had ended, the first was alive and could not be reached",
+                );
+            }
+        }
+    }
+    w.unprepare(&claim).await?;
+    Ok(match status {
+        Some(status) => format!("the second instance ended by itself ({status})"),
+        None => "both instances were registered, and the first goes on".to_owned(),
+    })
+}

@@ -1,0 +1,79 @@
+//! One device and several claims.
+
+use crate::case::{Case, Observed, case, ensure};
+use crate::world::{Wanted, World};
+
+pub(crate) const CASES: &[Case] = &[
+    case!(two_claims, "share-refused", process: false, devices: 1,
+        rule: "A device that is prepared for a claim is not prepared for another one at the same time: the driver is the last line of defence.",
+        source: "kubernetes/kubernetes#141471",
+        hint: "remember which claim holds a device; refuse others unless the allocation has a share ID or access for administrators"),
+    case!(after_forced_deletion, "share-after-forced-deletion", process: false, devices: 1,
+        rule: "When the claim that held a device is gone from the API, the next claim is prepared; unpreparing the old one later does not harm it.",
+        source: "kubernetes/kubernetes#141471",
+        hint: "look in the API whether the other claim still exists, and unprepare it before the device is handed on"),
+    case!(admin, "share-admin-access", process: false, devices: 1,
+        rule: "A claim with access for administrators gets a device that is in use, and each of both is unprepared for itself.",
+        source: "KEP-5018, admin access",
+        hint: "do not count results with adminAccess as holders of a device"),
+];
+
+async fn two_claims(w: &mut World) -> Observed {
+    if w.devices()[0].shared {
+        return crate::case::skip("every device can be shared");
+    }
+    let (first, second) = (w.claim(0).await?, w.claim(0).await?);
+    let devices = w.prepare(&first).await?;
+    let said = w.refused(&second).await?;
+    // A kubelet that is told no gives the claim back.
+    w.unprepare(&second).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&first).await?;
+    let third = w.claim(0).await?;
+    w.prepare(&third).await?;
+    Ok(said)
+}
+
+async fn after_forced_deletion(w: &mut World) -> Observed {
+    let (first, second) = (w.claim(0).await?, w.claim(0).await?);
+    w.prepare(&first).await?;
+    w.delete_claim(&first).await?;
+    let devices = w.prepare(&second).await?;
+    w.unprepare(&first).await?;
+    w.resolves(&devices)?;
+    let again = w.prepare(&second).await?;
+    w.resolves(&again)?;
+    ensure!(
+        again.len() == devices.len(),
+        "the second claim lost devices when the first was unprepared"
+    );
+    Ok("the device went from a claim that is gone to the next".to_owned())
+}
+
+async fn admin(w: &mut World) -> Observed {
+    let device = w.devices()[0].clone();
+    let user = w.claim(0).await?;
+    let before = w.prepare(&user).await?;
+    let admin = w
+        .make(Wanted {
+            admin: true,
+            ..Wanted::device(&device)
+        })
+        .await?;
+    let devices = w.prepare(&admin).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&admin).await?;
+    w.resolves(&before)?;
+    let admin = w
+        .make(Wanted {
+            admin: true,
+            ..Wanted::device(&device)
+        })
+        .await?;
+    let devices = w.prepare(&admin).await?;
+    w.unprepare(&user).await?;
+    w.resolves(&devices)?;
+    let next = w.claim(0).await?;
+    w.prepare(&next).await?;
+    Ok("an administrator's claim comes and goes beside a user's".to_owned())
+}

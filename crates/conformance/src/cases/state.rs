@@ -1,0 +1,111 @@
+//! Damage to what the driver keeps on disk.
+
+use std::path::{Path, PathBuf};
+
+use crate::case::{Case, Observed, Stop, case, ensure, fail, skip};
+use crate::kubelet::ClaimRef;
+use crate::world::World;
+
+const SOURCE: &str = "power loss in the middle of a write; NVIDIA/k8s-dra-driver-gpu#840, #1278";
+
+pub(crate) const CASES: &[Case] = &[
+    case!(empty, "state-empty", process: true, devices: 1,
+        rule: "With its state files cut to nothing the driver goes on, or ends with an error that names the file.",
+        source: SOURCE,
+        hint: "set the damaged file aside, say so, and start over"),
+    case!(truncated, "state-truncated", process: true, devices: 1,
+        rule: "With its state files cut in half the driver goes on, or ends with an error that names the file.",
+        source: SOURCE,
+        hint: "set the damaged file aside, say so, and start over"),
+    case!(garbage, "state-garbage", process: true, devices: 1,
+        rule: "With garbage in its state files the driver goes on, or ends with an error that names the file.",
+        source: SOURCE,
+        hint: "check sum and shape of what is read; set the damaged file aside"),
+    case!(deleted, "state-deleted", process: true, devices: 1,
+        rule: "With its state files deleted the driver starts, and unpreparing a claim of before removes what is left of it.",
+        source: "KEP-4381: NodeUnprepareResources for a claim that the driver does not know",
+        hint: "clean up by UID also for claims that are not in the state"),
+];
+
+type Damage = fn(&Path) -> std::io::Result<()>;
+
+async fn empty(w: &mut World) -> Observed {
+    damaged(w, |path| std::fs::write(path, "")).await
+}
+
+async fn truncated(w: &mut World) -> Observed {
+    damaged(w, |path| {
+        let content = std::fs::read(path)?;
+        std::fs::write(path, &content[..content.len() / 2])
+    })
+    .await
+}
+
+async fn garbage(w: &mut World) -> Observed {
+    damaged(w, |path| {
+        std::fs::write(path, "\u{0}\u{1}garbage{\n".repeat(100))
+    })
+    .await
+}
+
+/// A claim is prepared, the driver ends, and its files are damaged.
+async fn prepare_and_damage(
+    w: &mut World,
+    damage: Damage,
+) -> Result<(ClaimRef, Vec<PathBuf>), Stop> {
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    w.kill().await;
+    let files = w.state_files();
+    if files.is_empty() {
+        return skip("the driver keeps no files");
+    }
+    for path in &files {
+        damage(path).or_else(|error| fail(format!("{}: {error}", path.display())))?;
+    }
+    Ok((claim, files))
+}
+
+async fn damaged(w: &mut World, damage: Damage) -> Observed {
+    let before = w.cdi_devices();
+    let (claim, files) = prepare_and_damage(w, damage).await?;
+    let position = w.position();
+    if let Err(stop) = w.start_again().await {
+        let ended = w
+            .process()
+            .is_some_and(|process| process.exited().is_some_and(|status| !status.success()));
+        let said = w.output_since(position);
+        // A short name may be a part of any word.
+        let names = files
+            .iter()
+            .filter_map(|path| path.file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| name.len() > 5);
+        let named = names.into_iter().find(|name| said.contains(name.as_str()));
+        return match (ended, named) {
+            (true, Some(name)) => Ok(format!("it ends with an error that names {name}")),
+            (true, None) => fail("it ends, and its output names none of the damaged files"),
+            (false, _) => Err(stop),
+        };
+    }
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    let next = w.claim(0).await?;
+    let devices = w.prepare(&next).await?;
+    w.resolves(&devices)?;
+    w.unprepare(&next).await?;
+    Ok(format!("it goes on with {} damaged files", files.len()))
+}
+
+async fn deleted(w: &mut World) -> Observed {
+    let before = w.cdi_devices();
+    let (claim, files) = prepare_and_damage(w, |path| std::fs::remove_file(path)).await?;
+    w.start_again().await?;
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    let next = w.claim(0).await?;
+    let devices = w.prepare(&next).await?;
+    ensure!(!devices.is_empty(), "no devices");
+    w.resolves(&devices)?;
+    Ok(format!("it goes on without {} files", files.len()))
+}

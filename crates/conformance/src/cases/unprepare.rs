@@ -1,0 +1,167 @@
+//! Unpreparing claims.
+
+use crate::case::{Case, Observed, case, ensure, fail, source};
+use crate::kubelet::ClaimRef;
+use crate::world::World;
+
+pub(crate) const CASES: &[Case] = &[
+    case!(repeated, "unprepare-repeated", process: false, devices: 1,
+        rule: "Unpreparing again succeeds.",
+        source: "KEP-4381: NodeUnprepareResources must be idempotent",
+        hint: "nothing to undo is success"),
+    case!(unknown, "unprepare-unknown", process: false, devices: 0,
+        rule: "Unpreparing a claim that was never prepared, and does not exist, succeeds: a pod stays Terminating otherwise.",
+        source: source::UNPREPARE,
+        hint: "do not look the claim up in the API; nothing to undo is success"),
+    case!(claim_gone, "unprepare-claim-gone", process: false, devices: 1,
+        rule: "A prepared claim that is gone from the API is unprepared.",
+        source: "KEP-4381: the claim may be gone after a forced deletion of the pod",
+        hint: "keep what unpreparing needs; the kubelet sends only namespace, name and UID"),
+    case!(empty, "unprepare-nothing", process: false, devices: 0,
+        rule: "A call without claims, of either kind, is answered without claims.",
+        source: source::PROTO,
+        hint: "an empty list is not an error"),
+    case!(prepare_again, "unprepare-prepare-again", process: false, devices: 1,
+        rule: "An unprepared claim can be prepared again, as for the next pod that uses it, and so can its device by another claim.",
+        source: source::UNPREPARE,
+        hint: "forget everything about the claim"),
+    case!(of_failed, "unprepare-failed-prepare", process: false, devices: 1,
+        rule: "A claim whose preparation failed is unprepared without an error.",
+        source: "kubelet: unprepares every claim that it began to prepare",
+        hint: "nothing to undo is success"),
+    case!(churn, "churn", process: true, devices: 1,
+        rule: "Hundreds of claims that come and go leave no open descriptors, no memory, no processes and no files behind.",
+        source: "kubelet DRA gRPC API: a driver runs for months",
+        hint: "close what each claim opens; remove state and files of unprepared claims"),
+];
+
+async fn repeated(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    for _ in 0..3 {
+        w.unprepare(&claim).await?;
+    }
+    Ok("three times".to_owned())
+}
+
+async fn unknown(w: &mut World) -> Observed {
+    let claim = ClaimRef {
+        namespace: "no-such-namespace".to_owned(),
+        name: "no-such-claim".to_owned(),
+        uid: uuid::Uuid::new_v4().to_string(),
+    };
+    w.unprepare(&claim).await?;
+    Ok("succeeded".to_owned())
+}
+
+async fn claim_gone(w: &mut World) -> Observed {
+    let before = w.cdi_devices();
+    let claim = w.claim(0).await?;
+    w.prepare(&claim).await?;
+    w.delete_claim(&claim).await?;
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    Ok("unprepared".to_owned())
+}
+
+async fn empty(w: &mut World) -> Observed {
+    let plugin = w.plugin()?;
+    let prepared = plugin.prepare(plugin.version(), &[], w.limit()).await;
+    let unprepared = plugin.unprepare(plugin.version(), &[], w.limit()).await;
+    match (prepared, unprepared) {
+        (Ok(prepared), Ok(unprepared)) => {
+            ensure!(
+                prepared.is_empty() && unprepared.is_empty(),
+                "the answer has claims"
+            );
+            Ok("no claims".to_owned())
+        }
+        (Err(error), _) => fail(format!("NodePrepareResources: {error}")),
+        (_, Err(error)) => fail(format!("NodeUnprepareResources: {error}")),
+    }
+}
+
+async fn prepare_again(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    for _ in 0..3 {
+        let devices = w.prepare(&claim).await?;
+        ensure!(
+            !devices.is_empty(),
+            "the claim has no devices the second time"
+        );
+        w.resolves(&devices)?;
+        w.unprepare(&claim).await?;
+    }
+    let next = w.claim(0).await?;
+    let devices = w.prepare(&next).await?;
+    w.resolves(&devices)?;
+    Ok("three times, then another claim".to_owned())
+}
+
+async fn of_failed(w: &mut World) -> Observed {
+    let claim = w.claim(0).await?;
+    let before = w.cdi_devices();
+    w.delete_claim(&claim).await?;
+    let said = w.refused(&claim).await?;
+    w.unprepare(&claim).await?;
+    w.is_clean(&claim, &before)?;
+    Ok(said)
+}
+
+/// More memory than this is a leak, not a cache that fills up.
+const MEMORY: u64 = 48 << 20;
+/// A pool of connections or a log file may come meanwhile.
+const DESCRIPTORS: usize = 12;
+
+async fn churn(w: &mut World) -> Observed {
+    let cycles = w.options().cycles;
+    let warm = cycles / 4;
+    let mut before = None;
+    for cycle in 0..cycles {
+        if cycle == warm {
+            before = Some((w.usage(), w.state_files().len(), w.cdi_files().len()));
+        }
+        let claim = w.claim(0).await?;
+        w.prepare(&claim).await?;
+        w.unprepare(&claim).await?;
+        w.delete_claim(&claim).await?;
+    }
+    let Some((used, state, cdi)) = before else {
+        return fail("no cycles");
+    };
+    let now = w.usage();
+    let descriptors = now.descriptors.saturating_sub(used.descriptors);
+    ensure!(
+        descriptors <= DESCRIPTORS,
+        "{descriptors} more open descriptors after {} claims",
+        cycles - warm
+    );
+    let memory = now.memory.saturating_sub(used.memory);
+    ensure!(
+        memory <= MEMORY,
+        "{} MiB more memory after {} claims",
+        memory >> 20,
+        cycles - warm
+    );
+    ensure!(
+        now.processes <= used.processes,
+        "{} processes, {} before",
+        now.processes,
+        used.processes
+    );
+    let (state_now, cdi_now) = (w.state_files().len(), w.cdi_files().len());
+    ensure!(
+        cdi_now <= cdi,
+        "{cdi_now} CDI files after {} claims, {cdi} before",
+        cycles - warm
+    );
+    ensure!(
+        state_now <= state + 2,
+        "{state_now} files of state after {} claims, {state} before",
+        cycles - warm
+    );
+    Ok(format!(
+        "{cycles} claims: {descriptors} more descriptors, {} KiB more memory",
+        memory >> 10
+    ))
+}

@@ -1,0 +1,256 @@
+//! The kubelet's side of drivers: registration sockets, and the calls of the DRA and health services.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use allot_protos::registration::registration_client::RegistrationClient;
+use allot_protos::registration::{InfoRequest, PluginInfo, RegistrationStatus};
+use allot_protos::{DRA_PLUGIN_TYPE, transport};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+mod calls;
+
+pub(crate) use calls::{Answers, ClaimRef, Device, Version, health_messages};
+
+/// How often the directory is looked at.
+const SCAN: Duration = Duration::from_millis(25);
+/// The kubelet's limits for the two registration calls.
+const GET_INFO: Duration = Duration::from_secs(1);
+const NOTIFY: Duration = Duration::from_secs(5);
+/// How often a failed registration is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A plugin that is registered.
+#[derive(Debug, Clone)]
+pub(crate) struct Plugin {
+    pub(crate) info: PluginInfo,
+    pub(crate) socket: PathBuf,
+    pub(crate) endpoint: PathBuf,
+    pub(crate) channel: Channel,
+    /// Counts registrations.
+    pub(crate) number: u64,
+}
+
+/// Identity of a socket file.
+type Inode = (u64, u64, i64, i64);
+
+type Seen = BTreeMap<PathBuf, (Inode, Result<Plugin, String>)>;
+
+#[derive(Debug, Default)]
+struct Shared {
+    seen: Mutex<Seen>,
+    count: watch::Sender<u64>,
+    refuse: AtomicBool,
+    refused: watch::Sender<u64>,
+}
+
+/// Watches the registration directory while it runs; forgets everything when it stops.
+#[derive(Debug)]
+pub(crate) struct Kubelet {
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Kubelet {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            shared: Arc::default(),
+            task: None,
+        }
+    }
+
+    pub(crate) fn start(&mut self) {
+        if self.task.is_none() {
+            let work = watch_directory(self.directory.clone(), Arc::clone(&self.shared));
+            self.task = Some(tokio::spawn(work));
+        }
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+            let _ = task.await;
+        }
+        self.shared.seen.lock().clear();
+    }
+
+    /// Whether plugins are told that their registration failed.
+    pub(crate) fn refuse(&self, on: bool) {
+        self.shared.refuse.store(on, Ordering::Relaxed);
+    }
+
+    /// How many registrations succeeded so far.
+    pub(crate) fn registrations(&self) -> u64 {
+        *self.shared.count.borrow()
+    }
+
+    /// How many were refused so far.
+    pub(crate) fn refusals(&self) -> u64 {
+        *self.shared.refused.borrow()
+    }
+
+    /// The registration of a driver, or of any driver, that a kubelet uses: the newest whose process is there, else the
+    /// newest.
+    pub(crate) fn plugin(&self, driver: Option<&str>) -> Option<Plugin> {
+        let seen = self.shared.seen.lock();
+        let plugins = seen.values().filter_map(|(_, result)| result.as_ref().ok());
+        let mut plugins: Vec<&Plugin> = plugins
+            .filter(|plugin| driver.is_none_or(|driver| plugin.info.name == driver))
+            .collect();
+        plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.number));
+        let alive = |plugin: &&&Plugin| UnixStream::connect(&plugin.endpoint).is_ok();
+        let found = match plugins.len() {
+            // The error of a call says more.
+            0 | 1 => plugins.first(),
+            _ => plugins.iter().find(alive).or(plugins.first()),
+        };
+        found.map(|plugin| (*plugin).clone())
+    }
+
+    /// Why sockets are not registered, one line each.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let seen = self.shared.seen.lock();
+        let line = |(path, (_, result)): (&PathBuf, &(Inode, Result<Plugin, String>))| {
+            let error = result.as_ref().err()?;
+            Some(format!("{}: {error}", path.display()))
+        };
+        seen.iter().filter_map(line).collect()
+    }
+
+    /// All sockets of the directory, whether anybody listens or not.
+    pub(crate) fn sockets(&self) -> Vec<PathBuf> {
+        sockets(&self.directory).into_keys().collect()
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+async fn watch_directory(directory: PathBuf, shared: Arc<Shared>) {
+    let mut next_try: BTreeMap<PathBuf, tokio::time::Instant> = BTreeMap::new();
+    loop {
+        let found = sockets(&directory);
+        shared
+            .seen
+            .lock()
+            .retain(|path, (inode, _)| found.get(path) == Some(&*inode));
+        for (path, inode) in found {
+            let known = shared
+                .seen
+                .lock()
+                .get(&path)
+                .map(|(_, result)| result.is_ok());
+            let now = tokio::time::Instant::now();
+            match known {
+                Some(true) => continue,
+                Some(false) if next_try.get(&path).is_some_and(|at| now < *at) => continue,
+                _ => {}
+            }
+            let result = register(&path, &shared).await;
+            next_try.insert(path.clone(), tokio::time::Instant::now() + RETRY);
+            let registered = result.is_ok();
+            // Counted before it can be seen.
+            if registered {
+                shared.count.send_modify(|count| *count += 1);
+            }
+            shared.seen.lock().insert(path, (inode, result));
+        }
+        tokio::time::sleep(SCAN).await;
+    }
+}
+
+/// As a kubelet: names with a leading dot are not looked at, directories are.
+fn sockets(directory: &Path) -> BTreeMap<PathBuf, Inode> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![(directory.to_owned(), 0)];
+    while let Some((directory, depth)) = directories.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            let Ok(metadata) = std::fs::metadata(entry.path()) else {
+                continue;
+            };
+            if hidden {
+                continue;
+            }
+            if metadata.is_dir() && depth < 3 {
+                directories.push((entry.path(), depth + 1));
+            } else if metadata.file_type().is_socket() {
+                let times = (metadata.ctime(), metadata.ctime_nsec());
+                let inode = (metadata.dev(), metadata.ino(), times.0, times.1);
+                found.insert(entry.path(), inode);
+            }
+        }
+    }
+    found
+}
+
+async fn register(socket: &Path, shared: &Shared) -> Result<Plugin, String> {
+    let connected = tokio::time::timeout(GET_INFO, transport::connect(socket)).await;
+    let channel = connected
+        .map_err(|_| "no connection in time".to_owned())?
+        .map_err(|error| format!("cannot connect: {}", calls::root(&error)))?;
+    let mut client = RegistrationClient::new(channel);
+    let info = tokio::time::timeout(GET_INFO, client.get_info(InfoRequest {}))
+        .await
+        .map_err(|_| format!("GetInfo was not answered within {GET_INFO:?}"))?
+        .map_err(|status| format!("GetInfo: {}", calls::say(&status)))?
+        .into_inner();
+    let verdict = match shared.refuse.load(Ordering::Relaxed) {
+        true => Err("refused by the conformance kit".to_owned()),
+        false => accept(socket, &info),
+    };
+    let status = RegistrationStatus {
+        plugin_registered: verdict.is_ok(),
+        error: verdict.as_ref().err().cloned().unwrap_or_default(),
+    };
+    let told = tokio::time::timeout(NOTIFY, client.notify_registration_status(status)).await;
+    if verdict.is_err() {
+        shared.refused.send_modify(|count| *count += 1);
+    }
+    let endpoint = verdict?;
+    told.map_err(|_| format!("NotifyRegistrationStatus was not answered within {NOTIFY:?}"))?
+        .map_err(|status| format!("NotifyRegistrationStatus: {}", calls::say(&status)))?;
+    Ok(Plugin {
+        info,
+        socket: socket.to_owned(),
+        channel: transport::connect_lazy(&endpoint),
+        endpoint,
+        number: *shared.count.borrow() + 1,
+    })
+}
+
+/// What a kubelet checks, and where the service is.
+fn accept(socket: &Path, info: &PluginInfo) -> Result<PathBuf, String> {
+    if info.r#type != DRA_PLUGIN_TYPE {
+        return Err(format!(
+            "plugin type {:?} is not {DRA_PLUGIN_TYPE:?}",
+            info.r#type
+        ));
+    }
+    if info.name.is_empty() {
+        return Err("DRA driver name is empty".to_owned());
+    }
+    if Version::offered(info).is_empty() {
+        let offered = info.supported_versions.join(", ");
+        return Err(format!("none of the offered services ({offered}) is known"));
+    }
+    Ok(match info.endpoint.is_empty() {
+        true => socket.to_owned(),
+        false => PathBuf::from(&info.endpoint),
+    })
+}

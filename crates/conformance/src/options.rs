@@ -1,0 +1,160 @@
+//! What to run, and against what.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::command::{Command, CommandError};
+use crate::select::{self, Selection};
+
+/// The driver under test.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// It is started, killed and started again by the kit, each case on a node and an API server of its own.
+    Command(Command),
+    /// It runs already. Cases that restart it or disturb its connections are skipped.
+    Running {
+        /// Where the driver puts its registration socket: `plugins_registry` of the kubelet. No kubelet may watch it.
+        registry: PathBuf,
+        /// The driver's own directory.
+        plugin: PathBuf,
+        /// Where its CDI files are.
+        cdi: PathBuf,
+        /// The API server that it uses. The kit makes and deletes claims in the namespace `default`.
+        kubeconfig: PathBuf,
+    },
+}
+
+/// How to run the kit.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub(crate) target: Target,
+    pub(crate) node: String,
+    pub(crate) driver: Option<String>,
+    pub(crate) timeout: Duration,
+    pub(crate) quiet: Duration,
+    pub(crate) cycles: u32,
+    pub(crate) jobs: usize,
+    pub(crate) parameters: Option<serde_json::Value>,
+    pub(crate) selection: Selection,
+}
+
+/// Options that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// The command line of the driver.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// A pattern that matches no case.
+    #[error("no case matches {0:?}")]
+    Pattern(String),
+    /// A line of the list of expected failures that names no case.
+    #[error("expected failures, line {line}: there is no case {name:?}")]
+    Expected {
+        /// The line, from 1.
+        line: usize,
+        /// What it names.
+        name: String,
+    },
+}
+
+impl Options {
+    /// Runs `command`, with the placeholders of [`crate::PLACEHOLDERS`], as the driver.
+    ///
+    /// # Errors
+    /// A command line that cannot be used.
+    pub fn command(command: &str) -> Result<Self, OptionsError> {
+        Ok(Self::new(Target::Command(Command::parse(command)?)))
+    }
+
+    /// With the defaults: node `node-0`, waits of at most 60 s, one case at a time, 200 cycles of churn.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            node: "node-0".to_owned(),
+            driver: None,
+            timeout: Duration::from_secs(60),
+            quiet: Duration::from_secs(3),
+            cycles: 200,
+            jobs: 1,
+            parameters: None,
+            selection: Selection::default(),
+        }
+    }
+
+    /// Name of the node.
+    #[must_use]
+    pub fn node(mut self, name: impl Into<String>) -> Self {
+        self.node = name.into();
+        self
+    }
+
+    /// Name of the driver, for a process that registers several.
+    #[must_use]
+    pub fn driver(mut self, name: impl Into<String>) -> Self {
+        self.driver = Some(name.into());
+        self
+    }
+
+    /// How long anything may take that is waited for. A helper that repairs slices after 30 s needs more than that.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long the absence of something is watched, for example of writes while nothing happens.
+    #[must_use]
+    pub fn quiet(mut self, quiet: Duration) -> Self {
+        self.quiet = quiet;
+        self
+    }
+
+    /// How many claims are prepared and unprepared to find leaks.
+    #[must_use]
+    pub fn cycles(mut self, cycles: u32) -> Self {
+        self.cycles = cycles.max(20);
+        self
+    }
+
+    /// How many cases run at the same time. A driver of real hardware, or of a running process, allows one.
+    #[must_use]
+    pub fn jobs(mut self, jobs: usize) -> Self {
+        self.jobs = jobs.max(1);
+        self
+    }
+
+    /// Opaque parameters that the driver accepts, for the cases about parameters.
+    #[must_use]
+    pub fn parameters(mut self, parameters: serde_json::Value) -> Self {
+        self.parameters = Some(parameters);
+        self
+    }
+
+    /// Runs only the cases that match one of the patterns (`*` and `?`), without those that match one of `skip`.
+    ///
+    /// # Errors
+    /// A pattern that matches no case.
+    pub fn cases(
+        mut self,
+        only: &[impl AsRef<str>],
+        skip: &[impl AsRef<str>],
+    ) -> Result<Self, OptionsError> {
+        self.selection.only = select::patterns(only)?;
+        self.selection.skip = select::patterns(skip)?;
+        Ok(self)
+    }
+
+    /// Cases that are known to fail: one name a line, `#` begins a comment. One that passes all the same fails the run,
+    /// so that the list stays true.
+    ///
+    /// # Errors
+    /// A name that is no case.
+    pub fn expected_failures(mut self, text: &str) -> Result<Self, OptionsError> {
+        self.selection.expected = select::expected(text)?;
+        Ok(self)
+    }
+
+    pub(crate) fn is_command(&self) -> bool {
+        matches!(self.target, Target::Command(_))
+    }
+}

@@ -1,0 +1,242 @@
+//! The driver's process: started in a group of its own, killed with all its children, with the tail of its output.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::command::Filled;
+
+/// How much output is kept, in bytes.
+const KEPT: usize = 256 * 1024;
+/// How long the kernel may take to end a killed process. One that hangs in a system call stays.
+const REAP: Duration = Duration::from_secs(10);
+/// Every process of a run has this variable, so that none is missed at the end.
+const MARKER: &str = "ALLOT_CONFORMANCE_RUN";
+
+/// The end of what the driver wrote, over restarts.
+#[derive(Debug, Default)]
+pub(crate) struct Log(Mutex<Content>);
+
+#[derive(Debug, Default)]
+struct Content {
+    bytes: VecDeque<u8>,
+    /// Bytes that are no longer kept.
+    dropped: u64,
+}
+
+impl Log {
+    pub(crate) fn add(&self, bytes: &[u8]) {
+        let mut content = self.0.lock();
+        content.bytes.extend(bytes);
+        let excess = content.bytes.len().saturating_sub(KEPT);
+        content.bytes.drain(..excess);
+        content.dropped += excess as u64;
+    }
+
+    /// The place to give to [`Log::since`] later.
+    pub(crate) fn position(&self) -> u64 {
+        let content = self.0.lock();
+        content.dropped + content.bytes.len() as u64
+    }
+
+    /// What was written after a position, as far as it is kept.
+    pub(crate) fn since(&self, position: u64) -> String {
+        let content = self.0.lock();
+        let skip = usize::try_from(position.saturating_sub(content.dropped)).unwrap_or(usize::MAX);
+        let bytes: Vec<u8> = content.bytes.iter().skip(skip).copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The last lines.
+    pub(crate) fn tail(&self, lines: usize) -> String {
+        let text = self.since(0);
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+}
+
+/// What the driver's processes use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) descriptors: usize,
+    pub(crate) memory: u64,
+    pub(crate) processes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    group: Option<Pid>,
+    run: String,
+}
+
+impl Process {
+    /// Starts the command; its output goes to `log`.
+    pub(crate) fn spawn(command: &Filled, log: &Arc<Log>) -> io::Result<Self> {
+        let run = uuid::Uuid::new_v4().to_string();
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "no program");
+        let (program, arguments) = command.words.split_first().ok_or_else(invalid)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .envs(command.env.iter().map(|(name, value)| (name, value)))
+            .env(MARKER, &run)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(output) = child.stdout.take() {
+            tokio::spawn(copy(output, Arc::clone(log)));
+        }
+        if let Some(output) = child.stderr.take() {
+            tokio::spawn(copy(output, Arc::clone(log)));
+        }
+        Ok(Self { child, group, run })
+    }
+
+    /// Its exit status once it has ended.
+    pub(crate) fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// SIGKILL to the whole group; returns when all of it has ended.
+    pub(crate) async fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = tokio::time::timeout(REAP, self.child.wait()).await;
+        let deadline = Instant::now() + REAP;
+        while !self.members().is_empty() && Instant::now() < deadline {
+            self.signal(Signal::KILL);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// SIGTERM; its exit status if it ends in time.
+    pub(crate) async fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
+        self.signal(Signal::TERM);
+        let ended = tokio::time::timeout(patience, self.child.wait()).await;
+        ended.ok()?.ok()
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        tokio::time::timeout(patience, self.child.wait())
+            .await
+            .ok()?
+            .ok()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // It may have ended already.
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+        if signal == Signal::KILL {
+            for pid in self.members() {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        }
+    }
+
+    /// Processes that came from the command, also those that left its group.
+    fn members(&self) -> Vec<Pid> {
+        let marker = format!("{MARKER}={}", self.run);
+        let is_ours = |directory: &PathBuf| {
+            let environment = std::fs::read(directory.join("environ")).unwrap_or_default();
+            let mut variables = environment.split(|byte| *byte == 0);
+            variables.any(|variable| variable == marker.as_bytes())
+        };
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| {
+                let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+                is_ours(&entry.path()).then(|| Pid::from_raw(pid)).flatten()
+            })
+            .collect()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for pid in self.members() {
+            let directory = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+            let descriptors = std::fs::read_dir(directory.join("fd"));
+            usage.descriptors += descriptors.map_or(0, |entries| entries.flatten().count());
+            let status = std::fs::read_to_string(directory.join("status")).unwrap_or_default();
+            let resident = status.lines().find_map(|line| {
+                let kilobytes = line.strip_prefix("VmRSS:")?.split_whitespace().next()?;
+                kilobytes.parse::<u64>().ok()
+            });
+            usage.memory += resident.unwrap_or(0) * 1024;
+            usage.processes += 1;
+        }
+        usage
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+async fn copy(mut output: impl AsyncRead + Unpin, log: Arc<Log>) {
+    let mut buffer = [0; 4096];
+    loop {
+        match output.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => log.add(&buffer[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Filled {
+        let words = ["sh", "-c", script].map(str::to_owned).to_vec();
+        Filled {
+            env: Vec::new(),
+            words,
+        }
+    }
+
+    /// A child in a session of its own leaves the group, but not the run.
+    #[tokio::test]
+    async fn children_end_with_the_driver() {
+        let log = Arc::new(Log::default());
+        let script = "setsid sh -c 'echo child; sleep 1000' & echo parent; sleep 1000";
+        let mut process = Process::spawn(&shell(script), &log).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !(log.tail(9).contains("child") && log.tail(9).contains("parent")) {
+            assert!(Instant::now() < deadline, "{}", log.tail(9));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(process.usage().processes >= 2);
+        process.kill().await;
+        assert!(process.members().is_empty());
+    }
+
+    #[test]
+    fn output_is_bounded() {
+        let log = Log::default();
+        log.add(b"first\n");
+        let position = log.position();
+        for _ in 0..KEPT {
+            log.add(b"x\n");
+        }
+        log.add(b"last\n");
+        assert_eq!(log.tail(1), "last");
+        assert_eq!(log.since(position).len(), KEPT);
+    }
+}

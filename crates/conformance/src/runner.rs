@@ -1,0 +1,141 @@
+//! Runs the cases.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+
+use crate::case::{Case, Stop, cases};
+use crate::options::Options;
+use crate::report::{Record, Report, Verdict};
+use crate::world::World;
+
+/// A case waits for several things one after the other; with this many times the limit of one it has had enough.
+const CASE_LIMIT: u32 = 12;
+/// How much of the driver's output is shown.
+const LINES: usize = 15;
+
+/// The driver cannot be tested at all.
+#[derive(Debug, thiserror::Error)]
+#[error("the driver did not start: {reason}{}", with_output(.output))]
+pub struct StartError {
+    /// What was missing.
+    pub reason: String,
+    /// The end of the driver's output.
+    pub output: String,
+}
+
+fn with_output(output: &str) -> String {
+    match output.is_empty() {
+        true => String::new(),
+        false => format!("; the end of its output:\n{output}"),
+    }
+}
+
+/// Tries every selected case and calls `progress` after each.
+///
+/// # Errors
+/// When the driver does not start, register and publish devices.
+pub async fn run(
+    options: Options,
+    mut progress: impl FnMut(&Record),
+) -> Result<Report, StartError> {
+    let options = Arc::new(options);
+    let mut first = World::new(Arc::clone(&options))
+        .await
+        .map_err(|reason| StartError {
+            reason,
+            output: String::new(),
+        })?;
+    if let Err(Stop::Fail(reason) | Stop::Skip(reason)) = first.bring_up().await {
+        let output = first.output(LINES);
+        first.end().await;
+        return Err(StartError { reason, output });
+    }
+    let (driver, versions) = (first.driver().to_owned(), first.versions());
+    let selected = cases()
+        .iter()
+        .filter(|case| options.selection.takes(case.name));
+    let mut records = Vec::new();
+    if options.is_command() {
+        first.end().await;
+        let work = selected.map(|case| {
+            let options = Arc::clone(&options);
+            async move { alone(case, options).await }
+        });
+        let mut results = futures::stream::iter(work).buffered(options.jobs);
+        while let Some(record) = results.next().await {
+            progress(&record);
+            records.push(record);
+        }
+    } else {
+        for case in selected {
+            let record = try_case(case, &mut first).await;
+            first.clean_up().await;
+            progress(&record);
+            records.push(record);
+        }
+    }
+    Ok(Report {
+        driver,
+        versions,
+        cases: records,
+    })
+}
+
+/// A case on a node of its own.
+async fn alone(case: &'static Case, options: Arc<Options>) -> Record {
+    let start = Instant::now();
+    let expected = options.selection.expected.contains(case.name);
+    let mut world = match World::new(options).await {
+        Ok(world) => world,
+        Err(error) => return finish(case, Err(Stop::Fail(error)), expected, start.elapsed()),
+    };
+    let record = match world.bring_up().await {
+        Ok(()) => try_case(case, &mut world).await,
+        Err(stop) => {
+            let mut record = finish(case, Err(stop), expected, start.elapsed());
+            record.output = world.output(LINES);
+            record
+        }
+    };
+    world.end().await;
+    record
+}
+
+async fn try_case(case: &'static Case, world: &mut World) -> Record {
+    let start = Instant::now();
+    let options = world.options();
+    let expected = options.selection.expected.contains(case.name);
+    let result = if case.process && !options.is_command() {
+        Err(Stop::Skip(
+            "the kit must run the driver itself for this: --command".to_owned(),
+        ))
+    } else if world.devices().len() < case.devices {
+        let (found, needed) = (world.devices().len(), case.devices);
+        Err(Stop::Skip(format!(
+            "the driver has {found} usable devices, {needed} are needed"
+        )))
+    } else {
+        let limit = options.timeout.saturating_mul(CASE_LIMIT);
+        let result = tokio::time::timeout(limit, (case.run)(world)).await;
+        result.unwrap_or_else(|_| Err(Stop::Fail(format!("the case did not end within {limit:?}"))))
+    };
+    world.settle();
+    let mut record = finish(case, result, expected, start.elapsed());
+    if matches!(record.verdict, Verdict::Fail | Verdict::ExpectedFailure) {
+        record.output = world.output(LINES);
+    }
+    record
+}
+
+fn finish(case: &Case, result: Result<String, Stop>, expected: bool, took: Duration) -> Record {
+    let (verdict, observed) = match result {
+        Ok(observed) if expected => (Verdict::UnexpectedPass, observed),
+        Ok(observed) => (Verdict::Pass, observed),
+        Err(Stop::Skip(reason)) => (Verdict::Skip, reason),
+        Err(Stop::Fail(observed)) if expected => (Verdict::ExpectedFailure, observed),
+        Err(Stop::Fail(observed)) => (Verdict::Fail, observed),
+    };
+    Record::new(case, verdict, observed, took)
+}

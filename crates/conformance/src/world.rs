@@ -1,0 +1,383 @@
+//! A node for one driver: directories, API server, kubelet and the driver's process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+use crate::api::Api;
+use crate::case::{Stop, fail};
+use crate::command::Places;
+use crate::kubelet::{ClaimRef, Kubelet, Plugin, Version};
+use crate::options::{Options, Target};
+use crate::process::{Log, Process, Usage};
+
+mod calls;
+mod claims;
+mod files;
+mod slices;
+
+pub(crate) use claims::{OTHER_DRIVER, Wanted, answer_of};
+pub(crate) use slices::{DeviceRef, SLICES, number, text};
+
+/// How often something is looked at that is waited for.
+const LOOK: Duration = Duration::from_millis(20);
+/// A kubelet gives up a call after so long.
+const KUBELET_LIMIT: Duration = Duration::from_secs(45);
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths {
+    pub(crate) root: PathBuf,
+    /// The directory with all that drivers keep, or the driver's own.
+    pub(crate) plugins: PathBuf,
+    pub(crate) registry: PathBuf,
+    pub(crate) cdi: PathBuf,
+    pub(crate) scratch: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
+}
+
+pub(crate) struct World {
+    options: Arc<Options>,
+    pub(crate) places: Paths,
+    pub(crate) api: Api,
+    pub(crate) kubelet: Kubelet,
+    process: Option<Process>,
+    log: Arc<Log>,
+    driver: String,
+    devices: Vec<DeviceRef>,
+    node_uid: String,
+    number: u32,
+    /// Made by the current case.
+    claims: Vec<ClaimRef>,
+    _directory: Option<TempDir>,
+}
+
+impl World {
+    /// A node without a driver.
+    pub(crate) async fn new(options: Arc<Options>) -> Result<Self, String> {
+        let (directory, places) = match &options.target {
+            Target::Command(_) => {
+                // Paths of sockets are short: the system's temporary directory may not be.
+                let directory = tempfile::Builder::new()
+                    .prefix("ac")
+                    .tempdir_in("/tmp")
+                    .or_else(|_| tempfile::tempdir());
+                let directory =
+                    directory.map_err(|error| format!("temporary directory: {error}"))?;
+                let root = directory.path().to_owned();
+                let places = Paths {
+                    plugins: root.join("plugins"),
+                    registry: root.join("plugins_registry"),
+                    cdi: root.join("cdi"),
+                    scratch: root.join("scratch"),
+                    kubeconfig: root.join("kubeconfig"),
+                    root,
+                };
+                for path in [
+                    &places.plugins,
+                    &places.registry,
+                    &places.cdi,
+                    &places.scratch,
+                ] {
+                    std::fs::create_dir_all(path)
+                        .map_err(|error| format!("{}: {error}", path.display()))?;
+                }
+                (Some(directory), places)
+            }
+            Target::Running {
+                registry,
+                plugin,
+                cdi,
+                kubeconfig,
+            } => {
+                let places = Paths {
+                    root: plugin.clone(),
+                    plugins: plugin.clone(),
+                    registry: registry.clone(),
+                    cdi: cdi.clone(),
+                    scratch: plugin.clone(),
+                    kubeconfig: kubeconfig.clone(),
+                };
+                for path in [registry, plugin] {
+                    if !path.is_dir() {
+                        return Err(format!("{}: no such directory", path.display()));
+                    }
+                }
+                (None, places)
+            }
+        };
+        let api = match options.is_command() {
+            true => Api::start(&places.kubeconfig).await?,
+            false => Api::connect(&places.kubeconfig).await?,
+        };
+        let node = node(&api, &options.node, options.is_command()).await?;
+        let mut kubelet = Kubelet::new(&places.registry);
+        kubelet.start();
+        Ok(Self {
+            options,
+            places,
+            api,
+            kubelet,
+            process: None,
+            log: Arc::default(),
+            driver: String::new(),
+            devices: Vec::new(),
+            node_uid: node["metadata"]["uid"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            number: 0,
+            claims: Vec::new(),
+            _directory: directory,
+        })
+    }
+
+    /// Starts the driver, and waits until it is registered and has published its devices.
+    pub(crate) async fn bring_up(&mut self) -> Result<(), Stop> {
+        self.start().await?;
+        let wanted = self.options.driver.clone();
+        let plugin = self.registered(wanted.as_deref(), 0).await?;
+        self.driver = plugin.info.name;
+        self.devices = self.published().await?;
+        Ok(())
+    }
+
+    pub(crate) fn options(&self) -> Arc<Options> {
+        Arc::clone(&self.options)
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.options.timeout
+    }
+
+    pub(crate) fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    pub(crate) fn node_uid(&self) -> &str {
+        &self.node_uid
+    }
+
+    /// Devices that claims can have.
+    pub(crate) fn devices(&self) -> &[DeviceRef] {
+        &self.devices
+    }
+
+    pub(crate) fn versions(&self) -> Vec<String> {
+        let plugin = self.kubelet.plugin(Some(&self.driver));
+        plugin
+            .map(|plugin| plugin.info.supported_versions)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn plugin(&self) -> Result<Plugin, Stop> {
+        match self.kubelet.plugin(Some(&self.driver)) {
+            Some(plugin) => Ok(plugin),
+            None => fail(format!(
+                "the driver is not registered any more{}",
+                self.why()
+            )),
+        }
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.kubelet
+            .plugin(Some(&self.driver))
+            .map_or(Version::V1, |plugin| plugin.version())
+    }
+
+    /// The limit for a call.
+    pub(crate) fn limit(&self) -> Duration {
+        self.options.timeout.min(KUBELET_LIMIT)
+    }
+
+    /// The end of the driver's output.
+    pub(crate) fn output(&self, lines: usize) -> String {
+        self.log.tail(lines)
+    }
+
+    /// Marks a place in the driver's output.
+    pub(crate) fn position(&self) -> u64 {
+        self.log.position()
+    }
+
+    pub(crate) fn output_since(&self, position: u64) -> String {
+        self.log.since(position)
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.process
+            .as_ref()
+            .map(Process::usage)
+            .unwrap_or_default()
+    }
+
+    /// What is known about a driver that does not register.
+    fn why(&self) -> String {
+        let problems = self.kubelet.problems();
+        match problems.is_empty() {
+            true => String::new(),
+            false => format!(": {}", problems.join("; ")),
+        }
+    }
+
+    /// Polls until `check` gives something.
+    pub(crate) async fn until<T, F>(
+        &self,
+        what: &str,
+        mut check: impl FnMut() -> F,
+    ) -> Result<T, Stop>
+    where
+        F: Future<Output = Option<T>>,
+    {
+        let deadline = Instant::now() + self.timeout();
+        loop {
+            if let Some(found) = check().await {
+                return Ok(found);
+            }
+            if Instant::now() >= deadline {
+                return fail(format!("{what} did not happen within {:?}", self.timeout()));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Another process of the same command.
+    pub(crate) fn spawn(&self) -> Result<Process, Stop> {
+        let Target::Command(command) = &self.options.target else {
+            return fail("the kit does not run this driver");
+        };
+        let instance = uuid::Uuid::new_v4().to_string();
+        let places = Places {
+            kubeconfig: &self.places.kubeconfig,
+            node: &self.options.node,
+            kubelet: &self.places.root,
+            plugins: &self.places.plugins,
+            registry: &self.places.registry,
+            cdi: &self.places.cdi,
+            scratch: &self.places.scratch,
+            instance: &instance,
+        };
+        let filled = command.fill(&places);
+        let program = filled.words.first().cloned().unwrap_or_default();
+        Process::spawn(&filled, &self.log).or_else(|error| fail(format!("{program}: {error}")))
+    }
+
+    /// Starts the driver, if the kit runs it, without waiting for anything.
+    pub(crate) async fn start(&mut self) -> Result<(), Stop> {
+        if self.options.is_command() {
+            self.process = Some(self.spawn()?);
+        }
+        Ok(())
+    }
+
+    /// kill -9.
+    pub(crate) async fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().await;
+        }
+    }
+
+    /// Waits for a registration after the first `before`; fails early when the process has ended.
+    pub(crate) async fn registered(
+        &mut self,
+        driver: Option<&str>,
+        before: u64,
+    ) -> Result<Plugin, Stop> {
+        let deadline = Instant::now() + self.timeout();
+        loop {
+            if let Some(plugin) = self
+                .kubelet
+                .plugin(driver)
+                .filter(|plugin| plugin.number > before)
+            {
+                return Ok(plugin);
+            }
+            if let Some(status) = self.process.as_mut().and_then(Process::exited) {
+                return fail(format!(
+                    "the driver ended before it was registered: {status}"
+                ));
+            }
+            if Instant::now() >= deadline {
+                let timeout = self.timeout();
+                return fail(format!(
+                    "the driver was not registered within {timeout:?}{}",
+                    self.why()
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Starts the driver again and waits until it is registered.
+    pub(crate) async fn start_again(&mut self) -> Result<(), Stop> {
+        let before = self.kubelet.registrations();
+        self.start().await?;
+        let driver = self.driver.clone();
+        self.registered(Some(&driver), before).await.map(drop)
+    }
+
+    /// kill -9, then as [`World::start_again`].
+    pub(crate) async fn restart(&mut self) -> Result<(), Stop> {
+        self.kill().await;
+        self.start_again().await
+    }
+
+    pub(crate) fn process(&mut self) -> Option<&mut Process> {
+        self.process.as_mut()
+    }
+
+    /// Ends what a case may have left switched on.
+    pub(crate) fn settle(&self) {
+        self.api.release();
+        self.kubelet.refuse(false);
+    }
+
+    /// Removes what a case made, for a driver that goes on to the next.
+    pub(crate) async fn clean_up(&mut self) {
+        let claims = std::mem::take(&mut self.claims);
+        if let Ok(plugin) = self.plugin() {
+            // A driver that cannot do it has been told so already.
+            let _ = plugin
+                .unprepare(plugin.version(), &claims, self.limit())
+                .await;
+        }
+        for claim in &claims {
+            let _ = self.api.delete(&claims::path(claim)).await;
+        }
+    }
+
+    /// Stops everything.
+    pub(crate) async fn end(mut self) {
+        self.settle();
+        self.kubelet.stop().await;
+        self.kill().await;
+    }
+}
+
+/// The Node object; made in a server of our own.
+async fn node(api: &Api, name: &str, make: bool) -> Result<Value, String> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": claims::ADMIN_NAMESPACE,
+        "labels": {"resource.kubernetes.io/admin-access": "true"}}});
+    match api
+        .call(Method::POST, "/api/v1/namespaces", Some(&namespace))
+        .await
+    {
+        Err(error) if error.code != 409 => return Err(error.to_string()),
+        _ => {}
+    }
+    let got = match make {
+        true => {
+            let labels = json!({"kubernetes.io/hostname": name});
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+            api.call(Method::POST, "/api/v1/nodes", Some(&node)).await
+        }
+        false => api.get(&format!("/api/v1/nodes/{name}")).await,
+    };
+    got.map_err(|error| error.to_string())
+}

@@ -1,0 +1,251 @@
+//! Which driver fails which cases.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use allot_conformance::{Options, Report, Verdict, cases, run};
+use futures::StreamExt;
+use serde_json::json;
+
+use super::process::command;
+
+fn options(driver: &str, fault: &str) -> Options {
+    let parameters = match driver {
+        "raw" => json!({"apiVersion": "raw.example.com/v1", "kind": "RawConfig", "brightness": 1}),
+        _ => json!({"apiVersion": "gpu.resource.example.com/v1alpha1", "kind": "GpuConfig"}),
+    };
+    let options = Options::command(&command(driver, fault)).unwrap();
+    options
+        .parameters(parameters)
+        .cycles(60)
+        .quiet(Duration::from_secs(2))
+}
+
+async fn try_driver(options: Options) -> Report {
+    let report = run(options, |record| {
+        if record.verdict == Verdict::Fail {
+            eprintln!("{}", record.text());
+        }
+    });
+    report.await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The SDK, in the example driver.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gpu_driver_passes() {
+    let report = try_driver(options("gpu", "").jobs(4)).await;
+    report.assert_passed();
+    // It has no health service.
+    assert_eq!(
+        report.names(Verdict::Skip),
+        ["health-stream", "health-resume", "health-restart"]
+    );
+}
+
+/// A driver without the SDK: the rules are not those of one implementation.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_correct_driver_passes() {
+    let report = try_driver(options("raw", "").jobs(4)).await;
+    report.assert_passed();
+    assert!(
+        report.names(Verdict::Skip).is_empty(),
+        "{:?}",
+        report.names(Verdict::Skip)
+    );
+}
+
+/// A fault, and the cases that find it.
+const FAULTS: &[(&str, &[&str])] = &[
+    ("relative-endpoint", &["registration-info"]),
+    ("unknown-service", &["registration-versions"]),
+    ("one-get-info", &["registration-kubelet-restart"]),
+    ("refused-hangs", &["registration-refused"]),
+    ("needs-kubelet", &["registration-late-kubelet"]),
+    ("stale-sockets", &["registration-restart"]),
+    ("ignores-term", &["registration-terminate"]),
+    ("steals-sockets", &["registration-second-instance"]),
+    ("duplicate-devices", &["publish-complete"]),
+    ("invalid-slice", &["publish-valid"]),
+    ("no-owner", &["publish-node-scope"]),
+    ("republishes", &["publish-idle"]),
+    ("publishes-once", &["publish-deleted"]),
+    ("looks-at-names-only", &["publish-changed"]),
+    ("anew-at-start", &["publish-restart"]),
+    ("deletes-foreign", &["publish-foreign"]),
+    ("keeps-stale-pools", &["publish-stale-pool"]),
+    ("wrong-request", &["prepare-answers"]),
+    ("answers-foreign", &["prepare-other-driver"]),
+    ("sub-request", &["prepare-alternative"]),
+    (
+        "not-idempotent",
+        &[
+            "prepare-repeated",
+            "prepare-parallel",
+            "prepare-versions",
+            "crash-prepared",
+        ],
+    ),
+    ("one-at-a-time", &["prepare-parallel"]),
+    ("first-only", &["prepare-batch"]),
+    ("poisoned-batch", &["prepare-batch-one-fails"]),
+    ("old-version-differs", &["prepare-versions"]),
+    ("any-uid", &["prepare-wrong-uid"]),
+    (
+        "invents-claims",
+        &[
+            "prepare-missing-claim",
+            "prepare-batch-one-fails",
+            "unprepare-failed-prepare",
+        ],
+    ),
+    ("unallocated", &["prepare-unallocated"]),
+    ("any-device", &["prepare-unknown-device"]),
+    ("by-name", &["prepare-replaced-claim", "prepare-wrong-uid"]),
+    ("not-cancel-safe", &["prepare-cancelled"]),
+    ("long-file-names", &["prepare-long-names"]),
+    ("hands-out-twice", &["share-refused"]),
+    ("keeps-dead-claims", &["share-after-forced-deletion"]),
+    ("admin-exclusive", &["share-admin-access"]),
+    (
+        "ignores-config",
+        &[
+            "config-wrong-kind",
+            "config-other-request",
+            "config-unknown-field",
+        ],
+    ),
+    ("reads-all-config", &["config-other-driver"]),
+    ("first-request-config", &["config-other-request"]),
+    ("holds-refused", &["config-refused-retry"]),
+    ("refuses-config", &["config-valid"]),
+    ("lax-config", &["config-unknown-field"]),
+    (
+        "unprepare-once",
+        &[
+            "unprepare-repeated",
+            "unprepare-unknown",
+            "unprepare-failed-prepare",
+        ],
+    ),
+    (
+        "unprepare-reads-claim",
+        &["unprepare-claim-gone", "unprepare-unknown"],
+    ),
+    (
+        "refuses-nothing",
+        &["unprepare-nothing", "registration-versions"],
+    ),
+    (
+        "remembers-unprepared",
+        &["unprepare-prepare-again", "crash-during-unprepare"],
+    ),
+    ("failed-blocks", &["unprepare-failed-prepare"]),
+    ("leaks-descriptors", &["churn"]),
+    ("random-names", &["crash-prepared"]),
+    ("busy-prepare", &["crash-during-prepare"]),
+    ("busy-unprepare", &["crash-during-unprepare"]),
+    ("mixes-claims", &["crash-several-claims"]),
+    ("cleans-at-exit", &["crash-orderly-stop"]),
+    ("start-marker", &["crash-during-start"]),
+    ("reads-before-lock", &["late-prepare"]),
+    ("gives-up", &["late-api"]),
+    ("broken-file", &["cdi-valid"]),
+    ("new-cdi-version", &["cdi-version"]),
+    ("same-cdi-name", &["cdi-unique"]),
+    ("torn-cdi", &["cdi-atomic"]),
+    ("common-at-start", &["cdi-wiped", "cdi-wiped-prepared"]),
+    ("cdi-once", &["cdi-wiped-prepared"]),
+    (
+        "cdi-once-ever",
+        &["cdi-reboot", "cdi-restart", "cdi-wiped-prepared"],
+    ),
+    ("no-restore", &["cdi-restart"]),
+    (
+        "silent-crash",
+        &["state-empty", "state-truncated", "state-garbage"],
+    ),
+    ("forgets", &["crash-unprepare", "state-deleted"]),
+    ("leaves-unknown", &["state-deleted", "state-empty"]),
+    ("health-of-unknown", &["health-stream"]),
+    ("health-once", &["health-resume"]),
+    ("health-lost", &["health-restart"]),
+];
+
+/// Three drivers, each with all the cases that find its fault.
+const DRIVERS: &[(&str, &[&str])] = &[
+    (
+        "leaves-cdi",
+        &[
+            "prepare-cancelled",
+            "prepare-long-names",
+            "unprepare-claim-gone",
+            "churn",
+            "crash-unprepare",
+            "crash-during-prepare",
+            "crash-during-unprepare",
+            "late-prepare",
+            "late-api",
+            "cdi-clean",
+            "state-empty",
+            "state-truncated",
+            "state-garbage",
+            "state-deleted",
+        ],
+    ),
+    ("any-uid", &["prepare-wrong-uid"]),
+    (
+        "cdi-once-ever",
+        &["cdi-wiped-prepared", "cdi-reboot", "cdi-restart"],
+    ),
+];
+
+#[test]
+fn every_case_has_a_driver_that_fails_it() {
+    let failed: BTreeSet<&str> = FAULTS
+        .iter()
+        .chain(DRIVERS)
+        .flat_map(|(_, cases)| *cases)
+        .copied()
+        .collect();
+    let all: BTreeSet<&str> = cases().iter().map(|case| case.name).collect();
+    assert_eq!(failed, all);
+    assert_eq!(all.len(), cases().len(), "a name is used twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_fault_is_found() {
+    let check = async |(fault, expected): &(&'static str, &'static [&'static str])| {
+        let options = options("raw", fault).timeout(Duration::from_secs(20));
+        let report = try_driver(options.cases(*expected, &[] as &[&str]).unwrap()).await;
+        let failed: BTreeSet<&str> = report.names(Verdict::Fail).into_iter().collect();
+        let expected: BTreeSet<&str> = expected.iter().copied().collect();
+        match failed == expected {
+            true => None,
+            false => Some(format!("{fault}: failed {failed:?}, expected {expected:?}")),
+        }
+    };
+    let wrong = futures::stream::iter(FAULTS)
+        .map(check)
+        .buffer_unordered(6)
+        .filter_map(async |wrong| wrong);
+    let wrong: Vec<String> = wrong.collect().await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_drivers_fail_exactly_what_they_must() {
+    let mut wrong = Vec::new();
+    for (fault, expected) in DRIVERS {
+        let report = try_driver(
+            options("raw", fault)
+                .timeout(Duration::from_secs(30))
+                .jobs(4),
+        )
+        .await;
+        let failed = report.names(Verdict::Fail);
+        if failed != *expected {
+            wrong.push(format!("{fault}: failed {failed:?}, expected {expected:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
