@@ -25,7 +25,7 @@ use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cmd::{apiserver, scheduler};
+use crate::cmd::{apiserver, bounds, scheduler};
 
 /// Longest path of a Unix socket that Linux takes, with its final NUL.
 const SOCKET_PATH_MAX: usize = 108;
@@ -43,7 +43,7 @@ pub struct Args {
     #[command(flatten)]
     pub apiserver: apiserver::Args,
     /// How many nodes to run
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = bounds::within(bounds::NODES))]
     pub nodes: usize,
     /// How containers run: as processes in namespaces of their own, or not at all
     #[arg(long, value_enum, default_value_t = Runtime::Auto)]

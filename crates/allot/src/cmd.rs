@@ -3,6 +3,7 @@
 pub mod allocate;
 pub mod apiserver;
 pub mod bench;
+pub mod bounds;
 pub mod cel;
 pub mod completion;
 pub mod component;

@@ -1,6 +1,7 @@
 //! Response bodies.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -9,34 +10,124 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::panics;
 
+mod paced;
+
+pub(crate) use paced::Pace;
+
 /// A pinned stream of chunks.
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, std::io::Error>> + Send>>;
 
-/// A response body: whole, or a stream (watches, logs).
-pub struct Body(Inner);
+/// Something that is given up when the body has been sent, or nobody wants it any more: seats, shares of a budget.
+pub(crate) type Held = Box<dyn Send>;
 
-enum Inner {
+/// A response body: whole, or a stream (large lists, watches, logs).
+pub struct Body {
+    content: Content,
+    held: Vec<Held>,
+}
+
+enum Content {
     Whole(Option<Bytes>),
     Stream(Chunks),
+    /// Something else looks after the reader's pace, and may end the body.
+    Paced(
+        Arc<paced::Paced>,
+        #[allow(dead_code, reason = "ends with the body")] paced::Watchdog,
+    ),
+}
+
+impl Content {
+    /// The next piece, `Whole` in one.
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, std::io::Error>>> {
+        match self {
+            Content::Whole(bytes) => Poll::Ready(bytes.take().map(Ok)),
+            Content::Stream(chunks) => {
+                let polled = panics::poll_caught(|| chunks.as_mut().poll_next(context));
+                if let Poll::Ready(Some(Err(_))) = &polled {
+                    // It may be in any state and must not be polled again.
+                    *self = Content::Whole(None);
+                }
+                polled
+            }
+            Content::Paced(paced, _) => paced.poll_next(context),
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        match self {
+            Content::Whole(bytes) => bytes.is_none(),
+            Content::Stream(_) => false,
+            Content::Paced(paced, _) => paced.left() == Some(0),
+        }
+    }
+
+    /// Bytes that are left, where that is known.
+    fn left(&self) -> Option<u64> {
+        match self {
+            Content::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Content::Stream(_) => None,
+            Content::Paced(paced, _) => paced.left(),
+        }
+    }
 }
 
 impl Body {
     /// No content.
     pub fn empty() -> Self {
-        Body(Inner::Whole(None))
+        Self::of(Content::Whole(None))
     }
 
     /// Content that is there already.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        Body(Inner::Whole((!bytes.is_empty()).then_some(bytes)))
+        Self::of(Content::Whole((!bytes.is_empty()).then_some(bytes)))
     }
 
     /// Content that comes piece by piece.
     pub fn stream(
         chunks: impl Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static,
     ) -> Self {
-        Body(Inner::Stream(Box::pin(chunks)))
+        Self::of(Content::Stream(Box::pin(chunks)))
+    }
+
+    fn of(content: Content) -> Self {
+        let held = Vec::new();
+        Body { content, held }
+    }
+
+    /// Keeps something until the body ends.
+    pub(crate) fn hold(&mut self, held: Held) {
+        self.held.push(held);
+    }
+
+    /// Something is kept until the body ends.
+    pub(crate) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// The length of a body that is there already.
+    pub(crate) fn whole_size(&self) -> Option<usize> {
+        match &self.content {
+            Content::Whole(bytes) => Some(bytes.as_ref().map_or(0, Bytes::len)),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a body that is there already.
+    pub(crate) fn whole_bytes(&self) -> Option<&Bytes> {
+        match &self.content {
+            Content::Whole(bytes) => bytes.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The same body in small pieces, which ends, and gives up what it holds, when its reader does not keep the pace.
+    pub(crate) fn paced(self, pace: Pace) -> Self {
+        let (paced, watchdog) = paced::start(self.content, self.held, pace);
+        Self::of(Content::Paced(paced, watchdog))
     }
 }
 
@@ -48,38 +139,31 @@ impl HttpBody for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        match &mut self.0 {
-            Inner::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Inner::Stream(chunks) => {
-                let polled = panics::poll_caught(|| chunks.as_mut().poll_next(context));
-                if let Poll::Ready(Some(Err(_))) = &polled {
-                    // It may be in any state: nobody polls it again.
-                    self.0 = Inner::Whole(None);
-                }
-                polled.map(|item| item.map(|it| it.map(Frame::data)))
-            }
+        let next = self.content.poll_next(context);
+        if matches!(next, Poll::Ready(None)) {
+            self.held.clear();
         }
+        next.map(|item| item.map(|it| it.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, Inner::Whole(None))
+        self.content.is_end()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            Inner::Whole(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
-            Inner::Stream(_) => SizeHint::default(),
+        match self.content.left() {
+            Some(left) => SizeHint::with_exact(left),
+            None => SizeHint::default(),
         }
     }
 }
 
 impl std::fmt::Debug for Body {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            Inner::Whole(_) => "Body(whole)",
-            Inner::Stream(_) => "Body(stream)",
+        f.write_str(match self.content {
+            Content::Whole(_) => "Body(whole)",
+            Content::Stream(_) => "Body(stream)",
+            Content::Paced(..) => "Body(paced)",
         })
     }
 }

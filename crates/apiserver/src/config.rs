@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::identity::User;
+use crate::limits::Limits;
 use crate::registry::RuntimeConfig;
 
 /// Options; the defaults serve tests and `allot up`.
@@ -40,8 +41,10 @@ pub struct Config {
     pub node_ports: NodePorts,
     /// Feature gates of the resource API.
     pub features: allot_model::features::Features,
-    /// Longest time for a request that is not a stream.
-    pub request_timeout: std::time::Duration,
+    /// What is written about requests, and where.
+    pub audit: Option<std::sync::Arc<crate::audit::Audit>>,
+    /// Limits and time-outs.
+    pub limits: Limits,
 }
 
 /// How the server proves itself to kubelets.
@@ -83,7 +86,8 @@ impl Default for Config {
             service_addresses: ServiceAddresses::default(),
             node_ports: NodePorts::default(),
             features: Default::default(),
-            request_timeout: std::time::Duration::from_secs(60),
+            audit: None,
+            limits: Limits::default(),
         }
     }
 }

@@ -11,6 +11,10 @@ use crate::negotiate::{Encoding, Media, Shape};
 use crate::registry::Resource;
 use crate::{object, ordered, table, versions};
 
+mod list;
+
+pub use list::Listing;
+
 /// A response with a JSON value as its body.
 pub fn value_response(code: u16, value: &Value, media: Media) -> Response<Body> {
     let bytes = match media.encoding {

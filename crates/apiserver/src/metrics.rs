@@ -47,6 +47,8 @@ struct Gate {
 
 /// The server's own numbers.
 pub struct Metrics {
+    /// Those of flow control.
+    pub flow: crate::flow::metrics::Metrics,
     registry: Registry,
     requests: Family<Request, Counter>,
     durations: Family<Timed, Histogram>,
@@ -57,6 +59,9 @@ pub struct Metrics {
     revision: Gauge,
     cpu: Counter<f64, AtomicU64>,
     memory: Gauge,
+    answer_bytes: Gauge,
+    abandoned: Counter,
+    sent: Counter,
 }
 
 fn histogram() -> Histogram {
@@ -120,7 +125,28 @@ impl Default for Metrics {
             "Memory of the process",
             memory.clone(),
         );
+        let (answer_bytes, abandoned, sent) =
+            (Gauge::default(), Counter::default(), Counter::default());
+        registry.register(
+            "allot_apiserver_answer_bytes",
+            "Memory that large answers have reserved",
+            answer_bytes.clone(),
+        );
+        registry.register(
+            "allot_apiserver_abandoned_answers",
+            "Answers that ended because their clients did not read them",
+            abandoned.clone(),
+        );
+        registry.register(
+            "allot_apiserver_streamed_bytes",
+            "Bytes of large answers and streams that connections have taken",
+            sent.clone(),
+        );
         Metrics {
+            answer_bytes,
+            abandoned,
+            sent,
+            flow: crate::flow::metrics::Metrics::register(&mut registry),
             registry,
             cpu,
             memory,
@@ -212,6 +238,17 @@ impl Metrics {
         }
         self.revision
             .set(i64::try_from(core.backend.revision()).unwrap_or(i64::MAX));
+        core.flow.report();
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.answer_bytes.set(number(core.answers.used()));
+        let counters = &core.counters;
+        self.abandoned.inc_by(
+            counters
+                .times_abandoned()
+                .saturating_sub(self.abandoned.get()),
+        );
+        self.sent
+            .inc_by(counters.bytes_sent().saturating_sub(self.sent.get()));
         if let Some((cpu, memory)) = process() {
             // The counter knows increments only.
             self.cpu.inc_by((cpu - self.cpu.get()).max(0.0));

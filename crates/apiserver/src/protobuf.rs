@@ -13,7 +13,7 @@ mod embedded;
 mod tests;
 mod write;
 
-pub use write::{encode, frame};
+pub use write::{encode, envelope, frame, message_of};
 
 /// Every body starts with this.
 const MAGIC: &[u8] = b"k8s\0";

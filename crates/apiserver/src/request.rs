@@ -183,16 +183,26 @@ impl Query {
     }
 }
 
-/// Checks a length of time as Go reads it, such as `1m30s`.
+/// Reads a length of time in nanoseconds as Go does, such as `1m30s`.
 ///
 /// # Errors
 /// Go's text.
-pub fn check_duration(text: &str) -> Result<(), String> {
-    const UNITS: [&str; 8] = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"];
+pub fn parse_duration(text: &str) -> Result<i64, String> {
+    const UNITS: [(&str, f64); 8] = [
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("µs", 1e3),
+        ("μs", 1e3),
+        ("ms", 1e6),
+        ("s", 1e9),
+        ("m", 60e9),
+        ("h", 3600e9),
+    ];
+    let mut total = 0.0;
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
-        return Ok(());
+        return Ok(0);
     }
     if rest.is_empty() {
         return Err(invalid());
@@ -209,10 +219,16 @@ pub fn check_duration(text: &str) -> Result<(), String> {
         if unit.is_empty() {
             return Err(format!("time: missing unit in duration {text:?}"));
         }
-        if !UNITS.contains(&unit) {
+        let Some((_, nanoseconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
             return Err(format!("time: unknown unit {unit:?} in duration {text:?}"));
-        }
+        };
+        total += number.parse::<f64>().map_err(|_| invalid())? * nanoseconds;
         rest = after;
     }
-    Ok(())
+    // Go's durations are 64 bits of nanoseconds.
+    if total > i64::MAX as f64 {
+        return Err(invalid());
+    }
+    let sign = if text.starts_with('-') { -1.0 } else { 1.0 };
+    Ok((total * sign) as i64)
 }

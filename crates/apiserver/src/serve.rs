@@ -1,29 +1,38 @@
 //! The server behind a socket: TLS, HTTP/1.1 and HTTP/2, client certificates, orderly end.
 
+use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::auth::certificate;
+use crate::connections::{Connections, Noted, Place};
+use crate::limits::DRAIN;
 use crate::pki::Identity;
 use crate::server::Server;
 
-/// How long requests that are under way get when the server stops.
-const DRAIN: Duration = Duration::from_secs(10);
-/// How long a client may take for the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// For a connection to end by itself once it has been told to.
+const CLOSING: Duration = Duration::from_secs(10);
+/// How often HTTP/2 clients are asked whether they are still there, and how long they may take to answer.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// After the system has refused a connection and no other could be closed.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// A TLS configuration for a serving certificate; client certificates of `client_ca` prove identities.
 ///
@@ -75,59 +84,137 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let acceptor = TlsAcceptor::from(tls);
-    let graceful = GracefulShutdown::new();
+    let connections = Connections::new(server.0.config.limits.max_connections);
+    let tasks = TaskTracker::new();
     loop {
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "accept failed");
-                    // Out of file descriptors, usually: let some connections end.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    // Out of file descriptors, usually.
+                    connections.tell(&format!("can not accept a connection ({error})"));
+                    connections.evict();
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
                 }
             },
             () = shutdown.cancelled() => break,
         };
+        let Some(place) = connections.admit(peer) else {
+            continue;
+        };
         let _ = stream.set_nodelay(true);
-        let (server, acceptor) = (server.clone(), acceptor.clone());
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
-                Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
-            };
-            let user = stream
-                .get_ref()
-                .1
-                .peer_certificates()
-                .and_then(|chain| chain.first())
-                .map_or(Ok(None), |first| certificate::user(first));
-            if let Err(error) = &user {
-                tracing::debug!(%peer, %error, "client certificate is of no use");
-            }
-            let service = service_fn(move |request| {
-                let (server, user) = (server.clone(), user.clone());
-                async move {
-                    Ok::<_, std::convert::Infallible>(server.handle_remote(request, user).await)
-                }
-            });
-            let builder = {
-                let mut builder = auto::Builder::new(TokioExecutor::new());
-                builder.http2().max_concurrent_streams(1000);
-                builder
-            };
-            let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-            if let Err(error) = watcher.watch(connection.into_owned()).await {
-                tracing::debug!(%peer, %error, "connection ended");
+        let (server, acceptor, shutdown) = (server.clone(), acceptor.clone(), shutdown.clone());
+        tasks.spawn(async move {
+            let connection = place.connection.clone();
+            tokio::select! {
+                () = connection.abort.cancelled() => tracing::debug!(%peer, "connection closed"),
+                () = one(server, acceptor, stream, peer, &place, &shutdown) => {}
             }
         });
     }
     server.shutdown();
+    tasks.close();
     tokio::select! {
-        () = graceful.shutdown() => {}
+        () = tasks.wait() => {}
         () = tokio::time::sleep(DRAIN) => tracing::warn!("some requests did not end in time"),
     }
+    if let Some(audit) = server.0.config.audit.clone() {
+        let _ = tokio::task::spawn_blocking(move || audit.flush()).await;
+    }
     Ok(())
+}
+
+/// One connection from the handshake to the end.
+async fn one(
+    server: Server,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: &Place,
+    shutdown: &CancellationToken,
+) {
+    let limits = server.0.config.limits.clone();
+    let handshake = tokio::time::timeout(limits.handshake_timeout, acceptor.accept(stream));
+    let stream = match handshake.await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
+    };
+    let session = stream.get_ref().1;
+    let user = session
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map_or(Ok(None), |first| certificate::user(first));
+    if let Err(error) = &user {
+        tracing::debug!(%peer, %error, "client certificate is of no use");
+    }
+    let http2 = session.alpn_protocol() == Some(b"h2");
+    let connection = place.connection.clone();
+    let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        let (server, user) = (server.clone(), user.clone());
+        let in_flight = connection.request();
+        request.extensions_mut().insert(connection.clone());
+        async move {
+            let response = server.handle_remote(request, user).await;
+            drop(in_flight);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(limits.http2_max_streams);
+    // What was agreed on in the handshake, so that there is no wait for a first byte without a time-out.
+    let builder = match http2 {
+        true => builder.http2_only(),
+        false => builder.http1_only(),
+    };
+    // Whatever comes over HTTP/2 between requests is no head on its way.
+    let noted = (!http2).then(|| place.connection.clone());
+    let io = TokioIo::new(Noted { stream, noted });
+    let mut serving = std::pin::pin!(builder.serve_connection_with_upgrades(io, service));
+    let tick = limits.idle_timeout.min(limits.header_timeout);
+    let mut check = std::pin::pin!(tokio::time::sleep(tick));
+    let mut closing = false;
+    loop {
+        tokio::select! {
+            ended = serving.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%peer, %error, "connection ended");
+                }
+                return;
+            }
+            () = shutdown.cancelled(), if !closing => {
+                closing = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            () = check.as_mut() => {
+                let left = match place.connection.idle_for() {
+                    Some(idle) => limits.idle_timeout.saturating_sub(idle),
+                    None => limits.idle_timeout,
+                };
+                let head = place.connection.head_for();
+                if head.is_some_and(|head| head >= limits.header_timeout) {
+                    return tracing::debug!(%peer, "the head of a request took too long");
+                }
+                if !left.is_zero() {
+                    check.as_mut().reset(Instant::now() + left.min(tick));
+                } else if closing {
+                    return tracing::debug!(%peer, "connection does not end by itself");
+                } else {
+                    closing = true;
+                    serving.as_mut().graceful_shutdown();
+                    check.as_mut().reset(Instant::now() + CLOSING);
+                }
+            }
+        }
+    }
 }

@@ -1,30 +1,37 @@
 //! The server: one cloneable service, and what a request passes through.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
+use allot_apimachinery::Status;
 use allot_store::{Backend, Embedded};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
-use http_body_util::BodyExt;
+use tokio::time::Instant;
 
+use crate::answers::{Budget, Counters};
 use crate::auth::{Authenticator, Authorizer, Impersonation, certificate, credential};
-use crate::body::Body;
+use crate::body::{Body, Pace};
 use crate::config::Config;
+use crate::connections::Connection;
 use crate::error::{ApiError, Result};
+use crate::flow::{Classified, FlowControl, Seat};
 use crate::identity::User;
+use crate::limits::{CHUNK, DISCARDS, TREE_FACTOR, until};
 use crate::negotiate::{Media, Offer, negotiate};
 use crate::registry::{self, Registry};
-use crate::request::{Query, RequestInfo, check_duration};
+use crate::request::{Query, RequestInfo, parse_duration};
+use crate::upload::Upload;
 use crate::{discovery, health, panics, rest};
 
-/// Largest request body, as in kube-apiserver.
-pub const MAX_BODY: usize = 3 << 20;
+mod client;
+mod warnings;
+
+pub use client::ClientService;
+use client::InProcess;
+pub use warnings::Warnings;
 
 /// What all requests share.
 pub struct Core {
@@ -48,6 +55,16 @@ pub struct Core {
     pub openapi: crate::openapi::Cache,
     /// Services that have been given addresses and ports and are not stored yet.
     pub(crate) services: crate::services::Pending,
+    /// How many requests are served at the same time.
+    pub flow: Arc<FlowControl>,
+    /// What all large answers together may hold.
+    pub answers: Budget,
+    /// What decoding large bodies may take.
+    pub(crate) decoding: Budget,
+    /// Counts of what was sent in pieces.
+    pub counters: Arc<Counters>,
+    /// Bodies that are read to be thrown away.
+    discards: Arc<tokio::sync::Semaphore>,
     /// Ends watches and other streams when the server stops.
     pub shutdown: tokio_util::sync::CancellationToken,
 }
@@ -61,15 +78,23 @@ impl Server {
     pub fn new(backend: Arc<dyn Backend>, config: Config) -> Self {
         let registry = registry::builtin(&config.runtime_config, config.features.release());
         let dynamic = Arc::default();
+        let metrics = crate::metrics::Metrics::default();
+        let flow = FlowControl::new(&config.limits, metrics.flow.clone());
+        let flows = Arc::clone(&flow.changes);
         Server(Arc::new(Core {
-            backend: crate::admission::dynamic::watched(backend, Arc::clone(&dynamic)),
+            backend: crate::admission::dynamic::watched(backend, Arc::clone(&dynamic), flows),
             dynamic,
+            flow,
             registry: ArcSwap::from_pointee(registry),
             authenticator: Authenticator::new(&config),
             impersonation: Impersonation::default(),
             authorizer: Authorizer::new(&config),
+            answers: Budget::new(config.limits.answer_bytes),
+            decoding: Budget::new(config.limits.decode_bytes),
+            counters: Arc::default(),
+            discards: Arc::new(tokio::sync::Semaphore::new(DISCARDS)),
             config,
-            metrics: crate::metrics::Metrics::default(),
+            metrics,
             openapi: crate::openapi::Cache::default(),
             services: crate::services::Pending::default(),
             shutdown: tokio_util::sync::CancellationToken::new(),
@@ -130,6 +155,8 @@ impl Server {
         let query = Query::parse(parts.uri.query());
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let connection = parts.extensions.remove::<Arc<Connection>>();
+        let mut upload = Upload::new(body, &parts.headers);
         let mut request = Incoming {
             method: parts.method,
             uri: parts.uri,
@@ -140,32 +167,47 @@ impl Server {
             upgrade: parking_lot::Mutex::new(upgrade),
             warnings: Warnings::default(),
             in_process: parts.extensions.remove::<InProcess>().is_some(),
+            deadline: None,
+            flow: None,
+            seat: None,
+            peer: connection.as_ref().map(|connection| connection.peer),
+            audit: None,
         };
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let info = request.info.clone();
-        let streams = is_stream(&info);
-        let answer = async {
-            let answer = Box::pin(self.answer(&mut request, body, user));
-            panics::caught(&info, answer).await.unwrap_or_else(|| {
-                self.0.metrics.panicked();
-                Ok(text_response(500, panics::ANSWER))
-            })
+        let limits = &self.0.config.limits;
+        let result = match time_limit(&request, limits.request_timeout) {
+            Err(error) => Err(error),
+            Ok(None) => self.caught(&mut request, &mut upload, user).await,
+            Ok(Some(limit)) => {
+                let deadline = started + limit;
+                request.deadline = Some(deadline);
+                let answer = until(deadline, self.caught(&mut request, &mut upload, user));
+                tokio::time::timeout_at(deadline, answer)
+                    .await
+                    .unwrap_or_else(|_| Err(timed_out()))
+            }
         };
-        let result = if streams {
-            answer.await
-        } else {
-            let limit = self.0.config.request_timeout;
-            tokio::time::timeout(limit, answer)
-                .await
-                .unwrap_or_else(|_| {
-                    let message = "Timeout: request did not complete within the allotted timeout";
-                    Err(allot_apimachinery::Status::failure(504, "Timeout", message).into())
-                })
-        };
+        upload.discard(&self.0.discards);
         let mut response = match result {
             Ok(response) => response,
             Err(error) => error_response(&error, &request),
         };
+        if let Some(trail) = request.audit.take() {
+            crate::audit::write_id(response.headers_mut(), trail.id());
+            trail.answered(&mut response);
+        } else if !request.in_process {
+            let id = crate::audit::id(&request.headers);
+            crate::audit::write_id(response.headers_mut(), &id);
+        }
+        if let Some(classified) = &request.flow {
+            classified.write_to(response.headers_mut());
+        }
+        // A watch has a seat until it has begun, a small answer until it is made, a large one until it has been sent.
+        let seat = request.seat.take().filter(|_| info.verb != "watch");
+        if !request.in_process {
+            response = self.paced(response, &request, connection, seat).await;
+        }
         let known = info.is_resource
             && self
                 .0
@@ -208,10 +250,67 @@ impl Server {
         }
     }
 
+    /// The answer with an eye on how fast its client takes it.
+    async fn paced(
+        &self,
+        mut response: Response<Body>,
+        request: &Incoming,
+        connection: Option<Arc<Connection>>,
+        seat: Option<Seat>,
+    ) -> Response<Body> {
+        let body = response.body();
+        let whole = body.whole_size();
+        if whole.is_some_and(|size| size <= CHUNK) {
+            if let Some(connection) = connection {
+                response.body_mut().hold(Box::new(connection.request()));
+            }
+            return response;
+        }
+        if let Some(size) = whole.filter(|_| !body.holds()) {
+            match self.0.answers.reserve(size).await {
+                Ok(share) => response.body_mut().hold(Box::new(share)),
+                Err(error) => response = error_response(&error, request),
+            }
+        }
+        if let Some(connection) = &connection {
+            response.body_mut().hold(Box::new(connection.request()));
+        }
+        if let Some(seat) = seat {
+            response.body_mut().hold(Box::new(seat));
+        }
+        let pace = Pace {
+            stall: self.0.config.limits.stall_timeout,
+            until: request.deadline,
+            connection: connection.map(|connection| connection.abort.clone()),
+            counters: self.0.counters.clone(),
+        };
+        response.map(|body| body.paced(pace))
+    }
+
+    /// The answer, or 500 where making it caused a panic: the panic ends this request and nothing else.
+    async fn caught<B>(
+        &self,
+        request: &mut Incoming,
+        upload: &mut Upload<B>,
+        user: Option<User>,
+    ) -> Result<Response<Body>>
+    where
+        B: HttpBody + Send + 'static,
+        B::Data: Send,
+        B::Error: std::fmt::Display,
+    {
+        let info = request.info.clone();
+        let answer = Box::pin(self.answer(request, upload, user));
+        panics::caught(&info, answer).await.unwrap_or_else(|| {
+            self.0.metrics.panicked();
+            Ok(text_response(500, panics::ANSWER))
+        })
+    }
+
     async fn answer<B>(
         &self,
         request: &mut Incoming,
-        body: B,
+        upload: &mut Upload<B>,
         user: Option<User>,
     ) -> Result<Response<Body>>
     where
@@ -220,29 +319,52 @@ impl Server {
         B::Error: std::fmt::Display,
     {
         let core = &self.0;
-        if let Some(timeout) = request.query.text("timeout")
-            && !is_stream(&request.info)
-        {
-            check_duration(timeout).map_err(|error| {
-                ApiError::bad_request(format!(
-                    "invalid timeout specified in the request URL - {error}"
-                ))
-            })?;
-        }
-        request.user = match user {
-            Some(user) => user,
+        let user = match user {
+            Some(user) => Ok(user),
             None => {
                 core.authenticator
                     .authenticate(core, &mut request.headers)
-                    .await?
+                    .await
             }
         };
+        let (user, refused) = match user {
+            Ok(user) => (user, None),
+            Err(error) => (User::default(), Some(error)),
+        };
+        request.user = user;
+        if let Some(audit) = &core.config.audit {
+            request.audit = audit.begin(request, jiff::Timestamp::now());
+        }
+        if let Some(error) = refused {
+            return Err(error);
+        }
         core.impersonation.replace_user(core, request).await?;
-        core.authorizer.check_request(core, request).await?;
+        if let Some(trail) = &mut request.audit
+            && request.headers.contains_key("impersonate-user")
+        {
+            trail.impersonates(&request.user);
+        }
+        match core.flow.enter(core, request).await {
+            Ok(seat) => request.seat = Some(seat),
+            Err(refused) => return Ok(refused),
+        }
+        let allowed = core.authorizer.check_request(core, request).await;
+        if let Some(mut trail) = request.audit.take() {
+            trail.ask(core, request).await;
+            request.audit = Some(trail);
+        }
+        allowed?;
         if !request.info.is_resource {
             return self.other_path(request).await;
         }
-        let body = read_body(body, &request.headers).await?;
+        let body = upload.read().await?;
+        if let Some(trail) = &mut request.audit {
+            trail.sent(&body);
+        }
+        let _share = match body.len() {
+            0..=CHUNK => None,
+            size => Some(core.decoding.reserve(size * TREE_FACTOR).await?),
+        };
         rest::dispatch(core, request, body).await
     }
 
@@ -257,10 +379,41 @@ impl Server {
     }
 }
 
-/// The answer goes on until somebody ends it.
-fn is_stream(info: &RequestInfo) -> bool {
-    const STREAMS: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
-    info.verb == "watch" || STREAMS.contains(&info.subresource.as_str())
+/// How long a request may take: what `?timeout=` says, at most what the server allows. Long-running ones have no limit.
+///
+/// # Errors
+/// 400 for a `?timeout=` that is no length of time.
+fn time_limit(request: &Incoming, most: Duration) -> Result<Option<Duration>> {
+    if is_long_running(&request.info) {
+        return Ok(None);
+    }
+    let Some(text) = request.query.text("timeout") else {
+        return Ok(Some(most));
+    };
+    let wanted = parse_duration(text).map_err(|error| {
+        ApiError::bad_request(format!(
+            "invalid timeout specified in the request URL - {error}"
+        ))
+    })?;
+    // Nothing, and less than nothing, mean that the client has no opinion.
+    let wanted = u64::try_from(wanted).ok().filter(|wanted| *wanted > 0);
+    Ok(Some(match wanted {
+        Some(wanted) => most.min(Duration::from_nanos(wanted)),
+        None => most,
+    }))
+}
+
+fn timed_out() -> ApiError {
+    let message = "Timeout: request did not complete within the allotted timeout";
+    Status::failure(504, "Timeout", message).into()
+}
+
+/// The answer goes on until somebody ends it: kube-apiserver's list.
+pub(crate) fn is_long_running(info: &RequestInfo) -> bool {
+    const SUBRESOURCES: [&str; 5] = ["log", "exec", "attach", "portforward", "proxy"];
+    info.is_resource
+        && (matches!(info.verb.as_str(), "watch" | "proxy")
+            || SUBRESOURCES.contains(&info.subresource.as_str()))
 }
 
 /// A request on its way.
@@ -283,67 +436,16 @@ pub struct Incoming {
     pub warnings: Warnings,
     /// It comes from a component of this process.
     pub in_process: bool,
-}
-
-/// `Warning` headers of an answer, each text once.
-#[derive(Debug, Default)]
-pub struct Warnings(parking_lot::Mutex<Vec<String>>);
-
-impl Warnings {
-    /// Adds a warning.
-    pub fn add(&self, text: impl Into<String>) {
-        let text = text.into();
-        let mut texts = self.0.lock();
-        if !text.is_empty() && !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-
-    fn write_to(&self, headers: &mut HeaderMap) {
-        for text in self.0.lock().iter() {
-            let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-            let clean: String = escaped
-                .chars()
-                .map(|c| if c.is_control() { ' ' } else { c })
-                .collect();
-            if let Ok(value) = http::HeaderValue::from_str(&format!("299 - \"{clean}\"")) {
-                headers.append(http::header::WARNING, value);
-            }
-        }
-    }
-}
-
-/// Reads a body up to [`MAX_BODY`].
-async fn read_body<B>(body: B, headers: &HeaderMap) -> Result<Bytes>
-where
-    B: HttpBody + Send + 'static,
-    B::Error: std::fmt::Display,
-{
-    let too_large = || {
-        ApiError::from(allot_apimachinery::Status::request_entity_too_large(
-            &format!("limit is {MAX_BODY}"),
-        ))
-    };
-    let announced = headers
-        .get(http::header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY) {
-        return Err(too_large());
-    }
-    let mut body = std::pin::pin!(body);
-    let mut whole: Vec<u8> = Vec::with_capacity(announced.unwrap_or(0));
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ApiError::bad_request(error.to_string()))?;
-        if let Ok(mut data) = frame.into_data() {
-            use bytes::Buf;
-            if whole.len() + data.remaining() > MAX_BODY {
-                return Err(too_large());
-            }
-            whole.extend_from_slice(&data.copy_to_bytes(data.remaining()));
-        }
-    }
-    Ok(whole.into())
+    /// When the answer must be there, unless the request is long-running.
+    pub deadline: Option<Instant>,
+    /// The flow schema and priority level of the request.
+    pub flow: Option<Classified>,
+    /// Its right to be served.
+    pub seat: Option<Seat>,
+    /// The other end of its connection, if it has one.
+    pub peer: Option<std::net::SocketAddr>,
+    /// What the audit log says about it.
+    pub audit: Option<crate::audit::Trail>,
 }
 
 fn error_response(error: &ApiError, request: &Incoming) -> Response<Body> {
@@ -375,50 +477,4 @@ pub(crate) fn text_response(code: u16, text: impl Into<Bytes>) -> Response<Body>
         http::HeaderValue::from_static("nosniff"),
     );
     response
-}
-
-/// Marks a request of [`ClientService`]; nothing that comes over a socket can carry it.
-#[derive(Clone, Copy)]
-struct InProcess;
-
-/// The server for one proven identity; see [`Server::client_service`].
-#[derive(Clone)]
-pub struct ClientService {
-    server: Server,
-    user: Arc<User>,
-    agent: Option<HeaderValue>,
-}
-
-impl ClientService {
-    /// Names the client in its requests: the manager of the fields it writes.
-    #[must_use]
-    pub fn with_agent(mut self, agent: &'static str) -> Self {
-        self.agent = Some(HeaderValue::from_static(agent));
-        self
-    }
-}
-
-impl<B> tower::Service<Request<B>> for ClientService
-where
-    B: HttpBody + Send + 'static,
-    B::Data: Send,
-    B::Error: std::fmt::Display,
-{
-    type Response = Response<Body>;
-    type Error = std::convert::Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        request.extensions_mut().insert(InProcess);
-        if let Some(agent) = &self.agent {
-            let headers = request.headers_mut();
-            headers.entry(USER_AGENT).or_insert_with(|| agent.clone());
-        }
-        let (server, user) = (self.server.clone(), self.user.clone());
-        Box::pin(async move { Ok(server.handle(request, Some((*user).clone())).await) })
-    }
 }

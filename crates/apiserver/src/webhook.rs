@@ -18,9 +18,10 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::limits::MAX_BODY;
 use crate::object::text;
 use crate::proxy;
-use crate::server::{Core, MAX_BODY};
+use crate::server::Core;
 
 /// The port of a webhook that names none.
 const PORT: u16 = 443;
@@ -129,6 +130,7 @@ impl Client {
         review: &Value,
         timeout: std::time::Duration,
     ) -> Result<Value, String> {
+        let timeout = crate::limits::for_call(timeout);
         let target = format!("{}?timeout={}s", self.path, timeout.as_secs());
         let shown = match (&self.service, self.port) {
             (None, PORT) => format!("https://{}{target}", self.host),

@@ -10,6 +10,7 @@ mod api {
     pub mod hostile;
     pub mod impersonation;
     pub mod inside;
+    pub mod limits;
     pub mod media;
     pub mod policies;
     pub mod remote;

@@ -19,6 +19,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokio_util::sync::CancellationToken;
 
+mod audit;
+mod limits;
 mod trust;
 
 /// Flags of `allot apiserver`.
@@ -86,6 +88,10 @@ pub struct Args {
     /// Requests without credentials are anonymous instead of refused
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
+    #[command(flatten)]
+    limits: limits::Args,
+    #[command(flatten)]
+    audit: audit::Args,
 }
 
 impl Args {
@@ -179,7 +185,10 @@ impl Args {
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     super::component::block_on(async move |shutdown| {
-        let running = start(&args, shutdown).await?;
+        let running = tokio::select! {
+            started = start(&args, shutdown.clone()) => started?,
+            () = shutdown.cancelled() => return Ok(()),
+        };
         eprintln!(
             "serving {} kubeconfig {}",
             running.url,
@@ -211,7 +220,10 @@ pub async fn start(args: &Args, shutdown: CancellationToken) -> anyhow::Result<R
     let backend: Arc<dyn Backend> = if args.in_memory {
         Arc::new(Embedded::in_memory(allot_store::Options::default()))
     } else {
-        let opened = Embedded::open(&data_dir, allot_store::Options::default());
+        // A large store takes its time, in which the process can still be told to stop.
+        let directory = data_dir.clone();
+        let open = move || Embedded::open(&directory, allot_store::Options::default());
+        let opened = tokio::task::spawn_blocking(open).await?;
         Arc::new(opened.map_err(|error| match error {
             allot_store::Error::Corrupt { .. } => {
                 anyhow::anyhow!(
@@ -310,6 +322,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         service_addresses: args.service_cluster_ip_range,
         node_ports: args.service_node_port_range.clone(),
         accounts_are_made: args.accounts_are_made,
+        audit: args.audit.audit()?,
+        limits: args.limits.limits()?,
         ..Config::default()
     })
 }

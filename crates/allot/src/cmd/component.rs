@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 pub use client::{Watches, client, config, connect, throttle};
 pub use serving::SecureServing;
 
-/// Runs a component until it ends or the process is told to stop.
+/// Runs a component until it ends or the process is told to stop; told a second time, it does not wait any longer.
 pub fn block_on<F>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -21,33 +21,54 @@ where
     let result = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         let stopped = shutdown.clone();
-        let signals = stop_signals()?;
-        tokio::spawn(async move {
-            signals.await;
+        let mut signals = Signals::catch()?;
+        let again = tokio::spawn(async move {
+            signals.next().await;
             stopped.cancel();
+            signals.next().await;
         });
-        component(shutdown).await
+        tokio::select! {
+            result = component(shutdown) => result,
+            _ = again => anyhow::bail!("told to stop a second time"),
+        }
     });
     // Streams that ignore the end of a component must not hold up the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
     result
 }
 
-/// Completes on SIGINT or SIGTERM, which are caught from now on.
-fn stop_signals() -> anyhow::Result<impl Future<Output = ()> + Send> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
+/// SIGINT and SIGTERM, which are caught from now on.
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn catch() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Completes on the next of them.
+    async fn next(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-    })
+    }
 }
 
 /// Where metrics are unless a flag says otherwise.
 pub const METRICS: &str = "/metrics";
+
+/// Connections to the metrics at the same time.
+const SCRAPERS: usize = 100;
+
+/// For the head of a request for metrics; an idle connection ends after the same time.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves metrics at a path, and health, over plain HTTP, forever.
 pub async fn serve_metrics(
@@ -61,7 +82,12 @@ pub async fn serve_metrics(
     use hyper::{Request, Response};
 
     let path = path.into();
+    let open = std::sync::Arc::new(tokio::sync::Semaphore::new(SCRAPERS));
     loop {
+        // Beyond that many the next one waits until another has gone.
+        let Ok(place) = open.clone().acquire_owned().await else {
+            return;
+        };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
@@ -86,10 +112,13 @@ pub async fn serve_metrics(
                 }
             });
             let io = hyper_util::rt::TokioIo::new(stream);
-            // A scraper that hangs up is its own problem.
+            // A scraper that hangs up is its own problem, and one that says nothing is let go.
             let _ = hyper::server::conn::http1::Builder::new()
+                .timer(hyper_util::rt::TokioTimer::new())
+                .header_read_timeout(SCRAPE_TIMEOUT)
                 .serve_connection(io, service)
                 .await;
+            drop(place);
         });
     }
 }

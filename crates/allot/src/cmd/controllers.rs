@@ -8,7 +8,7 @@ use allot_controllers::{Config, leader};
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
-use super::component;
+use super::{bounds, component};
 
 /// Flags of `allot controllers`.
 #[derive(Debug, clap::Args)]
@@ -35,16 +35,16 @@ pub struct Args {
     #[arg(long, default_value = "allot-controllers")]
     leader_elect_resource_name: String,
     /// Seconds without a heartbeat until a node is not ready
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = bounds::within(bounds::SECONDS))]
     node_monitor_grace_period: u64,
     /// Seconds until the devices of a driver or node that is gone are tainted
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = bounds::within(bounds::SECONDS))]
     slice_liveness_delay: u64,
     /// Certificate of the authority that pods trust, in each namespace's kube-root-ca.crt; default: that of the kubeconfig
     #[arg(long, value_name = "FILE")]
     root_ca_file: Option<PathBuf>,
     /// Keys that each controller handles at a time
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = bounds::within(bounds::PARALLEL))]
     workers: usize,
     #[command(flatten)]
     serving: component::SecureServing,

@@ -89,7 +89,10 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
     super::component::block_on(async move |shutdown| {
-        let mut cluster = Cluster::start(ClusterArgs::temporary()?).await?;
+        let mut cluster = tokio::select! {
+            started = Cluster::start(ClusterArgs::temporary()?) => started?,
+            () = shutdown.cancelled() => anyhow::bail!("interrupted"),
+        };
         let told = tokio::select! {
             told = tell(&mut cluster, started, &shutdown) => told,
             () = shutdown.cancelled() => Err(anyhow::anyhow!("interrupted")),

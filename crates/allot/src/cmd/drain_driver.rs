@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{component, count, some};
+use super::{bounds, component, count, some};
 
 /// How long the API server may take to list slices and claims, whatever the time-out.
 const LISTS: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long)]
     evict: bool,
     /// Give up waiting for users after that many seconds; by default it waits as long as it takes
-    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = bounds::within(bounds::SECONDS))]
     timeout: Option<u64>,
     /// Take the taints of an earlier run away instead
     #[arg(long, conflicts_with_all = ["evict", "timeout"])]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use allot_node::{Config, RuntimeKind};
 
+use super::bounds;
+
 /// Flags of `allot node`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -15,7 +17,7 @@ pub struct Args {
     #[arg(long, env = "NODE_NAME")]
     node_name: String,
     /// How many nodes to run in this process
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = bounds::within(bounds::NODES))]
     nodes: usize,
     /// Where the state goes; with --nodes above 1 directories `0`, `1`, … below it. Keep it short, sockets go there
     #[arg(long, value_name = "DIR", default_value = "/var/lib/allot")]

@@ -19,7 +19,10 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
     super::component::block_on(async move |shutdown| {
-        let mut cluster = Cluster::start(args.cluster).await?;
+        let mut cluster = tokio::select! {
+            started = Cluster::start(args.cluster) => started?,
+            () = shutdown.cancelled() => return Ok(()),
+        };
         tokio::select! {
             ready = cluster.ready() => {
                 ready?;

@@ -174,3 +174,30 @@ fn regression_a_cluster_told_to_stop_at_once_does() {
     assert!(output.status.success(), "{errors}");
     assert!(!errors.contains("not finished within"), "{errors}");
 }
+
+/// A cluster that is still starting listened to nobody.
+#[test]
+fn regression_a_cluster_told_to_stop_while_it_starts_does() {
+    for command in ["up", "apiserver"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut child = Command::new(ALLOT)
+            .args([command, "--listen", "127.0.0.1:0"])
+            .arg("--data-dir")
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        // Signals are caught before anything is made in the directory.
+        let begun = || std::fs::read_dir(directory.path()).is_ok_and(|mut it| it.next().is_some());
+        while !begun() {
+            assert!(child.try_wait().expect("waited").is_none(), "it has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let killed = Command::new("kill").arg(child.id().to_string()).status();
+        assert!(killed.expect("kill runs").success());
+        let output = child.wait_with_output().expect("ended");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {errors}");
+    }
+}

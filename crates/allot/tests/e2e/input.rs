@@ -28,6 +28,26 @@ fn refused(arguments: &[&str], expected: &str) {
 }
 
 #[test]
+fn regression_numbers_that_are_far_too_large_are_refused() {
+    let between = "it must be between 0 and 5000";
+    refused(&["up", "--nodes", "100000000"], between);
+    refused(&["node", "--node-name", "n", "--nodes", "5001"], between);
+    refused(
+        &["apiserver", "--request-timeout", "1000h"],
+        "it must be longer than 0s and at most 24h",
+    );
+    refused(
+        &[
+            "apiserver",
+            "--in-memory",
+            "--max-requests-inflight=0",
+            "--max-mutating-requests-inflight=0",
+        ],
+        "needs seats to share out",
+    );
+}
+
+#[test]
 fn unknown_flags_and_values_are_named() {
     refused(&["up", "--frobnicate"], "--frobnicate");
     refused(&["up", "--runtime", "magic"], "magic");

@@ -1,10 +1,9 @@
-//! Priority levels and flow schemas as kube-apiserver 1.36 makes them. They are what tools expect to see; this server
-//! does not queue by them.
+//! Priority levels and flow schemas as kube-apiserver 1.36 makes them.
 
 use serde_json::{Value, json};
 
 /// Collections, names and objects.
-pub(super) fn objects(now: &str) -> Vec<(String, String, Value)> {
+pub(crate) fn objects(now: &str) -> Vec<(String, String, Value)> {
     let group = "flowcontrol.apiserver.k8s.io";
     let mut objects = Vec::new();
     for (name, spec) in levels() {
@@ -48,6 +47,21 @@ pub(crate) fn mandatory(plural: &str, name: &str) -> Option<Value> {
     let mut wanted =
         objects.filter(|(collection, named, _)| collection.ends_with(plural) && named == name);
     wanted.next().map(|(.., mut object)| object["spec"].take())
+}
+
+/// Adds the objects that every server relies on to those that are stored, if somebody has deleted them.
+pub(crate) fn add_mandatory(plural: &str, stored: &mut Vec<Value>) {
+    for name in ["exempt", "catch-all"] {
+        if stored
+            .iter()
+            .any(|object| object["metadata"]["name"] == name)
+        {
+            continue;
+        }
+        if let Some(spec) = mandatory(plural, name) {
+            stored.push(json!({"metadata": {"name": name}, "spec": spec}));
+        }
+    }
 }
 
 /// The annotation says that the server keeps the object as it made it.

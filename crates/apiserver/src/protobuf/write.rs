@@ -18,20 +18,36 @@ const BYTES: u32 = 2;
 
 /// An object with its kind and apiVersion as a body; none where its kind is not known in protobuf.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
-    let text = |key: &str| object[key].as_str().unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let raw = raw(object, api_version, kind)?;
-    let mut meta = Vec::new();
-    bytes(&mut meta, 1, api_version.as_bytes());
-    bytes(&mut meta, 2, kind.as_bytes());
-    let mut out = Vec::with_capacity(raw.len() + meta.len() + 24);
-    out.extend_from_slice(MAGIC);
-    bytes(&mut out, 1, &meta);
-    bytes(&mut out, 2, &raw);
-    // Neither compressed nor of another type.
-    bytes(&mut out, 3, b"");
-    bytes(&mut out, 4, b"");
+    let raw = message_of(object)?;
+    let (mut out, tail) = envelope(object, raw.len());
+    out.reserve_exact(raw.len() + tail.len());
+    out.extend_from_slice(&raw);
+    out.extend_from_slice(&tail);
     Some(out)
+}
+
+/// What comes before and after the message of an object in a body; `length` is that of the message.
+pub fn envelope(object: &Value, length: usize) -> (Vec<u8>, Vec<u8>) {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let mut meta = Vec::new();
+    bytes(&mut meta, 1, text("apiVersion").as_bytes());
+    bytes(&mut meta, 2, text("kind").as_bytes());
+    let mut head = Vec::with_capacity(meta.len() + 24);
+    head.extend_from_slice(MAGIC);
+    bytes(&mut head, 1, &meta);
+    tag(&mut head, 2, BYTES);
+    varint(&mut head, length as u64);
+    // Neither compressed nor of another type.
+    let mut tail = Vec::new();
+    bytes(&mut tail, 3, b"");
+    bytes(&mut tail, 4, b"");
+    (head, tail)
+}
+
+/// The message of an object with its kind and apiVersion; none where its kind is not known in protobuf.
+pub fn message_of(object: &Value) -> Option<Vec<u8>> {
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    raw(object, text("apiVersion"), text("kind"))
 }
 
 /// An event of a watch, with its length before it.

@@ -364,6 +364,5 @@ pub(super) async fn delete_collection(call: Call<'_>, body: Bytes) -> Result<Res
             Err(error) => return Err(error),
         }
     }
-    call.view()
-        .list_response(&entries, meta, call.media, call.table_options())
+    super::read::respond(&call, entries, meta).await
 }

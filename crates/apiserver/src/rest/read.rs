@@ -13,6 +13,7 @@ use serde_json::json;
 use super::Call;
 use super::options::{invalid, parse_int};
 use crate::body::Body;
+use crate::encode::Listing;
 use crate::error::{ApiError, Result};
 use crate::request::Query;
 use crate::select::Selection;
@@ -207,8 +208,33 @@ pub(super) fn validate_options(query: &Query, watch: bool) -> Result<()> {
 
 pub(super) async fn list(call: Call<'_>) -> Result<Response<Body>> {
     let (entries, meta) = page(&call).await?;
-    call.view()
-        .list_response(&entries, meta, call.media, call.table_options())
+    respond(&call, entries, meta).await
+}
+
+/// The answer with a list; a large one is made while it is sent and takes a share of what all of them may hold.
+pub(super) async fn respond(
+    call: &Call<'_>,
+    entries: Vec<Arc<Entry>>,
+    meta: serde_json::Value,
+) -> Result<Response<Body>> {
+    let listing = Listing {
+        resource: call.resource.clone(),
+        version: call.version.clone(),
+        media: call.media,
+        options: call.table_options(),
+        meta,
+        entries,
+    };
+    if listing.is_small() {
+        return listing.whole();
+    }
+    if call.request.in_process {
+        return listing.stream().await;
+    }
+    let share = call.core.answers.reserve(listing.cost()).await?;
+    let mut response = listing.stream().await?;
+    response.body_mut().hold(Box::new(share));
+    Ok(response)
 }
 
 /// The objects that a request on a collection asks for, and the metadata of their list.
@@ -280,7 +306,7 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
     let mut more = page.remaining > 0;
     if filtered {
         let end = page.entries.last().map(|entry| entry.key.clone());
-        page.entries.retain(|entry| call.selects(&selection, entry));
+        page.entries = select(call, &selection, page.entries).await;
         if limit > 0 && page.entries.len() >= limit {
             page.entries.truncate(limit);
             // Whether what follows matches is not looked at.
@@ -295,6 +321,25 @@ pub(super) async fn page(call: &Call<'_>) -> Result<(Vec<Arc<Entry>>, serde_json
         }
     }
     Ok((page.entries, meta))
+}
+
+/// The entries that match; others on the same thread get their turn in between.
+async fn select(
+    call: &Call<'_>,
+    selection: &Selection,
+    entries: Vec<Arc<Entry>>,
+) -> Vec<Arc<Entry>> {
+    const TURN: usize = 512;
+    let mut selected = Vec::new();
+    for (index, entry) in entries.into_iter().enumerate() {
+        if index % TURN == TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+        if call.selects(selection, &entry) {
+            selected.push(entry);
+        }
+    }
+    selected
 }
 
 impl Call<'_> {

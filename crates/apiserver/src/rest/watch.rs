@@ -1,5 +1,6 @@
 //! `watch`: a stream of changes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +18,13 @@ use crate::body::Body;
 use crate::custom::conversion;
 use crate::encode::View;
 use crate::error::{ApiError, Result};
+use crate::limits::{BURST, CHUNK};
 use crate::negotiate::{Encoding, Media, Shape};
 use crate::registry::Resource;
 use crate::select::Selection;
 use crate::server::Core;
 use crate::table;
 
-/// Shortest and longest life of a watch whose client names none; random in between spreads reconnects.
-const LIFETIME_SECONDS: std::ops::Range<u64> = 1800..3600;
 /// How often an idle watch that allows it gets a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Marks the bookmark that ends the initial events.
@@ -79,9 +79,11 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
             Err(error) => return Err(error.into()),
         }
     };
+    let shortest = call.core.config.limits.min_request_timeout;
     let life = match seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
-        _ => Duration::from_secs(rand::random_range(LIFETIME_SECONDS)),
+        // Random, so that clients do not all come back at the same time.
+        _ => shortest.mul_f64(rand::random_range(1.0..2.0)),
     };
     let stream = Stream {
         core: call.core.clone(),
@@ -96,7 +98,11 @@ pub(super) async fn watch(call: Call<'_>) -> Result<Response<Body>> {
         collection: call.resource.collection.clone(),
         prefix,
         from,
-        initial,
+        initial: initial.into(),
+        pending: VecDeque::new(),
+        bookmark_due: false,
+        ending: false,
+        burst: 0,
         initial_end: streaming_list && bookmarks,
         bookmarks,
         next_bookmark: Instant::now() + BOOKMARK_EVERY.min(first_bookmark(life)),
@@ -146,7 +152,15 @@ struct Stream {
     collection: Arc<str>,
     prefix: String,
     from: u64,
-    initial: Vec<Arc<Entry>>,
+    initial: VecDeque<Arc<Entry>>,
+    /// Changes that have happened and are not written yet.
+    pending: VecDeque<Arc<Event>>,
+    /// A bookmark follows the pending changes.
+    bookmark_due: bool,
+    /// The watch ends after the pending changes.
+    ending: bool,
+    /// Pieces since others had their turn.
+    burst: usize,
     initial_end: bool,
     bookmarks: bool,
     next_bookmark: Instant,
@@ -166,15 +180,8 @@ impl Stream {
             self.done = true;
             return Some(self.frame("ERROR", &status));
         }
-        if !self.initial.is_empty() {
-            let mut out = Vec::new();
-            for entry in std::mem::take(&mut self.initial) {
-                self.write_state(&mut out, "ADDED", &entry);
-            }
-            if std::mem::take(&mut self.initial_end) {
-                out.extend_from_slice(&self.bookmark(true));
-            }
-            return Some(out.into());
+        if let Some(piece) = self.initial_piece().await {
+            return Some(piece);
         }
         if std::mem::take(&mut self.initial_end) {
             return Some(self.bookmark(true));
@@ -183,22 +190,26 @@ impl Stream {
             return None;
         }
         loop {
+            if let Some(piece) = self.pending_piece() {
+                return Some(piece);
+            }
+            if std::mem::take(&mut self.bookmark_due) {
+                return Some(self.bookmark(false));
+            }
+            if self.ending {
+                self.done = true;
+                return None;
+            }
             let watcher = self.watcher.as_mut()?;
             tokio::select! {
                 changes = watcher.changes() => match changes {
-                    Ok(events) => {
-                        let events = match self.converted(events).await {
-                            Ok(events) => events,
-                            Err(error) => {
-                                self.done = true;
-                                return Some(self.frame("ERROR", &error.0.to_json()));
-                            }
-                        };
-                        let parts = self.events(&events);
-                        if !parts.is_empty() {
-                            return Some(join(parts));
+                    Ok(events) => match self.converted(events).await {
+                        Ok(events) => self.pending.extend(events),
+                        Err(error) => {
+                            self.done = true;
+                            return Some(self.frame("ERROR", &error.0.to_json()));
                         }
-                    }
+                    },
                     Err(StoreError::Expired { requested, oldest }) => {
                         // Too slow: the client has to list again.
                         self.done = true;
@@ -213,18 +224,16 @@ impl Stream {
                     if let Ok(events) = self.watcher.as_mut()?.poll_changes()
                         && let Ok(events) = self.converted(events).await
                     {
-                        let mut parts = self.events(&events);
-                        parts.push(self.bookmark(false));
-                        return Some(join(parts));
+                        self.pending.extend(events);
+                        self.bookmark_due = true;
                     }
                 }
                 () = ended(&self.resource) => {
                     // What was before the end is still told.
-                    self.done = true;
+                    self.ending = true;
                     let events = self.watcher.as_mut()?.poll_changes().ok()?;
                     let events = self.converted(events).await.ok()?;
-                    let parts = self.events(&events);
-                    return (!parts.is_empty()).then(|| join(parts));
+                    self.pending.extend(events);
                 }
                 () = tokio::time::sleep_until(self.deadline) => return None,
                 () = self.core.shutdown.cancelled() => return None,
@@ -269,9 +278,41 @@ impl Stream {
             && self.selection.matches(&self.resource, entry)
     }
 
-    fn events(&mut self, events: &[Arc<Event>]) -> Vec<Bytes> {
-        let parts = events.iter().filter_map(|event| self.event(event));
-        parts.filter(|part| !part.is_empty()).collect()
+    /// Some of what was there at the beginning; the bookmark that ends it comes with the last.
+    async fn initial_piece(&mut self) -> Option<Bytes> {
+        if self.initial.is_empty() {
+            return None;
+        }
+        self.burst += 1;
+        if self.burst == BURST {
+            self.burst = 0;
+            tokio::task::yield_now().await;
+        }
+        let mut out = Vec::new();
+        while out.len() < CHUNK
+            && let Some(entry) = self.initial.pop_front()
+        {
+            self.write_state(&mut out, "ADDED", &entry);
+        }
+        if self.initial.is_empty() && std::mem::take(&mut self.initial_end) {
+            out.extend_from_slice(&self.bookmark(true));
+        }
+        Some(out.into())
+    }
+
+    /// Some of the pending changes. They wait as they are shared by all watches: a slow client must not have its own
+    /// copy of all that happens meanwhile.
+    fn pending_piece(&mut self) -> Option<Bytes> {
+        let mut parts = Vec::new();
+        let mut size = 0;
+        while size < CHUNK
+            && let Some(event) = self.pending.pop_front()
+        {
+            let part = self.event(&event).filter(|part| !part.is_empty());
+            size += part.as_ref().map_or(0, Bytes::len);
+            parts.extend(part);
+        }
+        (!parts.is_empty()).then(|| join(parts))
     }
 
     /// What a change means to this watch: objects enter and leave the selection.

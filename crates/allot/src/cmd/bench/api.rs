@@ -22,7 +22,7 @@ use self::connect::Connections;
 use self::objects::Kind;
 use self::report::{Server, Times};
 use super::measure::Process;
-use crate::cmd::component;
+use crate::cmd::{bounds, component};
 
 /// Flags of `allot bench api`.
 #[derive(Debug, clap::Args)]
@@ -38,22 +38,22 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "pods")]
     kind: Kind,
     /// Number of objects
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = bounds::within(bounds::OBJECTS))]
     objects: usize,
     /// Requests under way at the same time
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = bounds::within(bounds::PARALLEL))]
     parallel: usize,
     /// Whole lists of all objects
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = bounds::within(bounds::OBJECTS))]
     lists: usize,
     /// Watchers that get every change of the watch phase
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = bounds::within(0..=100_000_usize))]
     watchers: usize,
     /// Changes of the watch phase
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = bounds::within(bounds::OBJECTS))]
     changes: usize,
     /// Time between two changes of the watch phase, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 100)]
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = bounds::within(0..=3_600_000_u64))]
     interval: u64,
     /// What is measured, in this order; objects are always created
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["create", "get", "update", "patch", "list", "watch", "delete"])]

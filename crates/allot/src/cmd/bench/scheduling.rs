@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Write as _, stdout};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ mod report;
 
 use super::measure::{Bound, Process};
 use super::workloads::{Arrival, Names, Object, Workload, all};
-use crate::cmd::component;
+use crate::cmd::{bounds, component};
 
 /// What is read of a pod.
 #[derive(Debug, Clone, Deserialize)]
@@ -46,22 +47,22 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Number of nodes in place of the workload's
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = bounds::within(0..=100_000_usize))]
     nodes: Option<usize>,
     /// Number of measured pods in place of the workload's
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = bounds::within(bounds::OBJECTS))]
     pods: Option<usize>,
     /// Number of pods before the measurement in place of the workload's
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = bounds::within(bounds::OBJECTS))]
     init: Option<usize>,
     /// Pods come at this rate (per second) in place of all at once; created-to-bound times are the result then
-    #[arg(long, value_name = "N")]
-    rate: Option<std::num::NonZeroU32>,
+    #[arg(long, value_name = "N", value_parser = bounds::within(NonZeroU32::MIN..=NonZeroU32::MIN.saturating_add(999_999)))]
+    rate: Option<NonZeroU32>,
     /// Spread so many pods that fit nowhere among the measured ones, and say how much they delay those right behind
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "rate")]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "rate", value_parser = bounds::within(bounds::OBJECTS))]
     impossible: usize,
     /// Requests that the bench has under way at the same time
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = bounds::within(bounds::PARALLEL))]
     parallel: usize,
     /// Process whose CPU time and memory to report; may be repeated
     #[arg(long, value_name = "NAME=PID")]
@@ -70,7 +71,7 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     scheduler_metrics: Option<String>,
     /// Give up when nothing gets scheduled for so many seconds
-    #[arg(long, value_name = "S", default_value_t = 60)]
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = bounds::within(bounds::SECONDS))]
     patience: u64,
     /// `json` for one object on standard output
     #[arg(short, long, value_name = "FORMAT", value_parser = ["json", "text"], default_value = "text")]

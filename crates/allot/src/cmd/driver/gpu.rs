@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::{KUBELET_DIR, Shared};
-use crate::cmd::component;
+use crate::cmd::{bounds, component};
 
 /// Flags of `allot driver gpu`.
 #[derive(Debug, clap::Args)]
@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     cdi_dir: Option<PathBuf>,
     /// How many GPUs the node has
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = bounds::within(bounds::DEVICES))]
     num_devices: usize,
 }
 

@@ -8,7 +8,7 @@ use allot_driver_net::{DRIVER_NAME, controller, plugin};
 use tokio_util::sync::CancellationToken;
 
 use super::{KUBELET_DIR, Shared, cdi_dir};
-use crate::cmd::component;
+use crate::cmd::{bounds, component};
 
 /// Flags of `allot driver net`; they may stand before or after the name of the part.
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ enum Part {
 #[derive(Debug, clap::Args)]
 struct Controller {
     /// How many claims and pods are worked on at the same time
-    #[arg(long, value_name = "N", default_value_t = controller::Config::default().workers)]
+    #[arg(long, value_name = "N", default_value_t = controller::Config::default().workers, value_parser = bounds::within(bounds::PARALLEL))]
     workers: usize,
     /// Work only while holding a Lease, so that several processes can stand by
     #[arg(long)]

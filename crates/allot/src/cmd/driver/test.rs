@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use tokio_util::sync::CancellationToken;
 
 use super::{KUBELET_DIR, Shared, cdi_dir};
-use crate::cmd::component;
+use crate::cmd::{bounds, component};
 
 /// Gates that the flag accepts; they are about logs, and all of them are as they should be here.
 const LOGGING_GATES: [&str; 5] = [
@@ -36,10 +36,10 @@ pub struct Args {
 #[group(skip)]
 struct Both {
     /// Requests per second to the API server; no limit if 0
-    #[arg(long, global = true, value_name = "N", default_value_t = 50.0)]
+    #[arg(long, global = true, value_name = "N", default_value_t = 50.0, value_parser = bounds::within(0.0..=1e6_f64))]
     kube_api_qps: f64,
     /// Requests that may be sent at once beyond that
-    #[arg(long, global = true, value_name = "N", default_value_t = 100)]
+    #[arg(long, global = true, value_name = "N", default_value_t = 100, value_parser = bounds::within(0..=1_000_000_u32))]
     kube_api_burst: u32,
     /// Address for metrics and /healthz over HTTP, for example :8080; off when empty
     #[arg(long, global = true, value_name = "ADDR", default_value = "")]
@@ -66,7 +66,7 @@ enum Part {
 #[derive(Debug, clap::Args)]
 struct Controller {
     /// How many claims and pods are worked on at the same time
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = bounds::within(bounds::PARALLEL))]
     workers: usize,
     /// JSON file with the resources: DriverName, DontSetReservedFor, NodeLocal, Nodes, NodeLabels, MaxAllocations,
     /// Shareable; unlimited and everywhere when absent
@@ -127,7 +127,7 @@ struct Plugin {
     #[arg(long, env = "NODE_NAME", default_value = "")]
     node_name: String,
     /// How many instances the scheduler may allocate with structured parameters
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = bounds::within(bounds::DEVICES))]
     num_resource_instances: usize,
 }
 

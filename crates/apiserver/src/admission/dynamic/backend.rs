@@ -1,6 +1,7 @@
 //! A backend that tells when what is installed may have changed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use allot_store::{Backend, Entry, Error, ListOptions, Page, Watcher, Write};
 use futures::future::BoxFuture;
@@ -10,14 +11,23 @@ use super::Dynamic;
 /// The group of policies, bindings and webhook configurations.
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The backend, with an eye on the writes that change `dynamic`.
-pub(crate) fn watched(inner: Arc<dyn Backend>, dynamic: Arc<Dynamic>) -> Arc<dyn Backend> {
-    Arc::new(Watched { inner, dynamic })
+/// The backend, with an eye on the writes that change `dynamic`, and those that change flow control, which `flows` counts.
+pub(crate) fn watched(
+    inner: Arc<dyn Backend>,
+    dynamic: Arc<Dynamic>,
+    flows: Arc<AtomicU64>,
+) -> Arc<dyn Backend> {
+    Arc::new(Watched {
+        inner,
+        dynamic,
+        flows,
+    })
 }
 
 struct Watched {
     inner: Arc<dyn Backend>,
     dynamic: Arc<Dynamic>,
+    flows: Arc<AtomicU64>,
 }
 
 impl Backend for Watched {
@@ -42,13 +52,18 @@ impl Backend for Watched {
     }
 
     fn commit(&self, write: Write) -> BoxFuture<'_, Result<Arc<Entry>, Error>> {
-        if !write.collection.starts_with(GROUP) {
+        let flows = write.collection.starts_with(crate::flow::GROUP);
+        if !flows && !write.collection.starts_with(GROUP) {
             return self.inner.commit(write);
         }
         Box::pin(async move {
             let outcome = self.inner.commit(write).await;
             // Before the client hears of it, so that its next request meets what it has installed.
-            self.dynamic.changed();
+            if flows {
+                self.flows.fetch_add(1, Ordering::AcqRel);
+            } else {
+                self.dynamic.changed();
+            }
             outcome
         })
     }

@@ -1,0 +1,122 @@
+//! Bounds of numbers on the command line: a number that is far too large is told so at once, and not by a machine that
+//! has run out of memory.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Nodes of one cluster, as Kubernetes supports them.
+pub const NODES: RangeInclusive<usize> = 0..=5000;
+/// Things that are worked on at the same time.
+pub const PARALLEL: RangeInclusive<usize> = 1..=1000;
+/// Devices of one node: more than slices of one pool can show.
+pub const DEVICES: RangeInclusive<usize> = 0..=100_000;
+/// Objects of a measurement.
+pub const OBJECTS: RangeInclusive<usize> = 0..=10_000_000;
+/// Seconds that something may take: up to a year.
+pub const SECONDS: RangeInclusive<u64> = 0..=31_536_000;
+
+/// Reads numbers within a range.
+pub fn within<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr<Err: Display> + PartialOrd + Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let (least, most) = (range.start(), range.end());
+        let wrong = || format!("it must be between {least} and {most}");
+        match text.parse::<T>() {
+            Ok(number) if range.contains(&number) => Ok(number),
+            // Too many digits for the type are too many, too.
+            Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Err(wrong())
+            }
+            Err(error) => Err(error.to_string()),
+            Ok(_) => Err(wrong()),
+        }
+    }
+}
+
+/// Reads a length of time as Go does (`1m30s`), longer than nothing and at most a day.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let nanoseconds = allot_apiserver::request::parse_duration(text)?;
+    let duration = u64::try_from(nanoseconds).map(Duration::from_nanos);
+    match duration {
+        Ok(duration) if !duration.is_zero() && duration <= DAY => Ok(duration),
+        _ => Err("it must be longer than 0s and at most 24h".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn numbers_have_bounds() {
+        let nodes = super::within(super::NODES);
+        assert_eq!(nodes("5000"), Ok(5000));
+        for large in ["5001", "100000000", "99999999999999999999999999"] {
+            assert_eq!(
+                nodes(large),
+                Err("it must be between 0 and 5000".to_owned())
+            );
+        }
+        assert!(nodes("-1").is_err());
+        assert!(nodes("").is_err());
+        assert_eq!(super::duration("1m30s"), Ok(Duration::from_secs(90)));
+        for bad in ["0", "-1s", "25h", "1", "soon", "9999999999h"] {
+            assert!(super::duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// Every flag of every command that takes a number refuses one that is far too large.
+    #[test]
+    fn no_number_is_without_a_bound() {
+        // What these count costs no memory: steps of a search, and places in an order.
+        const FREE: [&str; 1] = ["budget"];
+        const HUGE: &str = "18446744073709551615";
+        let mut root = crate::Cli::command();
+        root.build();
+        let mut open = vec![(Vec::<String>::new(), root)];
+        let mut seen = 0;
+        while let Some((path, command)) = open.pop() {
+            for argument in command.get_arguments() {
+                let Some(long) = argument.get_long().filter(|long| !FREE.contains(long)) else {
+                    continue;
+                };
+                if !argument.get_action().takes_values() {
+                    continue;
+                }
+                // Only numbers take this and nothing that is no number.
+                let parses = |value: &str| {
+                    let mut line = vec!["allot".to_owned()];
+                    line.extend(path.iter().cloned());
+                    line.push(format!("--{long}={value}"));
+                    match crate::Cli::try_parse_from(line) {
+                        Ok(_) => true,
+                        Err(error) => {
+                            use clap::error::ErrorKind::{InvalidValue, ValueValidation};
+                            !matches!(error.kind(), ValueValidation | InvalidValue)
+                        }
+                    }
+                };
+                if parses("no-number") || !parses("1") {
+                    continue;
+                }
+                seen += 1;
+                assert!(!parses(HUGE), "{} --{long} takes {HUGE}", path.join(" "));
+            }
+            for sub in command.get_subcommands() {
+                let mut path = path.clone();
+                path.push(sub.get_name().to_owned());
+                open.push((path, sub.clone()));
+            }
+        }
+        assert!(seen > 15, "{seen}");
+    }
+}

@@ -1,0 +1,346 @@
+//! The audit log: who asked for what, when, and how it ended, in the format of `audit.k8s.io/v1`.
+//!
+//! A [`Policy`] says how much is written about a request; nothing is left out of a body except what the policy leaves
+//! out. Events are written by a thread of their own ([`Log`]) in the order in which they happen.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use http::{HeaderMap, Response};
+use serde_json::Value;
+
+use crate::auth::{Ask, Decision};
+use crate::body::Body;
+use crate::identity::User;
+use crate::server::{Core, Incoming, is_long_running};
+
+mod event;
+mod log;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use event::{Event, ObjectReference, ResponseStatus, UserInfo};
+pub use log::{Log, Rotation};
+pub use policy::{Level, Policy, Stage};
+
+/// Longest user agent that is written.
+const MOST_AGENT: usize = 1024;
+/// Longest id of a request that is taken over from its client.
+const MOST_ID: usize = 64;
+/// Names the id of a request, in requests and answers.
+const ID_HEADER: http::HeaderName = http::HeaderName::from_static("audit-id");
+/// Annotations of the authorizer, as upstream's.
+const DECISION: &str = "authorization.k8s.io/decision";
+const REASON: &str = "authorization.k8s.io/reason";
+/// Tells that an answer was made while it was sent, so that it is not in the log.
+const STREAMED: &str = "audit.allot.dev/response-streamed";
+
+/// A policy and where events go.
+#[derive(Debug)]
+pub struct Audit {
+    policy: Policy,
+    log: Log,
+}
+
+impl Audit {
+    /// An audit log.
+    pub fn new(policy: Policy, log: Log) -> Arc<Self> {
+        Arc::new(Audit { policy, log })
+    }
+
+    /// Begins to write about a request whose user is known; `None` if the policy wants nothing.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        request: &Incoming,
+        received: jiff::Timestamp,
+    ) -> Option<Trail> {
+        let rule = self.policy.rule(&request.info, &request.user);
+        if rule.level == Level::None {
+            return None;
+        }
+        let info = &request.info;
+        let name = request.query.text("fieldSelector").and_then(|selector| {
+            let fields = allot_apimachinery::fields::FieldSelector::parse(selector).ok()?;
+            fields.exact("metadata.name").map(str::to_owned)
+        });
+        let mut event = Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: rule.level,
+            audit_id: id(&request.headers),
+            stage: Stage::RequestReceived,
+            request_uri: request
+                .uri
+                .path_and_query()
+                .map_or_else(|| info.path.clone(), ToString::to_string),
+            verb: info.verb.clone(),
+            user: UserInfo::of(&request.user),
+            impersonated_user: None,
+            source_ips: sources(request),
+            user_agent: agent(&request.headers),
+            object_ref: info.is_resource.then(|| ObjectReference {
+                resource: info.resource.clone(),
+                namespace: info.namespace.clone(),
+                name: match info.name.is_empty() {
+                    true => name.unwrap_or_default(),
+                    false => info.name.clone(),
+                },
+                uid: String::new(),
+                api_group: info.group.clone(),
+                api_version: info.version.clone(),
+                resource_version: String::new(),
+                subresource: info.subresource.clone(),
+            }),
+            response_status: None,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: event::time(received),
+            stage_timestamp: String::new(),
+            annotations: Default::default(),
+        };
+        event
+            .stage_timestamp
+            .clone_from(&event.request_received_timestamp);
+        let trail = Trail {
+            audit: self.clone(),
+            event,
+            omit: rule.omit,
+            omit_managed_fields: rule.omit_managed_fields,
+            long: is_long_running(info),
+            over: false,
+        };
+        trail.write();
+        Some(trail)
+    }
+
+    /// Events that were lost because the log could not be written as fast as they came.
+    pub fn lost(&self) -> u64 {
+        self.log.lost()
+    }
+
+    /// Waits until everything is written.
+    pub fn flush(&self) {
+        self.log.flush();
+    }
+}
+
+/// What is written about one request.
+pub struct Trail {
+    audit: Arc<Audit>,
+    event: Event,
+    omit: Vec<Stage>,
+    omit_managed_fields: bool,
+    long: bool,
+    over: bool,
+}
+
+impl Trail {
+    fn write(&self) {
+        if !self.omit.contains(&self.event.stage) {
+            self.audit.log.write(&self.event);
+        }
+    }
+
+    fn stage(&mut self, stage: Stage) {
+        self.event.stage = stage;
+        self.event.stage_timestamp = event::time(jiff::Timestamp::now());
+        self.write();
+    }
+
+    /// The request is made in somebody else's name.
+    pub(crate) fn impersonates(&mut self, user: &User) {
+        self.event.impersonated_user = Some(UserInfo::of(user));
+    }
+
+    /// The authorizer has decided.
+    pub(crate) fn decided(&mut self, allowed: bool, reason: &str) {
+        let decision = if allowed { "allow" } else { "forbid" };
+        let annotations = &mut self.event.annotations;
+        annotations.insert(DECISION.to_owned(), decision.to_owned());
+        annotations.insert(REASON.to_owned(), reason.to_owned());
+    }
+
+    /// Asks the authorizer why it has decided so: requests themselves only need to know whether.
+    pub(crate) async fn ask(&mut self, core: &Core, request: &Incoming) {
+        let info = &request.info;
+        let reference = self.event.object_ref.as_ref();
+        let ask = Ask {
+            user: &request.user,
+            verb: &info.verb,
+            group: &info.group,
+            resource: &info.resource,
+            subresource: &info.subresource,
+            namespace: &info.namespace,
+            name: reference.map_or("", |it| it.name.as_str()),
+            path: if info.is_resource { "" } else { &info.path },
+            fields: None,
+        };
+        if let Ok(decision) = core.authorizer.decide(core, &ask).await {
+            let allowed = matches!(decision, Decision::Allow(_));
+            self.decided(allowed, decision.reason());
+        }
+    }
+
+    /// The body of the request.
+    pub(crate) fn sent(&mut self, body: &[u8]) {
+        let Some(mut object) = object_of(body) else {
+            return;
+        };
+        if let Some(reference) = &mut self.event.object_ref {
+            reference.complete(&object["metadata"]);
+        }
+        if self.event.level >= Level::Request {
+            self.clean(&mut object);
+            self.event.request_object = Some(object);
+        }
+    }
+
+    fn clean(&self, object: &mut Value) {
+        if !self.omit_managed_fields {
+            return;
+        }
+        let clean = |object: &mut Value| {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("managedFields");
+            }
+        };
+        if !object.is_object() {
+            return;
+        }
+        for item in object
+            .get_mut("items")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if item.is_object() {
+                clean(item);
+            }
+        }
+        for row in object
+            .get_mut("rows")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if row["object"].is_object() {
+                clean(&mut row["object"]);
+            }
+        }
+        if object.get("metadata").is_some() {
+            clean(object);
+        }
+    }
+
+    /// The answer is there. What goes on is over when its body ends.
+    pub(crate) fn answered(mut self, response: &mut Response<Body>) {
+        let code = response.status().as_u16();
+        let whole = response.body().whole_bytes();
+        let object = whole.and_then(|bytes| object_of(bytes));
+        let status = object.as_ref().filter(|object| object["kind"] == "Status");
+        self.event.response_status = Some(ResponseStatus::of(code, status));
+        if self.event.level >= Level::RequestResponse && !self.long {
+            match object {
+                Some(mut object) => {
+                    self.clean(&mut object);
+                    self.event.response_object = Some(object);
+                }
+                None if response.body().whole_size().is_none() => {
+                    let annotations = &mut self.event.annotations;
+                    annotations.insert(STREAMED.to_owned(), "true".to_owned());
+                }
+                None => {}
+            }
+        }
+        if self.long {
+            self.stage(Stage::ResponseStarted);
+            response.body_mut().hold(Box::new(self));
+            return;
+        }
+        self.over = true;
+        self.stage(Stage::ResponseComplete);
+    }
+
+    /// The id of the request.
+    pub(crate) fn id(&self) -> &str {
+        &self.event.audit_id
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        if std::thread::panicking() {
+            self.event.response_status = Some(ResponseStatus::panicked());
+            self.stage(Stage::Panic);
+            return;
+        }
+        if self.event.response_status.is_none() {
+            self.event.response_status = Some(ResponseStatus::closed_early());
+        }
+        self.stage(Stage::ResponseComplete);
+    }
+}
+
+/// Names the request in its answer, as every kube-apiserver does.
+pub(crate) fn write_id(headers: &mut HeaderMap, id: &str) {
+    if let Ok(value) = http::HeaderValue::from_str(id) {
+        headers.insert(ID_HEADER, value);
+    }
+}
+
+/// The client's id of the request, or a new one.
+pub(crate) fn id(headers: &HeaderMap) -> String {
+    let own = headers.get(ID_HEADER).and_then(|id| id.to_str().ok());
+    match own.filter(|id| !id.is_empty()) {
+        Some(id) => id.chars().take(MOST_ID).collect(),
+        None => uuid::Builder::from_random_bytes(rand::random())
+            .into_uuid()
+            .to_string(),
+    }
+}
+
+/// Where a request comes from: what proxies say, then the other end of the connection.
+fn sources(request: &Incoming) -> Vec<String> {
+    let text = |name: &str| request.headers.get(name)?.to_str().ok();
+    let mut sources: Vec<IpAddr> = Vec::new();
+    let forwarded = text("x-forwarded-for").unwrap_or_default();
+    sources.extend(forwarded.split(',').filter_map(|it| it.trim().parse().ok()));
+    let real = text("x-real-ip").and_then(|it| it.trim().parse().ok());
+    sources.extend(real.filter(|real| !sources.contains(real)));
+    let peer = request
+        .peer
+        .map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |it| it.ip());
+    if sources.last() != Some(&peer) {
+        sources.push(peer);
+    }
+    sources.iter().map(ToString::to_string).collect()
+}
+
+fn agent(headers: &HeaderMap) -> String {
+    let agent = headers.get(http::header::USER_AGENT);
+    let agent = agent.map_or_else(String::new, |agent| {
+        String::from_utf8_lossy(agent.as_bytes()).into_owned()
+    });
+    match agent.char_indices().nth(MOST_AGENT) {
+        Some((end, _)) => format!("{}...TRUNCATED", &agent[..end]),
+        None => agent,
+    }
+}
+
+/// The object in a body, whatever its encoding.
+fn object_of(body: &[u8]) -> Option<Value> {
+    if body.is_empty() {
+        return None;
+    }
+    if crate::protobuf::is_protobuf(body) {
+        return crate::protobuf::decode(body).ok();
+    }
+    serde_json::from_slice(body)
+        .ok()
+        .or_else(|| crate::yaml::read(body).ok().map(|yaml| yaml.value))
+        .filter(|value| value.is_object() || value.is_array())
+}

@@ -1,0 +1,327 @@
+use std::path::Path;
+
+use http::Method;
+use http_body_util::{BodyExt, Full};
+use serde_json::json;
+
+use super::policy::Decision;
+use super::*;
+use crate::config::Config;
+use crate::request::{Query, RequestInfo};
+use crate::server::Server;
+
+const POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: [quiet]
+- level: None
+  nonResourceURLs: ['/healthz*', /version]
+- level: RequestResponse
+  resources:
+  - group: ''
+    resources: [pods, pods/log]
+    resourceNames: [one]
+- level: Request
+  verbs: [create]
+  namespaces: [team]
+  omitManagedFields: true
+- level: Metadata
+  userGroups: [people]
+  resources:
+  - group: apps
+  - group: ''
+    resources: ['*/status', 'nodes/*']
+  omitStages: [Panic]
+";
+
+fn check(policy: &Policy, user: &User, request: &str, level: Level) {
+    let (method, path) = request.split_once(' ').unwrap();
+    let method: Method = method.parse().unwrap();
+    let info = RequestInfo::parse(&method, path, &Query::default());
+    assert_eq!(
+        policy.rule(&info, user).level,
+        level,
+        "{} {request}",
+        user.name
+    );
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let policy = Policy::parse(POLICY).unwrap();
+    let quiet = User::new("quiet", ["people"]);
+    let jane = User::new("jane", ["people"]);
+    let other = User::new("other", [] as [&str; 0]);
+    for (user, request, level) in [
+        (&quiet, "GET /api/v1/namespaces/team/pods/one", Level::None),
+        (&jane, "GET /healthz/etcd", Level::None),
+        (&jane, "GET /version", Level::None),
+        (&jane, "GET /versions", Level::None),
+        (
+            &jane,
+            "GET /api/v1/namespaces/x/pods/one",
+            Level::RequestResponse,
+        ),
+        (
+            &jane,
+            "GET /api/v1/namespaces/x/pods/one/log",
+            Level::RequestResponse,
+        ),
+        (&jane, "GET /api/v1/namespaces/x/pods/one/exec", Level::None),
+        (&jane, "GET /api/v1/namespaces/x/pods/two", Level::None),
+        (
+            &other,
+            "POST /api/v1/namespaces/team/secrets",
+            Level::Request,
+        ),
+        (&other, "POST /api/v1/namespaces/else/secrets", Level::None),
+        (&jane, "GET /apis/apps/v1/deployments", Level::Metadata),
+        (&other, "GET /apis/apps/v1/deployments", Level::None),
+        (
+            &jane,
+            "PUT /api/v1/namespaces/x/pods/two/status",
+            Level::Metadata,
+        ),
+        (&jane, "GET /api/v1/nodes/n", Level::Metadata),
+        (&jane, "GET /api/v1/nodes/n/proxy", Level::Metadata),
+    ] {
+        check(&policy, user, request, level);
+    }
+    let info = RequestInfo::parse(&Method::GET, "/apis/apps/v1/deployments", &Query::default());
+    let decision = Decision {
+        level: Level::Metadata,
+        omit: vec![Stage::RequestReceived, Stage::Panic],
+        omit_managed_fields: false,
+    };
+    assert_eq!(policy.rule(&info, &jane), decision);
+}
+
+#[test]
+fn policies_are_checked() {
+    let with = |rules: &str| {
+        Policy::parse(&format!(
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{rules}]"
+        ))
+    };
+    assert!(with("{level: Metadata}").is_ok());
+    for (rules, why) in [
+        ("", "0 rules"),
+        ("{level: Everything}", "Everything"),
+        ("{level: None, nonsense: true}", "nonsense"),
+        (
+            "{level: None, nonResourceURLs: [/a], namespaces: [b]}",
+            "cannot apply to both",
+        ),
+        (
+            "{level: None, nonResourceURLs: [a]}",
+            "must begin with a '/'",
+        ),
+        (
+            "{level: None, nonResourceURLs: ['/a*b']}",
+            "must be the final character",
+        ),
+        (
+            "{level: None, resources: [{resourceNames: [a]}]}",
+            "requires at least one resource",
+        ),
+    ] {
+        let error = with(rules).unwrap_err();
+        assert!(error.contains(why), "{rules}: {error}");
+    }
+    let old = "apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]";
+    assert!(Policy::parse(old).is_err());
+}
+
+async fn server(policy: &str, file: &Path, rotation: Rotation) -> (Server, Arc<Audit>) {
+    let policy = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{policy}");
+    let log = Log::open(file, rotation).unwrap();
+    let audit = Audit::new(Policy::parse(&policy).unwrap(), log);
+    let backend = Arc::new(allot_store::Embedded::in_memory(
+        allot_store::Options::default(),
+    ));
+    let server = Server::new(
+        backend,
+        Config {
+            audit: Some(audit.clone()),
+            ..Config::default()
+        },
+    );
+    server.bootstrap().await.unwrap();
+    (server, audit)
+}
+
+async fn send(
+    server: &Server,
+    user: User,
+    method: &str,
+    path: &str,
+    body: Value,
+) -> http::HeaderMap {
+    let body = if body.is_null() {
+        String::new()
+    } else {
+        body.to_string()
+    };
+    let request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json")
+        .header("user-agent", "tests/1")
+        .header("x-forwarded-for", "192.0.2.7, nonsense")
+        .body(Full::new(bytes::Bytes::from(body)))
+        .unwrap();
+    let response = server.handle(request, Some(user)).await;
+    let headers = response.headers().clone();
+    let _ = response.into_body().collect().await.unwrap();
+    headers
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    lines.collect()
+}
+
+#[tokio::test]
+async fn events_say_what_the_policy_wants() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let rules = "rules:\n- {level: Metadata, resources: [{resources: [secrets]}]}\n- {level: RequestResponse}";
+    let (server, audit) = server(rules, &file, Rotation::default()).await;
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"password": "hidden"}});
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let headers = send(&server, User::admin(), "POST", secrets, secret).await;
+    let map = json!({"metadata": {"name": "m"}, "data": {"shown": "yes"}});
+    let maps = "/api/v1/namespaces/default/configmaps";
+    send(&server, User::admin(), "POST", maps, map).await;
+    send(
+        &server,
+        User::new("jane", ["people"]),
+        "GET",
+        "/api/v1/pods?limit=3",
+        Value::Null,
+    )
+    .await;
+    audit.flush();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("hidden") && text.contains("shown"), "{text}");
+    let events = lines(&file);
+    assert_eq!(events.len(), 6, "{text}");
+    let [received, complete] = [&events[0], &events[1]];
+    assert_eq!(received["stage"], "RequestReceived");
+    assert_eq!(complete["stage"], "ResponseComplete");
+    assert_eq!(complete["auditID"], headers["audit-id"].to_str().unwrap());
+    assert_eq!(received["auditID"], complete["auditID"]);
+    let mut known = complete.clone();
+    for key in ["auditID", "requestReceivedTimestamp", "stageTimestamp"] {
+        assert!(known[key].is_string());
+        known.as_object_mut().unwrap().remove(key);
+    }
+    assert_eq!(
+        known,
+        json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "stage": "ResponseComplete",
+            "requestURI": secrets, "verb": "create",
+            "user": {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]},
+            "sourceIPs": ["192.0.2.7", "127.0.0.1"], "userAgent": "tests/1",
+            "objectRef": {"resource": "secrets", "namespace": "default", "name": "s", "apiVersion": "v1"},
+            "responseStatus": {"metadata": {}, "code": 201},
+            "annotations": {"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": ""},
+        })
+    );
+    assert_eq!(events[3]["requestObject"]["data"]["shown"], "yes");
+    assert_eq!(events[3]["responseObject"]["kind"], "ConfigMap");
+    let refused = &events[5];
+    assert_eq!(refused["user"]["username"], "jane");
+    assert_eq!(refused["requestURI"], "/api/v1/pods?limit=3");
+    assert_eq!(
+        refused["annotations"]["authorization.k8s.io/decision"],
+        "forbid"
+    );
+    assert_eq!(refused["responseStatus"]["code"], 403);
+    assert_eq!(refused["responseStatus"]["reason"], "Forbidden");
+}
+
+#[tokio::test]
+async fn impersonation_and_streams_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let (server, audit) = server("rules: [{level: Metadata}]", &file, Rotation::default()).await;
+    let request = http::Request::get("/api/v1/configmaps?watch=true&timeoutSeconds=1")
+        .header("impersonate-user", "jane")
+        .header("impersonate-group", "system:masters")
+        .body(Full::new(bytes::Bytes::new()))
+        .unwrap();
+    let response = server.handle(request, Some(User::admin())).await;
+    audit.flush();
+    let stages = |events: &[Value]| -> Vec<String> {
+        let stage = |event: &Value| event["stage"].as_str().unwrap().to_owned();
+        events.iter().map(stage).collect()
+    };
+    assert_eq!(
+        stages(&lines(&file)),
+        ["RequestReceived", "ResponseStarted"]
+    );
+    drop(response);
+    audit.flush();
+    let events = lines(&file);
+    assert_eq!(
+        stages(&events),
+        ["RequestReceived", "ResponseStarted", "ResponseComplete"]
+    );
+    assert_eq!(events[2]["user"]["username"], "kubernetes-admin");
+    assert_eq!(events[2]["impersonatedUser"]["username"], "jane");
+}
+
+#[test]
+fn full_files_are_put_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let rotation = Rotation {
+        size: 4000,
+        backups: 2,
+        ..Rotation::default()
+    };
+    let log = Log::open(&file, rotation).unwrap();
+    let mut event = Event {
+        kind: "Event",
+        api_version: "audit.k8s.io/v1",
+        level: Level::Metadata,
+        audit_id: String::new(),
+        stage: Stage::ResponseComplete,
+        request_uri: "/".repeat(1000),
+        verb: "get".to_owned(),
+        user: UserInfo::of(&User::admin()),
+        impersonated_user: None,
+        source_ips: Vec::new(),
+        user_agent: String::new(),
+        object_ref: None,
+        response_status: None,
+        request_object: None,
+        response_object: None,
+        request_received_timestamp: String::new(),
+        stage_timestamp: String::new(),
+        annotations: Default::default(),
+    };
+    for number in 0..20 {
+        event.audit_id = number.to_string();
+        log.write(&event);
+    }
+    log.flush();
+    let mut files: Vec<_> = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    // The two newest old ones, and the present one.
+    assert_eq!(files.len(), 3, "{files:?}");
+    for file in &files {
+        assert!(std::fs::metadata(file).unwrap().len() <= 4000);
+    }
+    let last = lines(&file).last().unwrap()["auditID"].clone();
+    assert_eq!(last, "19");
+    assert_eq!(log.lost(), 0);
+}

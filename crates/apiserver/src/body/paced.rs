@@ -1,0 +1,145 @@
+//! Bodies whose readers must keep a pace.
+//!
+//! A connection asks for the next piece of a body when it has room for it. A client that does not read therefore leaves
+//! its body alone, and with it a snapshot of a collection, a seat among the requests in flight, and a share of the
+//! budget for answers. A task beside the body notices that and takes all of it away.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Content, Held};
+use crate::answers::Counters;
+use crate::limits::CHUNK;
+
+/// The pace of a reader.
+pub(crate) struct Pace {
+    /// Longest time in which nothing is taken of what is there.
+    pub stall: Duration,
+    /// When all must have been taken, if the answer is not one that goes on.
+    pub until: Option<Instant>,
+    /// Ends the connection, if its client still does not read after the body has ended.
+    pub connection: Option<CancellationToken>,
+    /// Where it is counted.
+    pub counters: Arc<Counters>,
+}
+
+pub(super) struct Paced {
+    state: Mutex<State>,
+    counters: Arc<Counters>,
+}
+
+struct State {
+    /// `None` after the end.
+    content: Option<Content>,
+    held: Vec<Held>,
+    /// How often something has been taken.
+    taken: u64,
+    /// The reader waits for the content, not the other way round.
+    waiting: bool,
+    /// The reader has lost the rest.
+    given_up: bool,
+}
+
+/// Ends the task that looks after a body together with the body.
+pub(super) struct Watchdog(AbortHandle);
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(super) fn start(content: Content, held: Vec<Held>, pace: Pace) -> (Arc<Paced>, Watchdog) {
+    let paced = Arc::new(Paced {
+        counters: pace.counters.clone(),
+        state: Mutex::new(State {
+            content: Some(content),
+            held,
+            taken: 0,
+            waiting: false,
+            given_up: false,
+        }),
+    });
+    let task = tokio::spawn(watch(Arc::downgrade(&paced), pace));
+    (paced, Watchdog(task.abort_handle()))
+}
+
+impl Paced {
+    pub(super) fn poll_next(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, io::Error>>> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if state.given_up {
+            let late = io::Error::new(io::ErrorKind::TimedOut, "the client did not read");
+            return Poll::Ready(Some(Err(late)));
+        }
+        let next = match &mut state.content {
+            None => Poll::Ready(None),
+            Some(Content::Whole(Some(bytes))) if bytes.len() > CHUNK => {
+                Poll::Ready(Some(Ok(bytes.split_to(CHUNK))))
+            }
+            Some(content) => content.poll_next(context),
+        };
+        state.waiting = next.is_pending();
+        match &next {
+            Poll::Ready(Some(Ok(bytes))) => {
+                state.taken += 1;
+                self.counters.sent(bytes.len());
+            }
+            Poll::Ready(_) => {
+                state.content = None;
+                state.held.clear();
+            }
+            Poll::Pending => {}
+        }
+        next
+    }
+
+    /// Bytes that are left, where that is known.
+    pub(super) fn left(&self) -> Option<u64> {
+        let state = self.state.lock();
+        match &state.content {
+            // The body must not look complete.
+            None if state.given_up => None,
+            None => Some(0),
+            Some(content) => content.left(),
+        }
+    }
+}
+
+async fn watch(paced: Weak<Paced>, pace: Pace) {
+    let mut seen = 0;
+    loop {
+        let next = Instant::now() + pace.stall;
+        tokio::time::sleep_until(pace.until.map_or(next, |until| until.min(next))).await;
+        let Some(paced) = paced.upgrade() else { return };
+        let mut state = paced.state.lock();
+        let late = pace.until.is_some_and(|until| until <= Instant::now());
+        if late || !state.waiting && state.taken == seen {
+            state.given_up = true;
+            let content = state.content.take();
+            let held = std::mem::take(&mut state.held);
+            drop(state);
+            drop((content, held));
+            break;
+        }
+        seen = state.taken;
+    }
+    pace.counters.abandoned();
+    // The end is seen when the client takes what is in the buffers of the connection, or never.
+    tokio::time::sleep(pace.stall).await;
+    if let Some(connection) = pace.connection {
+        connection.cancel();
+    }
+}

@@ -1,0 +1,268 @@
+//! Which connections there are: the longest idle one makes room for a new one.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::CancellationToken;
+
+/// How often the log tells that there are too many.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// All open connections.
+pub struct Connections {
+    limit: usize,
+    next: AtomicU64,
+    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    told: Mutex<Option<Instant>>,
+}
+
+/// One connection, as its requests know it.
+pub struct Connection {
+    /// The other end.
+    pub peer: SocketAddr,
+    /// Ends it at once.
+    pub abort: CancellationToken,
+    requests: Mutex<Requests>,
+}
+
+struct Requests {
+    active: usize,
+    /// When the last one ended, or the connection was opened.
+    since: Instant,
+    /// When the first bytes came that are no request yet.
+    head: Option<Instant>,
+}
+
+impl Connection {
+    /// A request on it, as a value to hold until its answer has been sent.
+    pub fn request(self: &Arc<Self>) -> InFlight {
+        let mut requests = self.requests.lock();
+        requests.active += 1;
+        requests.head = None;
+        drop(requests);
+        InFlight(self.clone())
+    }
+
+    /// Bytes have come; between requests they are the beginning of the next one.
+    pub fn received(&self) {
+        let mut requests = self.requests.lock();
+        if requests.active == 0 && requests.head.is_none() {
+            requests.head = Some(Instant::now());
+        }
+    }
+
+    /// For how long the head of a request has been on its way.
+    pub fn head_for(&self) -> Option<Duration> {
+        self.requests.lock().head.map(|head| head.elapsed())
+    }
+
+    /// For how long it has had no request, if it has none.
+    pub fn idle_for(&self) -> Option<Duration> {
+        let requests = self.requests.lock();
+        (requests.active == 0).then(|| requests.since.elapsed())
+    }
+}
+
+/// Counts as a request as long as it lives.
+pub struct InFlight(Arc<Connection>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut requests = self.0.requests.lock();
+        requests.active -= 1;
+        requests.since = Instant::now();
+    }
+}
+
+/// A connection's place among the others until it is dropped.
+pub struct Place {
+    all: Arc<Connections>,
+    id: u64,
+    /// The connection.
+    pub connection: Arc<Connection>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.open.lock().remove(&self.id);
+    }
+}
+
+impl Connections {
+    /// At most so many.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Connections {
+            limit: limit.max(1),
+            next: AtomicU64::new(0),
+            open: Mutex::default(),
+            told: Mutex::default(),
+        })
+    }
+
+    /// A place for a new connection. Where there are too many the one goes that has been without a request for the
+    /// longest time; `None` if all are busy.
+    pub fn admit(self: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+        let full = self.open.lock().len() >= self.limit;
+        if full {
+            self.tell(&format!("there are {} connections", self.limit));
+            if !self.evict() {
+                return None;
+            }
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let connection = Arc::new(Connection {
+            peer,
+            abort: CancellationToken::new(),
+            requests: Mutex::new(Requests {
+                active: 0,
+                since: Instant::now(),
+                head: None,
+            }),
+        });
+        self.open.lock().insert(id, connection.clone());
+        let all = self.clone();
+        Some(Place {
+            all,
+            id,
+            connection,
+        })
+    }
+
+    /// Ends the connection that has been idle for the longest time; false if there is none.
+    pub fn evict(&self) -> bool {
+        let mut open = self.open.lock();
+        let idle = open
+            .iter()
+            .filter_map(|(id, connection)| Some((connection.idle_for()?, *id)));
+        let Some((_, id)) = idle.max() else {
+            return false;
+        };
+        if let Some(connection) = open.remove(&id) {
+            connection.abort.cancel();
+        }
+        true
+    }
+
+    /// Tells the operator, not too often.
+    pub fn tell(&self, why: &str) {
+        let mut told = self.told.lock();
+        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            *told = Some(Instant::now());
+            tracing::warn!(
+                "{why}: idle connections are closed for new ones, and new ones refused where all are busy; \
+                 see --max-connections and the limit on open files"
+            );
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+}
+
+/// A stream whose connection hears of what comes.
+pub struct Noted<S> {
+    /// The stream.
+    pub stream: S,
+    /// Who hears of it.
+    pub noted: Option<Arc<Connection>>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before
+            && let Some(connection) = &self.noted
+        {
+            connection.received();
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Noted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
+    #[test]
+    fn the_longest_idle_one_makes_room() {
+        let all = Connections::new(2);
+        let first = all.admit(PEER).unwrap();
+        let second = all.admit(PEER).unwrap();
+        let busy = first.connection.request();
+        // The first is older, but busy.
+        let third = all.admit(PEER).unwrap();
+        assert!(second.connection.abort.is_cancelled());
+        assert!(!first.connection.abort.is_cancelled());
+        let also_busy = third.connection.request();
+        assert!(all.admit(PEER).is_none());
+        drop(busy);
+        drop(also_busy);
+        assert!(all.admit(PEER).is_some());
+        assert!(first.connection.abort.is_cancelled());
+        drop((first, second, third));
+        assert_eq!(all.count(), 0);
+    }
+
+    #[test]
+    fn a_head_is_on_its_way_until_it_is_a_request() {
+        let all = Connections::new(1);
+        let connection = all.admit(PEER).unwrap().connection.clone();
+        assert!(connection.head_for().is_none());
+        connection.received();
+        assert!(connection.head_for().is_some());
+        let request = connection.request();
+        // Its body.
+        connection.received();
+        assert!(connection.head_for().is_none());
+        drop(request);
+        assert!(connection.head_for().is_none());
+    }
+}

@@ -1,0 +1,355 @@
+//! How many requests are served at the same time, and whose turn it is.
+//!
+//! With priority and fairness (the default) FlowSchemas put a request into a flow and a priority level, and the level's
+//! seats and queues decide ([`seats`]). Without, there is one limit for requests that change something and one for the
+//! others. Long-running requests have no seat; a watch has one until it has begun.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use allot_store::ListOptions;
+use arc_swap::ArcSwap;
+use http::{HeaderName, HeaderValue, Response};
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::body::Body;
+use crate::identity::MASTERS;
+use crate::limits::Limits;
+use crate::server::{Core, Incoming, is_long_running};
+
+mod estimate;
+pub(crate) mod metrics;
+mod rules;
+mod seats;
+#[cfg(test)]
+mod tests;
+
+use metrics::Metrics;
+use rules::{Level, Rules, Schema};
+use seats::{Arrival, Refusal, Running, Seats, Ticket};
+
+/// The group of flow schemas and priority levels.
+pub(crate) const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+const LEVEL_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+/// What clients are told to wait before they try again, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+/// Longest wait in a queue, whatever the time limit of the request.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Decides when requests may start.
+pub struct FlowControl {
+    fair: bool,
+    /// Seats of all levels.
+    total: usize,
+    request_timeout: Duration,
+    /// Counts changes of the objects.
+    pub(crate) changes: Arc<AtomicU64>,
+    /// The changes that the rules know.
+    loaded: AtomicU64,
+    loading: tokio::sync::Mutex<()>,
+    rules: ArcSwap<Loaded>,
+    state: Mutex<State>,
+    /// Time is counted from here.
+    epoch: Instant,
+    /// Nobody can find names that share a queue with somebody else's.
+    hasher: RandomState,
+    read_only: Option<Arc<Semaphore>>,
+    mutating: Option<Arc<Semaphore>>,
+    metrics: Metrics,
+}
+
+#[derive(Default)]
+struct State {
+    seats: Seats,
+    waiting: FxHashMap<u64, oneshot::Sender<Running>>,
+}
+
+#[derive(Default)]
+struct Loaded {
+    rules: Rules,
+    /// In the order of the schemas.
+    dispatched: Vec<Counter>,
+}
+
+/// The objects that said what becomes of a request; they are named to the client.
+#[derive(Debug, Clone)]
+pub struct Classified {
+    schema: HeaderValue,
+    level: HeaderValue,
+}
+
+impl Classified {
+    /// Names them in an answer.
+    pub fn write_to(&self, headers: &mut http::HeaderMap) {
+        headers.insert(LEVEL_HEADER, self.level.clone());
+        headers.insert(SCHEMA_HEADER, self.schema.clone());
+    }
+}
+
+/// The right to be served, until it is dropped.
+pub enum Seat {
+    /// Nobody counts.
+    Free,
+    /// One of the requests in flight.
+    InFlight(#[allow(dead_code, reason = "counts while it lives")] OwnedSemaphorePermit),
+    /// Seats of a priority level.
+    Level(#[allow(dead_code, reason = "counts while it lives")] Taken),
+}
+
+/// Seats of a priority level.
+pub struct Taken {
+    control: Arc<FlowControl>,
+    running: Running,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.control.finish(self.running);
+    }
+}
+
+impl FlowControl {
+    /// With the limits of the server.
+    pub fn new(limits: &Limits, metrics: Metrics) -> Arc<Self> {
+        let (reads, writes) = (
+            limits.max_requests_inflight,
+            limits.max_mutating_requests_inflight,
+        );
+        let semaphore = |limit: usize| {
+            let limit = limit.min(Semaphore::MAX_PERMITS);
+            (limit > 0).then(|| Arc::new(Semaphore::new(limit)))
+        };
+        Arc::new(FlowControl {
+            fair: limits.priority_and_fairness && reads.saturating_add(writes) > 0,
+            total: reads.saturating_add(writes),
+            request_timeout: limits.request_timeout,
+            changes: Arc::new(AtomicU64::new(1)),
+            loaded: AtomicU64::new(0),
+            loading: tokio::sync::Mutex::default(),
+            rules: ArcSwap::default(),
+            state: Mutex::default(),
+            epoch: Instant::now(),
+            hasher: RandomState::new(),
+            read_only: semaphore(reads),
+            mutating: semaphore(writes),
+            metrics,
+        })
+    }
+
+    /// Waits for the request's turn.
+    ///
+    /// # Errors
+    /// The answer 429.
+    pub async fn enter(
+        self: &Arc<Self>,
+        core: &Core,
+        request: &mut Incoming,
+    ) -> Result<Seat, Response<Body>> {
+        let watch = request.info.verb == "watch";
+        if is_long_running(&request.info) && !(watch && self.fair) {
+            return Ok(Seat::Free);
+        }
+        if !self.fair {
+            return self.in_flight(request);
+        }
+        if self.loaded.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire) {
+            self.load(core).await;
+        }
+        let loaded = self.rules.load_full();
+        let Some(index) = loaded.rules.find(&request.info, &request.user) else {
+            return Ok(Seat::Free);
+        };
+        let schema = &loaded.rules.schemas[index];
+        let level = &loaded.rules.levels[schema.level];
+        request.flow = Some(Classified {
+            schema: schema.uid.clone(),
+            level: level.uid.clone(),
+        });
+        match self.seat(core, request, schema, level).await {
+            Ok(seat) => {
+                loaded.dispatched[index].inc();
+                Ok(seat)
+            }
+            Err(reason) => {
+                self.metrics.refused(&level.name, &schema.name, reason);
+                self.metrics.dropped(is_mutating(&request.info.verb));
+                Err(too_many_requests())
+            }
+        }
+    }
+
+    /// One limit for those that change something and one for the others. Administrators always get an answer.
+    fn in_flight(&self, request: &Incoming) -> Result<Seat, Response<Body>> {
+        let mutating = is_mutating(&request.info.verb);
+        let limit = if mutating {
+            &self.mutating
+        } else {
+            &self.read_only
+        };
+        let Some(limit) = limit else {
+            return Ok(Seat::Free);
+        };
+        match limit.clone().try_acquire_owned() {
+            Ok(permit) => Ok(Seat::InFlight(permit)),
+            Err(_) if request.user.in_group(MASTERS) => Ok(Seat::Free),
+            Err(_) => {
+                self.metrics.dropped(mutating);
+                Err(too_many_requests())
+            }
+        }
+    }
+
+    async fn seat(
+        self: &Arc<Self>,
+        core: &Core,
+        request: &Incoming,
+        schema: &Schema,
+        level: &Level,
+    ) -> Result<Seat, Refusal> {
+        let Some(id) = level.id else {
+            return Ok(Seat::Free);
+        };
+        let flow = (&*schema.name, schema.flow(&request.info, &request.user));
+        let flow = self.hasher.hash_one(flow);
+        let wanted = estimate::seats(core, request, level.most_seats);
+        let (ticket, started) = {
+            let mut state = self.state.lock();
+            match state.seats.arrive(id, flow, wanted, self.now()) {
+                Arrival::Start(running) => return Ok(self.taken(running)),
+                Arrival::Refuse(reason) => return Err(reason),
+                Arrival::Wait(ticket) => {
+                    let (sender, started) = oneshot::channel();
+                    state.waiting.insert(ticket.id(), sender);
+                    self.dispatch(&mut state);
+                    (ticket, started)
+                }
+            }
+        };
+        let mut place = Place {
+            control: self.clone(),
+            ticket,
+            started,
+        };
+        let limit = request.deadline.map_or(self.request_timeout, |deadline| {
+            deadline.saturating_duration_since(tokio::time::Instant::now())
+        });
+        let since = Instant::now();
+        let result = tokio::time::timeout((limit / 4).min(LONGEST_WAIT), &mut place.started).await;
+        let started = matches!(result, Ok(Ok(_)));
+        let seconds = since.elapsed().as_secs_f64();
+        self.metrics
+            .waited(&level.name, &schema.name, started, seconds);
+        match result {
+            Ok(Ok(running)) => Ok(self.taken(running)),
+            _ => Err(Refusal::TimeOut),
+        }
+    }
+
+    fn taken(self: &Arc<Self>, running: Running) -> Seat {
+        let control = self.clone();
+        Seat::Level(Taken { control, running })
+    }
+
+    fn now(&self) -> f64 {
+        self.epoch.elapsed().as_secs_f64()
+    }
+
+    fn finish(&self, running: Running) {
+        let mut state = self.state.lock();
+        state.seats.finish(running, self.now());
+        self.dispatch(&mut state);
+    }
+
+    /// Starts what can be started.
+    fn dispatch(&self, state: &mut State) {
+        let now = self.now();
+        while let Some((ticket, running)) = state.seats.dispatch(now) {
+            let sent = match state.waiting.remove(&ticket) {
+                Some(sender) => sender.send(running),
+                None => Err(running),
+            };
+            if let Err(running) = sent {
+                // Nobody waits for it any more.
+                state.seats.finish(running, now);
+            }
+        }
+    }
+
+    /// Takes over the objects that are stored. What can not be read changes nothing.
+    async fn load(&self, core: &Core) {
+        let _alone = self.loading.lock().await;
+        let seen = self.changes.load(Ordering::Acquire);
+        if self.loaded.load(Ordering::Acquire) == seen {
+            return;
+        }
+        let mut lists = Vec::new();
+        for plural in ["prioritylevelconfigurations", "flowschemas"] {
+            let collection = format!("{GROUP}/{plural}");
+            let page = core.backend.list(&collection, ListOptions::default()).await;
+            let Ok(page) = page else { return };
+            let objects = page.entries.iter();
+            let mut objects: Vec<Value> = objects
+                .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
+                .collect();
+            crate::bootstrap::flow::add_mandatory(plural, &mut objects);
+            lists.push(objects);
+        }
+        let mut state = self.state.lock();
+        let rules = Rules::new(&lists[0], &lists[1], self.total, &mut state.seats);
+        self.dispatch(&mut state);
+        drop(state);
+        let dispatched = rules.schemas.iter().map(|schema| {
+            let level = &rules.levels[schema.level];
+            self.metrics.dispatched(&level.name, &schema.name)
+        });
+        let dispatched = dispatched.collect();
+        self.rules.store(Arc::new(Loaded { rules, dispatched }));
+        self.loaded.store(seen, Ordering::Release);
+    }
+
+    /// Sets the metrics that are read at the moment of a scrape.
+    pub fn report(&self) {
+        let state = self.state.lock();
+        self.metrics.set(state.seats.numbers());
+    }
+}
+
+/// A request in a queue. Dropped, it leaves the queue, or frees the seats that it was given at the last moment.
+struct Place {
+    control: Arc<FlowControl>,
+    ticket: Ticket,
+    started: oneshot::Receiver<Running>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.control.state.lock();
+        if state.waiting.remove(&self.ticket.id()).is_some() {
+            state.seats.cancel(self.ticket, self.control.now());
+            self.control.dispatch(&mut state);
+        } else if let Ok(running) = self.started.try_recv() {
+            state.seats.finish(running, self.control.now());
+            self.control.dispatch(&mut state);
+        }
+    }
+}
+
+fn is_mutating(verb: &str) -> bool {
+    !matches!(verb, "get" | "list" | "watch")
+}
+
+/// Upstream's answer, which is no Status.
+fn too_many_requests() -> Response<Body> {
+    let text = "Too many requests, please try again later.\n";
+    let mut response = crate::server::text_response(429, text);
+    let headers = response.headers_mut();
+    headers.insert(http::header::RETRY_AFTER, RETRY_AFTER);
+    response
+}

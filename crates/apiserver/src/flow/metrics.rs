@@ -1,0 +1,168 @@
+//! `apiserver_flowcontrol_*`, under kube-apiserver's names.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::seats::{Numbers, Refusal};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Level {
+    priority_level: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Flow {
+    priority_level: String,
+    flow_schema: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Waited {
+    priority_level: String,
+    flow_schema: String,
+    execute: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    priority_level: String,
+    flow_schema: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Dropped {
+    request_kind: &'static str,
+}
+
+/// The numbers of flow control. Cloning shares them.
+#[derive(Clone)]
+pub struct Metrics {
+    dispatched: Family<Flow, Counter>,
+    rejected: Family<Refused, Counter>,
+    waits: Family<Waited, Histogram>,
+    nominal: Family<Level, Gauge>,
+    seats: Family<Level, Gauge>,
+    executing: Family<Level, Gauge>,
+    waiting: Family<Level, Gauge>,
+    dropped: Family<Dropped, Counter>,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new([
+        0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0,
+    ])
+}
+
+impl Metrics {
+    /// Makes them known to a registry.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Metrics {
+            dispatched: Family::default(),
+            rejected: Family::default(),
+            waits: Family::new_with_constructor(histogram),
+            nominal: Family::default(),
+            seats: Family::default(),
+            executing: Family::default(),
+            waiting: Family::default(),
+            dropped: Family::default(),
+        };
+        registry.register(
+            "apiserver_flowcontrol_dispatched_requests",
+            "Requests that priority and fairness has let through",
+            metrics.dispatched.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_rejected_requests",
+            "Requests that priority and fairness has refused",
+            metrics.rejected.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_request_wait_duration_seconds",
+            "Time that requests have waited in queues",
+            metrics.waits.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_nominal_limit_seats",
+            "Seats of a priority level's own",
+            metrics.nominal.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_executing_seats",
+            "Seats in use",
+            metrics.seats.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_executing_requests",
+            "Requests that have seats",
+            metrics.executing.clone(),
+        );
+        registry.register(
+            "apiserver_flowcontrol_current_inqueue_requests",
+            "Requests that wait in queues",
+            metrics.waiting.clone(),
+        );
+        registry.register(
+            "apiserver_dropped_requests",
+            "Requests that were refused because there were too many",
+            metrics.dropped.clone(),
+        );
+        metrics
+    }
+
+    /// The counter of what a schema lets through: looked up once, not with every request.
+    pub(super) fn dispatched(&self, level: &str, schema: &str) -> Counter {
+        let flow = Flow {
+            priority_level: level.to_owned(),
+            flow_schema: schema.to_owned(),
+        };
+        self.dispatched.get_or_create(&flow).clone()
+    }
+
+    pub(super) fn refused(&self, level: &str, schema: &str, reason: Refusal) {
+        let refused = Refused {
+            priority_level: level.to_owned(),
+            flow_schema: schema.to_owned(),
+            reason: reason.name(),
+        };
+        self.rejected.get_or_create(&refused).inc();
+    }
+
+    pub(super) fn waited(&self, level: &str, schema: &str, execute: bool, seconds: f64) {
+        let waited = Waited {
+            priority_level: level.to_owned(),
+            flow_schema: schema.to_owned(),
+            execute: if execute { "true" } else { "false" },
+        };
+        self.waits.get_or_create(&waited).observe(seconds);
+    }
+
+    pub(super) fn dropped(&self, mutating: bool) {
+        let request_kind = if mutating { "mutating" } else { "readOnly" };
+        self.dropped.get_or_create(&Dropped { request_kind }).inc();
+    }
+
+    /// Sets what is read at the moment of a scrape.
+    pub(super) fn set(&self, numbers: impl Iterator<Item = Numbers>) {
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        for level in numbers {
+            let label = Level {
+                priority_level: level.name.to_string(),
+            };
+            self.nominal
+                .get_or_create(&label)
+                .set(number(level.nominal));
+            self.seats.get_or_create(&label).set(number(level.used));
+            self.executing
+                .get_or_create(&label)
+                .set(number(level.executing));
+            self.waiting
+                .get_or_create(&label)
+                .set(number(level.waiting));
+        }
+    }
+}

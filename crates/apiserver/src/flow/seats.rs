@@ -1,0 +1,372 @@
+//! Seats and queues: who starts, who waits, who is refused. A pure state machine: time and requests are put in, decisions
+//! come out.
+//!
+//! The model is that of kube-apiserver's priority and fairness (KEP-1040). Each level has a number of seats and, unless
+//! it refuses what does not fit, queues. The requests of a flow go to the emptiest of a hand of queues (shuffle
+//! sharding), and the queue that is served next is the one whose first request would finish first if all queues were
+//! served at the same time.
+//!
+//! Borrowing differs from upstream, which moves limits between levels every ten seconds by past demand. Here a level
+//! may use seats beyond its own while nobody who owns them wants them: what a level does not lend is kept free for it,
+//! and a request within the seats of its own level comes before those that borrow.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+mod level;
+#[cfg(test)]
+mod tests;
+
+use level::{GUESS, Level, Waiting};
+
+/// A level as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LevelSpec {
+    /// Name.
+    pub name: Arc<str>,
+    /// Seats of its own.
+    pub nominal: usize,
+    /// How many of them others may use.
+    pub lendable: usize,
+    /// How many seats of others it may use.
+    pub borrowable: usize,
+    /// Queues; without, what does not fit is refused.
+    pub queuing: Option<Queuing>,
+}
+
+/// The queues of a level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queuing {
+    /// How many.
+    pub queues: usize,
+    /// How many of them a flow may use.
+    pub hand: usize,
+    /// Requests in one.
+    pub length: usize,
+}
+
+/// A number that stays the same while the level exists.
+pub type LevelId = u32;
+
+/// A request that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket {
+    id: u64,
+    level: LevelId,
+    queue: usize,
+}
+
+/// A request that has seats.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Running {
+    level: LevelId,
+    queue: Option<usize>,
+    seats: usize,
+    started: f64,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arrival {
+    /// It may start.
+    Start(Running),
+    /// It waits to be started.
+    Wait(Ticket),
+    /// It is refused.
+    Refuse(Refusal),
+}
+
+/// Why a request is refused, in the words of upstream's metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Its queue is full.
+    QueueFull,
+    /// The level has no seats and no queues.
+    ConcurrencyLimit,
+    /// It has waited too long.
+    TimeOut,
+}
+
+impl Refusal {
+    /// The label of the metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Refusal::QueueFull => "queue-full",
+            Refusal::ConcurrencyLimit => "concurrency-limit",
+            Refusal::TimeOut => "time-out",
+        }
+    }
+}
+
+/// What a level has at the moment, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numbers {
+    /// Name.
+    pub name: Arc<str>,
+    /// Seats of its own.
+    pub nominal: usize,
+    /// Seats in use.
+    pub used: usize,
+    /// Requests that run.
+    pub executing: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+}
+
+/// All levels.
+#[derive(Default)]
+pub struct Seats {
+    levels: BTreeMap<LevelId, Level>,
+    /// Names of the levels that are configured.
+    names: BTreeMap<Arc<str>, LevelId>,
+    next_level: LevelId,
+    next_ticket: u64,
+    total: usize,
+    used: usize,
+    kept: usize,
+    waiting: usize,
+}
+
+impl Seats {
+    /// Takes a new configuration over; says which levels there are now. What waits and runs on levels that are gone is
+    /// not lost.
+    pub fn configure(&mut self, specs: Vec<LevelSpec>) -> BTreeMap<Arc<str>, LevelId> {
+        let mut names = BTreeMap::new();
+        for spec in specs {
+            let name = spec.name.clone();
+            let id = self.names.remove(&name).unwrap_or_else(|| {
+                self.next_level += 1;
+                self.next_level
+            });
+            match self.levels.get_mut(&id) {
+                Some(level) => {
+                    level.spec = spec;
+                    level.grow();
+                }
+                None => drop(self.levels.insert(id, Level::new(spec))),
+            }
+            names.insert(name, id);
+        }
+        for id in std::mem::replace(&mut self.names, names.clone()).into_values() {
+            if let Some(level) = self.levels.get_mut(&id) {
+                level.spec.nominal = 0;
+                level.spec.lendable = 0;
+                level.spec.borrowable = usize::MAX;
+            }
+        }
+        let known: Vec<LevelId> = names.values().copied().collect();
+        self.levels
+            .retain(|id, level| known.contains(id) || !level.is_idle());
+        self.total = self.levels.values().map(|level| level.spec.nominal).sum();
+        self.kept = self.levels.values().map(|it| it.kept(it.used)).sum();
+        names
+    }
+
+    /// A request has come.
+    pub fn arrive(&mut self, id: LevelId, flow: u64, seats: usize, now: f64) -> Arrival {
+        let waiting = self.waiting;
+        let Some(level) = self.levels.get_mut(&id) else {
+            return Arrival::Refuse(Refusal::ConcurrencyLimit);
+        };
+        level.sync(now);
+        let seats = seats.clamp(1, level.spec.nominal.max(1));
+        let queue = level.spec.queuing.map(|queuing| level.deal(queuing, flow));
+        let own = level.used + seats <= level.spec.nominal;
+        let first = level.waiting == 0 && (own || waiting == 0);
+        if first && self.fits(id, seats) {
+            return Arrival::Start(self.start(id, queue, seats, now));
+        }
+        let Some(level) = self.levels.get_mut(&id) else {
+            return Arrival::Refuse(Refusal::ConcurrencyLimit);
+        };
+        let (Some(index), Some(queuing)) = (queue, level.spec.queuing) else {
+            return Arrival::Refuse(Refusal::ConcurrencyLimit);
+        };
+        if level.queues[index].waiting.len() >= queuing.length {
+            return Arrival::Refuse(Refusal::QueueFull);
+        }
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        level.enqueue(index, Waiting { ticket, seats });
+        self.waiting += 1;
+        Arrival::Wait(Ticket {
+            id: ticket,
+            level: id,
+            queue: index,
+        })
+    }
+
+    /// A request has ended.
+    pub fn finish(&mut self, running: Running, now: f64) {
+        let Some(level) = self.levels.get_mut(&running.level) else {
+            return;
+        };
+        level.sync(now);
+        self.kept -= level.kept(level.used);
+        level.used -= running.seats;
+        level.executing -= 1;
+        self.kept += level.kept(level.used);
+        self.used -= running.seats;
+        if let Some(index) = running.queue {
+            let took = (now - running.started).max(0.0);
+            level.change_queue(index, |queue| {
+                queue.executing -= 1;
+                queue.executing_seats -= running.seats;
+                queue.next += running.seats as f64 * (took - GUESS);
+            });
+        }
+        if level.spec.nominal == 0 && level.is_idle() && !self.is_configured(running.level) {
+            self.levels.remove(&running.level);
+        }
+    }
+
+    fn is_configured(&self, id: LevelId) -> bool {
+        self.names.values().any(|known| *known == id)
+    }
+
+    /// A request does not wait any more; false if it does not wait.
+    pub fn cancel(&mut self, ticket: Ticket, now: f64) -> bool {
+        let Some(level) = self.levels.get_mut(&ticket.level) else {
+            return false;
+        };
+        level.sync(now);
+        let queue = &level.queues[ticket.queue];
+        let Some(place) = queue.waiting.iter().position(|it| it.ticket == ticket.id) else {
+            return false;
+        };
+        level.change_queue(ticket.queue, |queue| {
+            if let Some(waiting) = queue.waiting.remove(place) {
+                queue.waiting_seats -= waiting.seats;
+            }
+        });
+        level.waiting -= 1;
+        level.waiting_seats = level.queues.iter().map(|queue| queue.waiting_seats).sum();
+        self.waiting -= 1;
+        true
+    }
+
+    /// Starts one of those that wait, if there are seats for one.
+    pub fn dispatch(&mut self, now: f64) -> Option<(u64, Running)> {
+        if self.waiting == 0 {
+            return None;
+        }
+        // Those within the seats of their level first; among them, and then among the others, the level that has the
+        // least of what it is entitled to.
+        let mut candidates: Vec<(bool, f64, LevelId, usize, usize)> = Vec::new();
+        for (id, level) in &self.levels {
+            if level.waiting > 0
+                && let Some((queue, seats)) = level.first()
+            {
+                let borrows = level.used + seats > level.spec.nominal;
+                let share = level.used as f64 / level.spec.nominal.max(1) as f64;
+                candidates.push((borrows, share, *id, queue, seats));
+            }
+        }
+        candidates.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let mut owners_wait = false;
+        for (borrows, _, id, queue, seats) in candidates {
+            if borrows && owners_wait {
+                return None;
+            }
+            if self.fits(id, seats) {
+                return self.start_waiting(id, queue, seats, now);
+            }
+            let limit = self.levels.get(&id).map_or(0, Level::most);
+            let used = self.levels.get(&id).map_or(0, |level| level.used);
+            if borrows && used + seats <= limit {
+                // It lacks free seats only: nobody after it may take them away.
+                return None;
+            }
+            owners_wait |= !borrows;
+        }
+        None
+    }
+
+    fn start_waiting(
+        &mut self,
+        id: LevelId,
+        index: usize,
+        seats: usize,
+        now: f64,
+    ) -> Option<(u64, Running)> {
+        let level = self.levels.get_mut(&id)?;
+        level.sync(now);
+        let mut first = None;
+        // In one step: a queue that is empty in between would lose its place in virtual time.
+        level.change_queue(index, |queue| {
+            first = queue.waiting.pop_front();
+            if let Some(first) = &first {
+                queue.waiting_seats -= first.seats;
+                queue.run(seats);
+            }
+        });
+        let first = first?;
+        level.waiting -= 1;
+        level.waiting_seats -= first.seats;
+        level.robin = (index + 1) % level.queues.len();
+        self.waiting -= 1;
+        self.occupy(id, seats);
+        let running = Running {
+            level: id,
+            queue: Some(index),
+            seats,
+            started: now,
+        };
+        Some((first.ticket, running))
+    }
+
+    fn start(&mut self, id: LevelId, queue: Option<usize>, seats: usize, now: f64) -> Running {
+        if let (Some(level), Some(index)) = (self.levels.get_mut(&id), queue) {
+            level.change_queue(index, |queue| queue.run(seats));
+        }
+        self.occupy(id, seats);
+        Running {
+            level: id,
+            queue,
+            seats,
+            started: now,
+        }
+    }
+
+    fn occupy(&mut self, id: LevelId, seats: usize) {
+        if let Some(level) = self.levels.get_mut(&id) {
+            self.kept -= level.kept(level.used);
+            level.used += seats;
+            level.executing += 1;
+            self.kept += level.kept(level.used);
+            self.used += seats;
+        }
+    }
+
+    /// There are free seats that the level may use.
+    fn fits(&self, id: LevelId, seats: usize) -> bool {
+        let Some(level) = self.levels.get(&id) else {
+            return false;
+        };
+        let used = level.used + seats;
+        if level.spec.nominal == 0 && level.used == 0 {
+            // A level without seats of its own works off one request after the other.
+            return true;
+        }
+        let kept = self.kept - level.kept(level.used) + level.kept(used);
+        used <= level.most() && self.used + seats + kept <= self.total
+    }
+
+    /// What the levels have at the moment.
+    pub fn numbers(&self) -> impl Iterator<Item = Numbers> + '_ {
+        self.levels.values().map(|level| Numbers {
+            name: level.spec.name.clone(),
+            nominal: level.spec.nominal,
+            used: level.used,
+            executing: level.executing,
+            waiting: level.waiting,
+        })
+    }
+}
+
+impl Ticket {
+    /// The number that [`Seats::dispatch`] names it by.
+    pub fn id(self) -> u64 {
+        self.id
+    }
+}

@@ -1,0 +1,166 @@
+//! One priority level: its queues, and what they have been served.
+
+use std::collections::VecDeque;
+
+use super::{LevelSpec, Queuing};
+
+/// What a request is thought to take as long as it is not known, in seconds. As upstream.
+pub(super) const GUESS: f64 = 0.003;
+/// Largest hand of queues: with two queues to choose from each card is a bit of the flow's number.
+const MOST_CARDS: usize = 64;
+
+pub(super) struct Waiting {
+    pub(super) ticket: u64,
+    pub(super) seats: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) waiting_seats: usize,
+    pub(super) executing: usize,
+    pub(super) executing_seats: usize,
+    /// Virtual time at which its next request starts.
+    pub(super) next: f64,
+}
+
+impl Queue {
+    pub(super) fn is_active(&self) -> bool {
+        !self.waiting.is_empty() || self.executing > 0
+    }
+
+    /// One of its requests starts.
+    pub(super) fn run(&mut self, seats: usize) {
+        self.executing += 1;
+        self.executing_seats += seats;
+        self.next += seats as f64 * GUESS;
+    }
+}
+
+pub(super) struct Level {
+    pub(super) spec: LevelSpec,
+    pub(super) used: usize,
+    pub(super) executing: usize,
+    pub(super) waiting: usize,
+    pub(super) waiting_seats: usize,
+    pub(super) queues: Vec<Queue>,
+    pub(super) active_queues: usize,
+    /// Work that each active queue would have been served if all of them were served at the same time.
+    pub(super) virtual_time: f64,
+    pub(super) synced: f64,
+    /// Where the search for the next queue starts.
+    pub(super) robin: usize,
+}
+
+impl Level {
+    pub(super) fn new(spec: LevelSpec) -> Self {
+        let mut level = Level {
+            spec,
+            used: 0,
+            executing: 0,
+            waiting: 0,
+            waiting_seats: 0,
+            queues: Vec::new(),
+            active_queues: 0,
+            virtual_time: 0.0,
+            synced: 0.0,
+            robin: 0,
+        };
+        level.grow();
+        level
+    }
+
+    /// As many queues as are configured; those beyond stay until they are empty.
+    pub(super) fn grow(&mut self) {
+        let wanted = self.spec.queuing.map_or(0, |it| it.queues);
+        if self.queues.len() < wanted {
+            self.queues.resize_with(wanted, Queue::default);
+        }
+    }
+
+    /// Seats that are kept for the level although nothing uses them.
+    pub(super) fn kept(&self, used: usize) -> usize {
+        (self.spec.nominal - self.spec.lendable).saturating_sub(used)
+    }
+
+    /// Lets the virtual time go on.
+    pub(super) fn sync(&mut self, now: f64) {
+        let passed = (now - self.synced).max(0.0);
+        self.synced = now;
+        if self.active_queues > 0 {
+            let served = (self.used + self.waiting_seats).min(self.spec.nominal.max(1));
+            self.virtual_time += passed * served as f64 / self.active_queues as f64;
+        }
+    }
+
+    /// The emptiest of the queues that a flow may use.
+    pub(super) fn deal(&self, queuing: Queuing, mut flow: u64) -> usize {
+        let decks = queuing.queues.max(1);
+        let hand = queuing.hand.clamp(1, decks.min(MOST_CARDS));
+        let mut remainders = [0; MOST_CARDS];
+        let mut best = (usize::MAX, 0);
+        for dealt in 0..hand {
+            let left = (decks - dealt) as u64;
+            remainders[dealt] = usize::try_from(flow % left).unwrap_or_default();
+            flow /= left;
+            // The remainder numbers the cards that have not been dealt.
+            let mut card = remainders[dealt];
+            for known in remainders[..dealt].iter().rev() {
+                card += usize::from(*known <= card);
+            }
+            let queue = &self.queues[card];
+            best = best.min((queue.waiting_seats + queue.executing_seats, card));
+        }
+        best.1
+    }
+
+    pub(super) fn change_queue(&mut self, index: usize, change: impl FnOnce(&mut Queue)) {
+        let queue = &mut self.queues[index];
+        let before = queue.is_active();
+        if !before {
+            // A queue that was empty has no credit from the time before.
+            queue.next = queue.next.max(self.virtual_time);
+        }
+        change(queue);
+        let after = queue.is_active();
+        self.active_queues = self.active_queues + usize::from(after) - usize::from(before);
+    }
+
+    pub(super) fn enqueue(&mut self, index: usize, waiting: Waiting) {
+        self.waiting += 1;
+        self.waiting_seats += waiting.seats;
+        self.change_queue(index, |queue| {
+            queue.waiting_seats += waiting.seats;
+            queue.waiting.push_back(waiting);
+        });
+    }
+
+    /// The queue whose first request would finish first, and the seats of that request.
+    pub(super) fn first(&self) -> Option<(usize, usize)> {
+        let count = self.queues.len();
+        let mut best: Option<(f64, usize, usize)> = None;
+        for offset in 0..count {
+            let index = (self.robin + offset) % count;
+            let queue = &self.queues[index];
+            let Some(first) = queue.waiting.front() else {
+                continue;
+            };
+            let finish = queue.next + first.seats as f64 * GUESS;
+            if best.is_none_or(|(least, ..)| finish < least) {
+                best = Some((finish, index, first.seats));
+            }
+        }
+        // The level may have become smaller since the request came.
+        let most = self.spec.nominal.max(1);
+        best.map(|(_, index, seats)| (index, seats.min(most)))
+    }
+
+    /// Seats that it may use at most.
+    pub(super) fn most(&self) -> usize {
+        self.spec.nominal.saturating_add(self.spec.borrowable)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.executing == 0 && self.waiting == 0
+    }
+}

@@ -1,0 +1,281 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn spec(name: &str, nominal: usize, lendable: usize, queues: usize) -> LevelSpec {
+    LevelSpec {
+        name: name.into(),
+        nominal,
+        lendable,
+        borrowable: usize::MAX,
+        queuing: (queues > 0).then_some(Queuing {
+            queues,
+            hand: 2.min(queues),
+            length: 50,
+        }),
+    }
+}
+
+/// Runs what comes until nothing waits; each request takes `took` seconds.
+struct World {
+    seats: Seats,
+    names: BTreeMap<Arc<str>, LevelId>,
+    running: Vec<(u64, Running)>,
+    waiting: Vec<Ticket>,
+    now: f64,
+}
+
+impl World {
+    fn new(specs: Vec<LevelSpec>) -> Self {
+        let mut seats = Seats::default();
+        let names = seats.configure(specs);
+        World {
+            seats,
+            names,
+            running: Vec::new(),
+            waiting: Vec::new(),
+            now: 0.0,
+        }
+    }
+
+    fn arrive(&mut self, level: &str, flow: u64, seats: usize) -> Arrival {
+        self.now += 1e-4;
+        let arrival = self.seats.arrive(self.names[level], flow, seats, self.now);
+        match arrival {
+            Arrival::Start(running) => self.running.push((0, running)),
+            Arrival::Wait(ticket) => self.waiting.push(ticket),
+            Arrival::Refuse(_) => {}
+        }
+        self.check();
+        arrival
+    }
+
+    fn finish(&mut self, index: usize) -> Vec<u64> {
+        self.now += 1e-3;
+        let (_, running) = self.running.swap_remove(index);
+        self.seats.finish(running, self.now);
+        self.dispatch()
+    }
+
+    fn dispatch(&mut self) -> Vec<u64> {
+        let mut started = Vec::new();
+        while let Some((ticket, running)) = self.seats.dispatch(self.now) {
+            self.waiting.retain(|known| known.id() != ticket);
+            self.running.push((ticket, running));
+            started.push(ticket);
+            self.check();
+        }
+        started
+    }
+
+    /// Seats are not used twice, and what levels do not lend is there for them.
+    fn check(&self) {
+        let used: usize = self.running.iter().map(|(_, running)| running.seats).sum();
+        assert_eq!(used, self.seats.used);
+        // A level without seats of its own takes one more.
+        if self
+            .seats
+            .levels
+            .values()
+            .all(|level| level.spec.nominal > 0)
+        {
+            assert!(used + self.seats.kept <= self.seats.total, "{used} seats");
+        }
+        let numbers: Vec<Numbers> = self.seats.numbers().collect();
+        assert_eq!(numbers.iter().map(|it| it.used).sum::<usize>(), used);
+        assert_eq!(
+            numbers.iter().map(|it| it.waiting).sum::<usize>(),
+            self.seats.waiting
+        );
+        assert_eq!(self.seats.waiting, self.waiting.len());
+        for level in self.seats.levels.values() {
+            let active = level
+                .queues
+                .iter()
+                .filter(|queue| queue.is_active())
+                .count();
+            assert_eq!(active, level.active_queues);
+        }
+    }
+}
+
+#[test]
+fn a_level_without_queues_refuses_what_does_not_fit() {
+    let mut world = World::new(vec![spec("a", 2, 0, 0), spec("b", 2, 0, 0)]);
+    assert!(matches!(world.arrive("a", 1, 1), Arrival::Start(_)));
+    assert!(matches!(world.arrive("a", 1, 1), Arrival::Start(_)));
+    assert_eq!(
+        world.arrive("a", 1, 1),
+        Arrival::Refuse(Refusal::ConcurrencyLimit)
+    );
+    assert!(matches!(world.arrive("b", 1, 2), Arrival::Start(_)));
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let mut world = World::new(vec![spec("a", 1, 0, 1)]);
+    world.arrive("a", 1, 1);
+    for _ in 0..50 {
+        assert!(matches!(world.arrive("a", 1, 1), Arrival::Wait(_)));
+    }
+    assert_eq!(world.arrive("a", 1, 1), Arrival::Refuse(Refusal::QueueFull));
+}
+
+#[test]
+fn one_flow_does_not_keep_another_waiting() {
+    let mut world = World::new(vec![spec("a", 2, 0, 64)]);
+    for _ in 0..60 {
+        world.arrive("a", 7, 1);
+    }
+    let Arrival::Wait(ticket) = world.arrive("a", 1_234_567, 1) else {
+        panic!("the level is full");
+    };
+    // Each queue of the other flow gets its turn at most once before.
+    let mut before = 0;
+    while !world.finish(0).contains(&ticket.id()) {
+        before += 1;
+        assert!(before <= 3, "{before} others came first");
+    }
+}
+
+#[test]
+fn seats_are_lent_and_come_back() {
+    let mut world = World::new(vec![spec("lender", 10, 5, 4), spec("borrower", 2, 0, 4)]);
+    for flow in 0..20 {
+        world.arrive("borrower", flow, 1);
+    }
+    // Its own two and the five that are lent.
+    assert_eq!(world.running.len(), 7);
+    for flow in 0..10 {
+        world.arrive("lender", flow, 1);
+    }
+    assert_eq!(world.running.len(), 12);
+    // The owner gets what becomes free until it has all of its own.
+    for _ in 0..5 {
+        let borrowed = world.names["borrower"];
+        let index = world
+            .running
+            .iter()
+            .position(|(_, it)| it.level == borrowed);
+        world.finish(index.unwrap());
+    }
+    let used: BTreeMap<_, _> = world.seats.numbers().map(|it| (it.name, it.used)).collect();
+    assert_eq!((used["lender"], used["borrower"]), (10, 2));
+}
+
+#[test]
+fn a_level_that_is_gone_is_worked_off() {
+    let mut world = World::new(vec![spec("a", 1, 0, 4), spec("b", 1, 0, 4)]);
+    world.arrive("a", 1, 1);
+    world.arrive("a", 1, 1);
+    world.names = world.seats.configure(vec![spec("b", 1, 0, 4)]);
+    assert_eq!(world.finish(0).len(), 1);
+    world.finish(0);
+    assert_eq!(world.seats.levels.len(), 1);
+}
+
+#[test]
+fn a_hand_has_different_queues() {
+    let level = Level::new(spec("a", 1, 0, 8));
+    let mut seen = std::collections::BTreeSet::new();
+    for flow in 0..10_000 {
+        seen.insert(level.deal(level.spec.queuing.unwrap(), flow));
+    }
+    assert_eq!(seen.len(), 8);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Arrive(bool, u64, usize),
+    Finish(usize),
+    Cancel(usize),
+    Configure(usize, usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (any::<bool>(), 0..6u64, 1..4usize).prop_map(|(a, f, s)| Step::Arrive(a, f * 7919, s)),
+        3 => any::<usize>().prop_map(Step::Finish),
+        1 => any::<usize>().prop_map(Step::Cancel),
+    ]
+}
+
+fn configure() -> impl Strategy<Value = Step> {
+    (1..9usize, 0..9usize).prop_map(|(nominal, lent)| Step::Configure(nominal, lent.min(nominal)))
+}
+
+fn level_name(first: bool) -> &'static str {
+    if first { "a" } else { "b" }
+}
+
+proptest! {
+    /// Whatever comes: seats are never used twice, and all that waits is started once what runs ends.
+    #[test]
+    fn seats_hold_and_nothing_starves(steps in proptest::collection::vec(step(), 1..200)) {
+        let mut world = World::new(vec![spec("a", 5, 3, 4), spec("b", 4, 1, 4)]);
+        for step in steps {
+            match step {
+                Step::Arrive(first, flow, seats) => {
+                    world.arrive(level_name(first), flow, seats);
+                }
+                Step::Finish(index) if !world.running.is_empty() => {
+                    world.finish(index % world.running.len());
+                }
+                Step::Cancel(index) if !world.waiting.is_empty() => {
+                    let ticket = world.waiting.swap_remove(index % world.waiting.len());
+                    prop_assert!(world.seats.cancel(ticket, world.now));
+                    prop_assert!(!world.seats.cancel(ticket, world.now));
+                    world.dispatch();
+                }
+                _ => {}
+            }
+            world.check();
+        }
+        while !world.running.is_empty() {
+            world.finish(0);
+        }
+        prop_assert_eq!(world.waiting.len(), 0);
+    }
+
+    /// A new configuration loses nothing.
+    #[test]
+    fn configurations_change_under_load(steps in proptest::collection::vec(
+        prop_oneof![5 => step(), 1 => configure()], 1..100)) {
+        let mut world = World::new(vec![spec("a", 5, 3, 4), spec("b", 4, 1, 4)]);
+        for step in steps {
+            match step {
+                Step::Arrive(first, flow, seats) => {
+                    let arrival = world.seats.arrive(world.names[level_name(first)], flow, seats, world.now);
+                    match arrival {
+                        Arrival::Start(running) => world.running.push((0, running)),
+                        Arrival::Wait(ticket) => world.waiting.push(ticket),
+                        Arrival::Refuse(_) => {}
+                    }
+                }
+                Step::Finish(index) if !world.running.is_empty() => {
+                    let (_, running) = world.running.swap_remove(index % world.running.len());
+                    world.seats.finish(running, world.now);
+                }
+                Step::Configure(nominal, lendable) => {
+                    world.names = world.seats.configure(vec![spec("a", nominal, lendable, 6), spec("b", 2, 0, 2)]);
+                }
+                _ => {}
+            }
+            while let Some((ticket, running)) = world.seats.dispatch(world.now) {
+                world.waiting.retain(|known| known.id() != ticket);
+                world.running.push((ticket, running));
+            }
+        }
+        while let Some((_, running)) = world.running.pop() {
+            world.seats.finish(running, world.now);
+            while let Some((ticket, running)) = world.seats.dispatch(world.now) {
+                world.waiting.retain(|known| known.id() != ticket);
+                world.running.push((ticket, running));
+            }
+        }
+        prop_assert_eq!(world.waiting.len(), 0);
+        prop_assert_eq!(world.seats.used, 0);
+    }
+}

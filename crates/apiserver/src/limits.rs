@@ -1,0 +1,135 @@
+//! Every limit and time-out of the server in one place, with the defaults of kube-apiserver where it has them.
+//!
+//! `docs/apiserver.md` has the same list as a table for people. What bounds one parser or one algorithm (nesting depth,
+//! sizes of selectors) stays beside that code; here is what bounds requests, answers and connections.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Largest request body, as in kube-apiserver.
+pub const MAX_BODY: usize = 3 << 20;
+/// Large answers are made in pieces of about this size; smaller ones are made whole.
+pub const CHUNK: usize = 64 << 10;
+/// What one streamed answer holds at most in buffers of the connection: the queue of an HTTP/1.1 connection and TLS.
+pub const STREAM_BUFFERS: usize = 512 << 10;
+/// Pieces of an answer that are made before others on the same thread get their turn.
+pub const BURST: usize = 4;
+/// How much of a body that no handler has read is read and thrown away, so that the client gets to see the answer.
+pub const DISCARD_BYTES: usize = 16 << 20;
+/// How long that may take.
+pub const DISCARD_TIME: Duration = Duration::from_secs(10);
+/// How many such bodies are read at once; beyond that connections are closed without.
+pub const DISCARDS: usize = 64;
+/// How long requests that are under way get when the server stops.
+pub const DRAIN: Duration = Duration::from_secs(10);
+/// Bytes of a JSON document as a tree in memory, per byte of the document: for the bound on what is decoded at once.
+pub const TREE_FACTOR: usize = 8;
+
+/// Limits that flags can change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest time for a request that is not long-running, and upper bound of its `?timeout=`.
+    pub request_timeout: Duration,
+    /// Shortest life of a watch whose client names none; it is random up to twice of it.
+    pub min_request_timeout: Duration,
+    /// Requests in flight that change nothing; with priority and fairness the sum of both limits is what levels share.
+    /// 0 is no limit.
+    pub max_requests_inflight: usize,
+    /// Requests in flight that change something. 0 is no limit.
+    pub max_mutating_requests_inflight: usize,
+    /// FlowSchemas and PriorityLevelConfigurations decide who waits.
+    pub priority_and_fairness: bool,
+    /// For the head of a request, from its first byte; an idle HTTP/1.1 connection is closed after the same time.
+    pub header_timeout: Duration,
+    /// For the TLS handshake.
+    pub handshake_timeout: Duration,
+    /// For a connection without requests.
+    pub idle_timeout: Duration,
+    /// For a client that takes nothing of an answer that is there.
+    pub stall_timeout: Duration,
+    /// Bytes that all large answers together may hold.
+    pub answer_bytes: usize,
+    /// Bytes of memory for the large request bodies that are decoded at the same time.
+    pub decode_bytes: usize,
+    /// Connections; the longest idle one is closed for a new one.
+    pub max_connections: usize,
+    /// Streams of one HTTP/2 connection.
+    pub http2_max_streams: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            request_timeout: Duration::from_secs(60),
+            min_request_timeout: Duration::from_secs(1800),
+            max_requests_inflight: 400,
+            max_mutating_requests_inflight: 200,
+            priority_and_fairness: true,
+            header_timeout: Duration::from_secs(32),
+            handshake_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(90),
+            stall_timeout: Duration::from_secs(30),
+            answer_bytes: 256 << 20,
+            decode_bytes: 512 << 20,
+            max_connections: 10_000,
+            http2_max_streams: 1000,
+        }
+    }
+}
+
+tokio::task_local! {
+    static DEADLINE: Instant;
+}
+
+/// Lets work know when the request that it is for has to be answered.
+pub(crate) async fn until<F: Future>(deadline: Instant, work: F) -> F::Output {
+    DEADLINE.scope(deadline, work).await
+}
+
+/// How long a call that is part of a request may take: `wanted`, or what is left of the request's time, in whole
+/// seconds. Calls name their time in seconds to the other side, and upstream rounds up.
+pub(crate) fn for_call(wanted: Duration) -> Duration {
+    let left = DEADLINE.try_with(|deadline| deadline.saturating_duration_since(Instant::now()));
+    match left {
+        Ok(left) if left < wanted => {
+            let seconds = left.as_millis().div_ceil(1000).max(1);
+            Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX)).min(wanted)
+        }
+        _ => wanted,
+    }
+}
+
+/// How many connections a limit on open files leaves: the store, watches on files, nodes and webhooks need some, too.
+pub fn connections_for(open_files: u64) -> usize {
+    const OTHERS: u64 = 32;
+    const FEWEST: u64 = 8;
+    let most = Limits::default().max_connections as u64;
+    let share = open_files.saturating_sub(OTHERS) / 4 * 3;
+    usize::try_from(share.clamp(FEWEST, most)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_end_with_their_request() {
+        let seconds = Duration::from_secs;
+        assert_eq!(super::for_call(seconds(10)), seconds(10));
+        for (left, wanted, given) in [(30_000, 10, 10), (2_500, 10, 3), (0, 10, 1)] {
+            let deadline = Instant::now() + Duration::from_millis(left);
+            let call = super::until(deadline, async { super::for_call(seconds(wanted)) });
+            assert_eq!(call.await, seconds(given), "{left}");
+        }
+    }
+
+    #[test]
+    fn connections_leave_files_to_others() {
+        for (files, connections) in [(0, 8), (64, 24), (1024, 744), (1 << 20, 10_000)] {
+            assert_eq!(super::connections_for(files), connections, "{files}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Connections that only wait.
+
+use std::time::Duration;
+
+use allot_apiserver::Limits;
+use tokio::io::AsyncReadExt;
+
+use super::{Behind, answer, end, head, within, write};
+
+const VERSION: &str = "/version";
+
+async fn check_served(behind: &Behind, protocol: &str) {
+    let mut stream = behind.tls(protocol).await;
+    write(&mut stream, head("GET", VERSION, "secret", "").as_bytes()).await;
+    assert!(answer(&mut stream).await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_make_room() {
+    let behind = Behind::start(Limits {
+        max_connections: 8,
+        ..Limits::default()
+    })
+    .await;
+    // A watch is not idle.
+    let mut watch = behind.tls("http/1.1").await;
+    let path = "/api/v1/configmaps?watch=true";
+    write(&mut watch, head("GET", path, "secret", "").as_bytes()).await;
+    answer(&mut watch).await;
+    let mut waiting = Vec::new();
+    for number in 0..40 {
+        // Before the handshake, and after it.
+        let stream = behind.tcp().await;
+        waiting.push((Some(stream), None));
+        if number % 4 == 0 {
+            waiting.push((None, Some(behind.tls("http/1.1").await)));
+        }
+        check_served(&behind, "http/1.1").await;
+    }
+    let map = serde_json::json!({"metadata": {"name": "seen"}});
+    let maps = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(crate::admin(&behind.server, "POST", maps, map).await.0, 201);
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.contains("\"seen\"") {
+        let read = within(watch.read(&mut buffer)).await.unwrap();
+        assert!(read > 0, "the watch was closed");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    drop((waiting, watch));
+    behind.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_without_end() {
+    let soon = Duration::from_millis(100);
+    let behind = Behind::start(Limits {
+        handshake_timeout: soon,
+        header_timeout: soon,
+        idle_timeout: soon,
+        ..Limits::default()
+    })
+    .await;
+    // No handshake.
+    let mut stream = behind.tcp().await;
+    let mut nothing = [0; 1];
+    let read = within(stream.read(&mut nothing)).await;
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    // Half a head, and nothing at all.
+    for text in ["GET /version HTTP/1.1\r\nHost: local", "G", ""] {
+        let mut stream = behind.try_tls("http/1.1").await.unwrap();
+        write(&mut stream, text.as_bytes()).await;
+        end(&mut stream).await;
+    }
+    // Nothing after an answer.
+    let mut stream = behind.tls("http/1.1").await;
+    write(&mut stream, head("GET", VERSION, "secret", "").as_bytes()).await;
+    answer(&mut stream).await;
+    end(&mut stream).await;
+    // HTTP/2 without the preface, and without requests.
+    let mut stream = behind.tls("h2").await;
+    end(&mut stream).await;
+    let io = hyper_util::rt::TokioIo::new(behind.tls("h2").await);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake::<_, _, http_body_util::Empty<bytes::Bytes>>(
+            executor, io,
+        )
+        .await
+        .unwrap();
+    let _ = within(connection).await;
+    drop(sender);
+    behind.stop().await;
+}

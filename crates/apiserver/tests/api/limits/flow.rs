@@ -1,0 +1,234 @@
+//! Requests in flight, and whose turn it is.
+
+use allot_apiserver::identity::User;
+use allot_apiserver::{Body, Limits, Server};
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use serde_json::json;
+
+use super::{metric, server, within};
+use crate::admin;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";
+
+fn person(name: &str) -> User {
+    User::new(name, ["people"])
+}
+
+/// A request whose body never comes: it has its seat until it is dropped.
+fn hang(server: &Server, user: User) -> tokio::task::JoinHandle<()> {
+    let server = server.clone();
+    let never = futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>();
+    let request = http::Request::post(MAPS).header("content-type", "application/json");
+    let request = request.body(StreamBody::new(never)).unwrap();
+    tokio::spawn(async move {
+        server.handle(request, Some(user)).await;
+    })
+}
+
+async fn get(server: &Server, user: User, path: &str) -> Response<Body> {
+    let request = http::Request::get(path)
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    within(server.handle(request, Some(user))).await
+}
+
+async fn check_refused(response: Response<Body>) {
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(
+        response.headers()["content-type"],
+        "text/plain; charset=utf-8"
+    );
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "Too many requests, please try again later.\n");
+}
+
+/// A server on which everybody in the group `people` may do everything.
+async fn with_people(limits: Limits) -> Server {
+    let server = server(limits).await;
+    let role = json!({
+        "metadata": {"name": "people"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "people"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(admin(&server, "POST", bindings, role).await.0, 201);
+    server
+}
+
+/// A level without seats of its own, which serves one request at a time, for the user `greedy`.
+async fn with_level(response: serde_json::Value) -> Server {
+    let server = with_people(Limits::default()).await;
+    let level = json!({
+        "metadata": {"name": "one"},
+        "spec": {"type": "Limited", "limited": {
+            "nominalConcurrencyShares": 0, "lendablePercent": 0, "limitResponse": response,
+        }},
+    });
+    let path = format!("{GROUP}/prioritylevelconfigurations");
+    let (code, made) = admin(&server, "POST", &path, level).await;
+    assert_eq!(code, 201, "{made}");
+    let schema = json!({
+        "metadata": {"name": "greedy"},
+        "spec": {
+            "priorityLevelConfiguration": {"name": "one"}, "matchingPrecedence": 10,
+            "distinguisherMethod": {"type": "ByUser"},
+            "rules": [{
+                "subjects": [{"kind": "User", "user": {"name": "greedy"}}],
+                "resourceRules": [{
+                    "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true,
+                }],
+            }],
+        },
+    });
+    let path = format!("{GROUP}/flowschemas");
+    let (code, made) = admin(&server, "POST", &path, schema).await;
+    assert_eq!(code, 201, "{made}");
+    server
+}
+
+async fn wait_for(server: &Server, name: &str, wanted: f64) {
+    for _ in 0..3000 {
+        let (_, text) = crate::send(server, User::admin(), "GET", "/metrics", "", b"").await;
+        let text = text.as_str().unwrap().to_owned();
+        if text.lines().any(|line| line == format!("{name} {wanted}")) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{name} is not {wanted}");
+}
+
+#[tokio::test]
+async fn a_level_without_queues_refuses() {
+    let server = with_level(json!({"type": "Reject"})).await;
+    let hanging = hang(&server, person("greedy"));
+    let executing = "apiserver_flowcontrol_current_executing_requests{priority_level=\"one\"}";
+    wait_for(&server, executing, 1.0).await;
+    let refused = get(&server, person("greedy"), MAPS).await;
+    let path = format!("{GROUP}/flowschemas/greedy");
+    let (_, schema) = admin(&server, "GET", &path, json!(null)).await;
+    let path = format!("{GROUP}/prioritylevelconfigurations/one");
+    let (_, level) = admin(&server, "GET", &path, json!(null)).await;
+    assert_eq!(
+        refused.headers()["x-kubernetes-pf-flowschema-uid"],
+        schema["metadata"]["uid"].as_str().unwrap()
+    );
+    assert_eq!(
+        refused.headers()["x-kubernetes-pf-prioritylevel-uid"],
+        level["metadata"]["uid"].as_str().unwrap()
+    );
+    check_refused(refused).await;
+    // Others, and what is exempt, are served.
+    let served = get(&server, person("modest"), MAPS).await;
+    assert_eq!(served.status(), 200);
+    assert!(
+        served
+            .headers()
+            .contains_key("x-kubernetes-pf-flowschema-uid")
+    );
+    assert_eq!(get(&server, User::admin(), MAPS).await.status(), 200);
+    hanging.abort();
+    let _ = hanging.await;
+    // The seat is free again.
+    assert_eq!(get(&server, person("greedy"), MAPS).await.status(), 200);
+    let name = "apiserver_flowcontrol_rejected_requests_total{priority_level=\"one\",flow_schema=\"greedy\",reason=\"concurrency-limit\"}";
+    assert_eq!(metric(&server, name).await, 1.0);
+}
+
+#[tokio::test]
+async fn queues_are_bounded_and_served_in_turn() {
+    let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 3});
+    let server = with_level(json!({"type": "Queue", "queuing": queuing})).await;
+    let first = hang(&server, person("greedy"));
+    let executing = "apiserver_flowcontrol_current_executing_requests{priority_level=\"one\"}";
+    wait_for(&server, executing, 1.0).await;
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let server = server.clone();
+            tokio::spawn(async move { get(&server, person("greedy"), MAPS).await.status() })
+        })
+        .collect();
+    let inqueue = "apiserver_flowcontrol_current_inqueue_requests{priority_level=\"one\"}";
+    wait_for(&server, inqueue, 2.0).await;
+    let leaves = hang(&server, person("greedy"));
+    wait_for(&server, inqueue, 3.0).await;
+    check_refused(get(&server, person("greedy"), MAPS).await).await;
+    // One that gives up leaves the queue.
+    leaves.abort();
+    let _ = leaves.await;
+    wait_for(&server, inqueue, 2.0).await;
+    first.abort();
+    for waiting in waiting {
+        assert_eq!(within(waiting).await.unwrap(), 200);
+    }
+    wait_for(&server, executing, 0.0).await;
+    wait_for(&server, inqueue, 0.0).await;
+}
+
+#[tokio::test]
+async fn nobody_waits_longer_than_a_quarter_of_the_time() {
+    let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 2});
+    let server = with_level(json!({"type": "Queue", "queuing": queuing})).await;
+    let hanging = hang(&server, person("greedy"));
+    let executing = "apiserver_flowcontrol_current_executing_requests{priority_level=\"one\"}";
+    wait_for(&server, executing, 1.0).await;
+    let path = format!("{MAPS}?timeout=400ms");
+    check_refused(get(&server, person("greedy"), &path).await).await;
+    let name = "apiserver_flowcontrol_rejected_requests_total{priority_level=\"one\",flow_schema=\"greedy\",reason=\"time-out\"}";
+    assert_eq!(metric(&server, name).await, 1.0);
+    hanging.abort();
+}
+
+#[tokio::test]
+async fn without_fairness_there_are_two_limits() {
+    let server = with_people(Limits {
+        priority_and_fairness: false,
+        max_requests_inflight: 1,
+        max_mutating_requests_inflight: 1,
+        ..Limits::default()
+    })
+    .await;
+    let mut hanging = hang(&server, person("greedy"));
+    let refused = loop {
+        if hanging.is_finished() {
+            // It came while the other request was served.
+            hanging = hang(&server, person("greedy"));
+        }
+        let request = http::Request::post(MAPS).header("content-type", "application/json");
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        let response = within(server.handle(request, Some(person("modest")))).await;
+        // The other request may not have come yet.
+        if response.status() != 400 {
+            break response;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(
+        !refused
+            .headers()
+            .contains_key("x-kubernetes-pf-flowschema-uid")
+    );
+    check_refused(refused).await;
+    // Those that change nothing have their own limit, administrators none, and watches do not count.
+    assert_eq!(get(&server, person("modest"), MAPS).await.status(), 200);
+    let map = json!({"metadata": {"name": "made"}});
+    assert_eq!(admin(&server, "POST", MAPS, map).await.0, 201);
+    let watch = format!("{MAPS}?watch=true");
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        let watch = get(&server, person("modest"), &watch).await;
+        assert_eq!(watch.status(), 200);
+        watches.push(watch);
+    }
+    hanging.abort();
+    let _ = hanging.await;
+    let dropped = metric(
+        &server,
+        "apiserver_dropped_requests_total{request_kind=\"mutating\"}",
+    );
+    assert!(dropped.await >= 1.0);
+}

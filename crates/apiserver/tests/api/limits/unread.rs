@@ -1,0 +1,148 @@
+//! Answers that nobody reads.
+
+use std::time::Duration;
+
+use allot_apiserver::Limits;
+use serde_json::json;
+
+use super::{Behind, end, head, within, write};
+use crate::admin;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Stores so many objects of 100 kB.
+async fn fill(behind: &Behind, count: usize) {
+    for number in 0..count {
+        let body = json!({
+            "metadata": {"name": format!("m-{number:03}")}, "data": {"x": "y".repeat(100_000)},
+        });
+        assert_eq!(admin(&behind.server, "POST", MAPS, body).await.0, 201);
+    }
+}
+
+fn impatient() -> Limits {
+    Limits {
+        stall_timeout: Duration::from_millis(500),
+        ..Limits::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_nobody_reads_costs_a_buffer_and_ends() {
+    let behind = Behind::start(impatient()).await;
+    fill(&behind, 300).await;
+    let mut connections = Vec::new();
+    for accept in [
+        "application/json",
+        "application/vnd.kubernetes.protobuf",
+        "application/yaml",
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+    ] {
+        let mut stream = behind.tls("http/1.1").await;
+        let path = format!("{MAPS}?includeObject=Object");
+        let more = format!("Accept: {accept}\r\n");
+        write(&mut stream, head("GET", &path, "secret", &more).as_bytes()).await;
+        connections.push(stream);
+    }
+    behind
+        .wait_for("allot_apiserver_abandoned_answers_total", |it| it == 4.0)
+        .await;
+    // 30 MB each; the buffers of the sockets take a part.
+    let sent = behind.metric("allot_apiserver_streamed_bytes_total").await;
+    assert!(sent < 60e6, "{sent}");
+    assert_eq!(behind.metric("allot_apiserver_answer_bytes").await, 0.0);
+    for mut stream in connections {
+        end(&mut stream).await;
+    }
+    behind.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_of_http2_that_nobody_reads_end() {
+    let behind = Behind::start(impatient()).await;
+    fill(&behind, 20).await;
+    let stream = behind.tls("h2").await;
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    // The client takes 16 KiB of each answer and no more.
+    let (mut sender, connection) = hyper::client::conn::http2::Builder::new(executor)
+        .initial_stream_window_size(16 << 10)
+        .handshake(io)
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let mut answers = Vec::new();
+    for path in [MAPS, "/api/v1/configmaps?watch=true&resourceVersion=0"] {
+        let request = http::Request::get(format!("https://localhost{path}"))
+            .header("authorization", "Bearer secret")
+            .body(http_body_util::Empty::<bytes::Bytes>::new())
+            .unwrap();
+        answers.push(within(sender.send_request(request)).await.unwrap());
+    }
+    behind
+        .wait_for("allot_apiserver_abandoned_answers_total", |it| it == 2.0)
+        .await;
+    assert_eq!(behind.metric("allot_apiserver_answer_bytes").await, 0.0);
+    behind
+        .wait_for("apiserver_longrunning_requests", |it| it == 0.0)
+        .await;
+    // Its client does not read at all: the connection goes, too.
+    let _ = within(connection).await.unwrap();
+    behind.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_gets_the_whole_list() {
+    let behind = Behind::start(impatient()).await;
+    fill(&behind, 60).await;
+    let mut stream = behind.tls("http/1.1").await;
+    let request = head("GET", MAPS, "secret", "Connection: close\r\n");
+    write(&mut stream, request.as_bytes()).await;
+    let mut buffer = vec![0; 256 << 10];
+    let mut total = 0;
+    loop {
+        let read = within(tokio::io::AsyncReadExt::read(&mut stream, &mut buffer)).await;
+        match read.unwrap_or(0) {
+            0 => break,
+            read => total += read,
+        }
+        // Longer in all than the longest time without progress.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(total > 60 * 100_000, "{total}");
+    assert_eq!(
+        behind
+            .metric("allot_apiserver_abandoned_answers_total")
+            .await,
+        0.0
+    );
+    behind.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_are_idle_stay() {
+    let behind = Behind::start(impatient()).await;
+    let mut stream = behind.tls("http/1.1").await;
+    let path = format!("{MAPS}?watch=true");
+    write(&mut stream, head("GET", &path, "secret", "").as_bytes()).await;
+    let first = super::answer(&mut stream).await;
+    assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+    tokio::time::sleep(Duration::from_millis(2000)).await;
+    fill(&behind, 1).await;
+    let mut all = String::new();
+    let mut buffer = vec![0; 64 << 10];
+    while !all.contains("m-000") {
+        let read = within(tokio::io::AsyncReadExt::read(&mut stream, &mut buffer)).await;
+        let read = read.unwrap();
+        assert!(read > 0, "the watch has ended");
+        all.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    assert_eq!(
+        behind
+            .metric("allot_apiserver_abandoned_answers_total")
+            .await,
+        0.0
+    );
+    drop(stream);
+    behind.stop().await;
+}
