@@ -35,6 +35,7 @@ mod config;
 mod error;
 mod events;
 mod metrics;
+mod oci;
 mod plugins;
 mod podresources;
 mod pods;

@@ -143,6 +143,11 @@ fn host_path(path: &str, kind: &str) -> Result<PathBuf, Problem> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// How many of a container's mounts are volumes; they are the first.
+pub(super) fn count(container: &Container) -> usize {
+    container.volume_mounts.as_ref().map_or(0, Vec::len)
+}
+
 /// The mounts of a container.
 pub(super) fn mounts(
     container: &Container,
@@ -158,37 +163,39 @@ pub(super) fn mounts(
             .sub_path_expr
             .as_deref()
             .map(|text| super::env::expand(text, env));
-        let real = |path: &Path| {
-            path.canonicalize()
-                .map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let root = real(&volume.path)?;
-        let source = match expanded
+        let source = volume
+            .path
+            .canonicalize()
+            .map_err(|error| format!("{}: {error}", volume.path.display()))?;
+        let sub_path = expanded
             .as_deref()
             .or(mount.sub_path.as_deref())
             .filter(|path| !path.is_empty())
-        {
-            Some(sub) => {
-                let path = root.join(inside(sub)?);
-                // A container may have put a symbolic link there: it must not lead out of the volume.
-                let existing = path.ancestors().find(|path| path.exists()).unwrap_or(&root);
-                if !real(existing)?.starts_with(&root) {
-                    return Err(format!(
-                        "failed to prepare subPath for volumeMount \"{}\" of container \"{}\"",
-                        mount.name, container.name
-                    ));
-                }
-                if !path.exists() {
-                    make_dir(&path, 0o755)?;
-                }
-                real(&path)?
+            // Opened by the helper, which does not follow links out of the volume.
+            .map(|path| inside(path).map(Path::to_owned))
+            .transpose()?;
+        let name = format!(
+            "volumeMount \"{}\" of container \"{}\"",
+            mount.name, container.name
+        );
+        let follow = match mount.mount_propagation.as_deref() {
+            Some("Bidirectional") => {
+                return Err(format!(
+                    "{name}: mountPropagation Bidirectional is not supported on this node"
+                ));
             }
-            None => root,
+            other => other == Some("HostToContainer"),
         };
+        let read_only = volume.read_only || mount.read_only.unwrap_or(false);
         mounts.push(Mount {
             source,
+            sub_path,
             target: PathBuf::from(&mount.mount_path),
-            read_only: volume.read_only || mount.read_only.unwrap_or(false),
+            read_only,
+            shallow: mount.recursive_read_only.as_deref() == Some("Disabled"),
+            follow,
+            options: Vec::new(),
+            name,
         });
     }
     Ok(mounts)

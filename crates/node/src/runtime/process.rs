@@ -20,11 +20,15 @@ use tokio::sync::watch;
 
 use super::{Exec, Found, Running, Runtime, StartError, ended};
 use crate::error::Error;
+use crate::oci;
 use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, State};
 use crate::shim::terminal;
 
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+const NO_CGROUPS: &str =
+    "cgroups cannot be written here: limits for CPU, memory and processes are not enforced";
 
 /// The runtime with processes.
 #[derive(Debug)]
@@ -32,6 +36,7 @@ pub struct Process {
     directory: PathBuf,
     shim: Vec<OsString>,
     isolation: Isolation,
+    cgroups: bool,
     reasons: Vec<String>,
     containers: Mutex<HashMap<String, Container>>,
 }
@@ -45,6 +50,7 @@ struct Container {
 #[derive(Deserialize)]
 struct Probe {
     isolation: Isolation,
+    cgroups: bool,
     reasons: Vec<String>,
 }
 
@@ -91,6 +97,7 @@ impl Process {
             directory,
             shim,
             isolation: probe.isolation,
+            cgroups: probe.cgroups,
             reasons: probe.reasons,
             containers: Mutex::default(),
         })
@@ -104,8 +111,9 @@ impl Process {
 
     async fn launch(&self, id: &str, mut spec: ContainerSpec) -> Result<Running, StartError> {
         let fail = |text: String| StartError(text);
+        spec.id = id.to_owned();
         spec.isolation = self.isolation;
-        spec.hidden.push(self.directory.clone());
+        spec.cgroups = self.cgroups;
         let directory = self.directory.join(id);
         std::fs::create_dir_all(&directory)
             .map_err(|error| fail(format!("{}: {error}", directory.display())))?;
@@ -217,6 +225,7 @@ fn how_it_ended(directory: &Path) -> Exit {
     spec::read(&directory.join(spec::EXIT)).unwrap_or_else(|_| Exit {
         code: 137,
         finished: Timestamp::now(),
+        oom_killed: false,
     })
 }
 
@@ -225,11 +234,19 @@ impl Runtime for Process {
         "process"
     }
 
+    fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
     fn limitations(&self) -> Vec<String> {
         match self.isolation {
-            Isolation::Namespaces => Vec::new(),
+            Isolation::Namespaces if self.cgroups => Vec::new(),
+            Isolation::Namespaces => vec![NO_CGROUPS.into()],
             Isolation::UserNamespace => {
-                vec!["containers run as the agent's user in a user namespace".into()]
+                vec![
+                    "containers run as the agent's user in a user namespace".into(),
+                    NO_CGROUPS.into(),
+                ]
             }
             Isolation::None => {
                 let mut all = vec![
@@ -296,6 +313,14 @@ impl Runtime for Process {
     fn remove(&self, id: &str) {
         self.containers.lock().remove(id);
         let directory = self.directory.join(id);
+        if self.cgroups
+            && let Ok(spec) = spec::read::<ContainerSpec>(&directory.join(spec::SPEC))
+        {
+            // Left behind by a helper that was killed.
+            let cgroup = oci::cgroups_path(&spec);
+            oci::cgroup::kill(&cgroup);
+            oci::cgroup::remove(&cgroup);
+        }
         if let Err(error) = std::fs::remove_dir_all(&directory)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -355,8 +380,7 @@ impl Runtime for Process {
 fn open_terminal(directory: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let state: Result<State, _> = spec::read(&directory.join(spec::STATE));
     let own = state.ok().and_then(|state| {
-        let ptmx = format!("/proc/{}/root/dev/pts/ptmx", state.pid);
-        terminal::open(Path::new(&ptmx)).ok()
+        terminal::open_inside(Path::new(&format!("/proc/{}/root", state.pid))).ok()
     });
     own.map_or_else(|| terminal::open(Path::new(terminal::HOST)), Ok)
 }

@@ -147,6 +147,7 @@ impl Worker {
                     exit: Exit {
                         code: 128,
                         finished: Timestamp::now(),
+                        oom_killed: false,
                     },
                     reason: "StartError".into(),
                     message: error.to_string(),
