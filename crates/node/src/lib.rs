@@ -122,6 +122,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         port,
         runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
         limitations: runtime.limitations(),
+        limits: runtime.enforces_limits(),
     };
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);

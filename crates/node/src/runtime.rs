@@ -62,6 +62,11 @@ pub trait Runtime: Send + Sync + 'static {
         Isolation::None
     }
 
+    /// Whether limits for CPU, memory and processes are enforced by the kernel.
+    fn enforces_limits(&self) -> bool {
+        false
+    }
+
     /// Whether programs of a pod can listen on ports.
     fn has_network(&self) -> bool {
         true

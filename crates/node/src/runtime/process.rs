@@ -27,9 +27,6 @@ use crate::shim::terminal;
 /// A shim answers within milliseconds; a host that swaps may need longer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-const NO_CGROUPS: &str =
-    "cgroups cannot be written here: limits for CPU, memory and processes are not enforced";
-
 /// The runtime with processes.
 #[derive(Debug)]
 pub struct Process {
@@ -147,7 +144,7 @@ impl Process {
             Answer::Failed(reason) => {
                 let _ = child.start_kill();
                 let _ = child.wait().await;
-                let _ = std::fs::remove_dir_all(&directory);
+                self.remove(id);
                 return Err(StartError(reason));
             }
         };
@@ -238,15 +235,15 @@ impl Runtime for Process {
         self.isolation
     }
 
+    fn enforces_limits(&self) -> bool {
+        self.cgroups
+    }
+
     fn limitations(&self) -> Vec<String> {
         match self.isolation {
-            Isolation::Namespaces if self.cgroups => Vec::new(),
-            Isolation::Namespaces => vec![NO_CGROUPS.into()],
+            Isolation::Namespaces => Vec::new(),
             Isolation::UserNamespace => {
-                vec![
-                    "containers run as the agent's user in a user namespace".into(),
-                    NO_CGROUPS.into(),
-                ]
+                vec!["containers run as the agent's user in a user namespace".into()]
             }
             Isolation::None => {
                 let mut all = vec![
@@ -279,9 +276,7 @@ impl Runtime for Process {
             let name = entry.file_name().to_string_lossy().into_owned();
             match self.adopt(&name, &entry.path()) {
                 Some(container) => found.push(container),
-                None => {
-                    let _ = std::fs::remove_dir_all(entry.path());
-                }
+                None => self.remove(&name),
             }
         }
         std::future::ready(found).boxed()

@@ -45,10 +45,17 @@ fn open_directory() -> tempfile::TempDir {
 }
 
 fn command(user: As) -> Command {
+    let mut command = without_environment(user);
+    // As the agent starts it.
+    command.env_clear();
+    command
+}
+
+fn without_environment(user: As) -> Command {
     match user {
         As::Root => Command::new(helper()),
         As::Nobody if rustix::process::geteuid().is_root() => {
-            let mut command = Command::new("setpriv");
+            let mut command = Command::new("/usr/bin/setpriv");
             let (uid, gid) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
             command.args([&uid, &gid, "--clear-groups"]).arg(helper());
             command
