@@ -75,6 +75,7 @@ async fn one(
     }
     if volume.empty_dir.is_some() {
         make_dir(&path, 0o777)?;
+        for_group(contents.downward.pod, &path, false)?;
         return Ok(path);
     }
     if !content::comes_from_api(volume) {
@@ -83,7 +84,41 @@ async fn one(
     let files = contents.of(volume).await?;
     make_dir(&path, 0o755)?;
     writer::write(&path, &files)?;
+    // Containers cannot change these files, so that they can be walked through.
+    for_group(contents.downward.pod, &path, true)?;
     Ok(path)
+}
+
+/// Gives a volume to the pod's `fsGroup`, with the permissions that a kubelet adds. An agent that is not root has one
+/// group, which is that of the volumes already.
+fn for_group(pod: &Pod, path: &Path, deep: bool) -> Result<(), Problem> {
+    let spec = pod.spec.as_ref();
+    let context = spec.and_then(|spec| spec.security_context.as_ref());
+    let group = context.and_then(|context| context.fs_group);
+    let Some(group) = group.and_then(|group| u32::try_from(group).ok()) else {
+        return Ok(());
+    };
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    give(path, group, deep).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn give(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
+    std::os::unix::fs::lchown(path, None, Some(group))?;
+    let metadata = fs::symlink_metadata(path)?;
+    if metadata.is_symlink() {
+        return Ok(());
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    let more = if metadata.is_dir() { 0o2550 } else { 0o440 };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode | more))?;
+    if deep && metadata.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give(&entry?.path(), group, deep)?;
+        }
+    }
+    Ok(())
 }
 
 fn make_dir(path: &Path, mode: u32) -> Result<(), Problem> {
