@@ -26,6 +26,7 @@ mod host;
 mod volume;
 
 pub(crate) use account::Account;
+pub(crate) use volume::SUB_PATH;
 
 pub(super) type Result<T = ()> = std::result::Result<T, String>;
 

@@ -29,7 +29,7 @@ async fn a_volume_that_one_container_prepared_does_not_uncover_the_host_for_the_
     });
     cluster.pod("p", spec).await;
     cluster.until_phase("p", "Succeeded").await;
-    assert_eq!(cluster.log("p", "c", 0), "dev etc link up ");
+    assert_eq!(cluster.log("p", "c", 0), "dev etc link up \n");
     for path in ["/allot-message", "/.allot-host"] {
         assert!(!std::path::Path::new(path).exists(), "{path}");
     }

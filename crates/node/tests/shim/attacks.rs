@@ -175,6 +175,8 @@ fn sub_paths_stay_inside_of_the_volume() {
     };
     check("cat /v/f", with("real"), "inside\n");
     check("cat /v/f", with("good"), "inside\n");
+    symlink(".", volume.path().join("same")).unwrap();
+    check("[ -d /v ] && echo made", with("same/below/links"), "made\n");
     check("[ -w /v ] && echo writable", with("new/deep"), "writable\n");
     for sub in [
         "abs",

@@ -14,6 +14,7 @@ use super::super::{Update, launch, lifecycle};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
 use crate::runtime::{self, Running};
+use crate::shim::SUB_PATH;
 use crate::shim::spec::Exit;
 
 impl Worker {
@@ -132,6 +133,10 @@ impl Worker {
                     return None;
                 }
                 Some(Instant::now())
+            }
+            // Found by the helper, which opens the volumes; a kubelet finds it before.
+            Err(error) if error.0.starts_with(SUB_PATH) => {
+                self.obstacle(pod, container, "CreateContainerConfigError", error.0)
             }
             Err(error) => {
                 events.pod(

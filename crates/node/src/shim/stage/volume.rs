@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use allot_cdi::DeviceNode;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
@@ -10,6 +10,9 @@ use rustix::io::Errno;
 
 use super::{Device, Result, Source, Step};
 use crate::shim::spec::Mount;
+
+/// What messages about paths that lead out of a volume begin with.
+pub(crate) const SUB_PATH: &str = "failed to prepare subPath";
 
 /// Never out of the directory it starts in, not even for a moment.
 const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
@@ -21,8 +24,11 @@ pub(super) fn open(mount: &Mount) -> Result<Source> {
         .step(|| format!("mount {}", mount.source.display()))?;
     let fd = match &mount.sub_path {
         None => root,
-        Some(path) => below(root, path)
-            .map_err(|error| format!("failed to prepare subPath for {}: {error}", mount.name))?,
+        Some(path) => below(root, path).map_err(|error| {
+            // The reason is for the helper's log; the message is the kubelet's.
+            eprintln!("{}: subPath {}: {error}", mount.name, path.display());
+            format!("{SUB_PATH} for {}", mount.name)
+        })?,
     };
     let kind = FileType::from_raw_mode(fstat(&fd).step(|| "fstat".into())?.st_mode);
     Ok(Source {
@@ -50,27 +56,29 @@ fn below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
     made
 }
 
-/// Makes what is missing of a path, and opens it. A link is an error: ".." in one would start from a directory below
-/// the root.
+/// Makes what is missing of a path, and opens it. Every step is looked up from the root, where links and ".." cannot lead
+/// out; only the last part of it is made, below a directory that was inside when it was opened.
 fn make_below(root: OwnedFd, path: &Path, mode: Mode) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let mut at = root;
+    let open = |path: &Path| openat2(&root, path, flags, Mode::empty(), INSIDE);
+    let mut at = open(Path::new(".")).map_err(|error| error.to_string())?;
+    let mut so_far = PathBuf::new();
     for part in path.components() {
         let Component::Normal(name) = part else {
             return Err("the path leads out of the volume".into());
         };
-        let step = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        at = match openat2(&at, name, flags, Mode::empty(), step) {
-            Ok(next) => next,
+        so_far.push(name);
+        at = match open(&so_far) {
             Err(Errno::NOENT) => {
                 match mkdirat(&at, name, mode) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.to_string()),
                 }
-                openat2(&at, name, flags, Mode::empty(), step).map_err(|error| error.to_string())?
+                open(&so_far)
             }
-            Err(error) => return Err(error.to_string()),
-        };
+            found => found,
+        }
+        .map_err(|error| error.to_string())?;
     }
     Ok(at)
 }
