@@ -271,8 +271,6 @@ impl Cluster {
                     let mut config =
                         node_config(name, root, args.runtime.into(), &running.authority)?;
                     config.api_server = Some(running.address);
-                    // The cluster's keys are readable by the user whose processes containers are.
-                    config.hidden.push(directory.clone());
                     config.ephemeral = ephemeral;
                     anyhow::Ok(config)
                 })

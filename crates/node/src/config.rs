@@ -82,8 +82,6 @@ pub struct Config {
     pub sync_frequency: Duration,
     /// Nothing of the node outlives it: its containers are stopped when it stops.
     pub ephemeral: bool,
-    /// Directories of the host that containers must not see, besides the node's own.
-    pub hidden: Vec<PathBuf>,
     /// How long a driver may be away until its ResourceSlices are deleted.
     pub slice_grace: Duration,
     /// Set once the Node tells where this run is reached; after a restart it was ready before that.
@@ -110,7 +108,6 @@ impl Config {
             heartbeat: Duration::from_secs(10),
             sync_frequency: Duration::from_secs(60),
             ephemeral: false,
-            hidden: Vec::new(),
             slice_grace: Duration::from_secs(30),
             registered: Arc::default(),
         }

@@ -35,6 +35,7 @@ mod config;
 mod error;
 mod events;
 mod metrics;
+mod oci;
 mod plugins;
 mod podresources;
 mod pods;
@@ -121,6 +122,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         port,
         runtime: format!("{}://{}", runtime.name(), env!("CARGO_PKG_VERSION")),
         limitations: runtime.limitations(),
+        limits: runtime.enforces_limits(),
     };
     if config.plugins {
         tasks.spawn(podresources::serve(Arc::clone(&node))?);

@@ -24,10 +24,14 @@ pub(crate) struct Facts {
     pub(crate) runtime: String,
     /// What the runtime cannot do here; empty when all is well.
     pub(crate) limitations: Vec<String>,
+    /// Limits are enforced by the kernel.
+    pub(crate) limits: bool,
 }
 
 /// Condition that says whether containers are isolated as configured.
 const ISOLATION: &str = "ContainerIsolation";
+/// Condition that says whether the limits of containers are enforced.
+const LIMITS: &str = "ContainerLimits";
 const LEASES: &str = "kube-node-lease";
 
 /// Creates the Node, or updates the one of an earlier run; retries until the API server answers.
@@ -203,6 +207,21 @@ fn conditions(facts: &Facts, before: Option<&Node>) -> Vec<Value> {
             if isolated { "True" } else { "False" },
             if isolated { "Applied" } else { "NotApplied" },
             text,
+        ),
+        (
+            LIMITS,
+            if facts.limits { "True" } else { "False" },
+            if facts.limits {
+                "Enforced"
+            } else {
+                "NotEnforced"
+            },
+            if facts.limits {
+                "limits are enforced by cgroups".to_owned()
+            } else {
+                "cgroups cannot be written here: limits for CPU, memory and processes are not enforced"
+                    .to_owned()
+            },
         ),
     ];
     let old = before

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::shim::spec::{ContainerSpec, Exit, Owner};
+use crate::shim::spec::{ContainerSpec, Exit, Isolation, Owner};
 
 mod process;
 mod simulated;
@@ -57,6 +57,16 @@ pub trait Runtime: Send + Sync + 'static {
     /// What this runtime cannot do on this host, for people; empty when all is well.
     fn limitations(&self) -> Vec<String>;
 
+    /// How much of the host is hidden from containers.
+    fn isolation(&self) -> Isolation {
+        Isolation::None
+    }
+
+    /// Whether limits for CPU, memory and processes are enforced by the kernel.
+    fn enforces_limits(&self) -> bool {
+        false
+    }
+
     /// Whether programs of a pod can listen on ports.
     fn has_network(&self) -> bool {
         true
@@ -103,11 +113,13 @@ pub async fn ended(exit: &mut watch::Receiver<Option<Exit>>) -> Exit {
         Ok(value) => value.clone().unwrap_or(Exit {
             code: 255,
             finished: Timestamp::now(),
+            oom_killed: false,
         }),
         // Whoever watched it is gone: nobody knows how it ended.
         Err(_) => Exit {
             code: 255,
             finished: Timestamp::now(),
+            oom_killed: false,
         },
     }
 }

@@ -19,16 +19,22 @@ use std::ffi::OsString;
 use std::path::Path;
 
 mod attach;
+mod create;
 mod exec;
 mod init;
 mod log;
-mod rootfs;
+mod probe;
+mod program;
 pub mod spec;
+mod stage;
 mod supervise;
 mod sys;
 pub(crate) mod terminal;
 
 pub use log::format_line;
+#[cfg(test)]
+pub(crate) use stage::Device;
+pub(crate) use stage::{Account, Hierarchy, SUB_PATH, Staged};
 
 /// Entry of the hidden subcommand: `run <directory>`, `exec <file>` or `probe <directory>`. Must be called before any
 /// thread is started; never returns.
@@ -44,7 +50,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ! {
     {
         ["run", directory] => supervise::run(Path::new(directory)),
         ["exec", file] => exec::run(Path::new(file)),
-        ["probe", directory] => supervise::probe(Path::new(directory)),
+        ["probe", directory] => probe::run(Path::new(directory)),
         _ => {
             eprintln!("usage: node-shim run <directory> | exec <file> | probe <directory>");
             2

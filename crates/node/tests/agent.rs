@@ -12,5 +12,7 @@ mod containers;
 mod harness;
 #[path = "agent/health.rs"]
 mod health;
+#[path = "agent/isolation.rs"]
+mod isolation;
 #[path = "agent/volumes.rs"]
 mod volumes;

@@ -230,6 +230,21 @@ impl From<ClaimState> for ClaimInfo {
     }
 }
 
+/// Removes what an agent that was killed while it saved has left. There is one agent for a directory.
+fn sweep(file: &std::path::Path) {
+    let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else {
+        return;
+    };
+    let prefix = format!(".{}.", name.to_string_lossy());
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&prefix) && name.ends_with(".tmp") {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 impl Cache {
     /// Reads the file; a missing one is an empty cache.
     pub(crate) fn open(file: PathBuf) -> Result<Self, Error> {
@@ -266,6 +281,7 @@ impl Cache {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(source) => return Err(Error::Io { path: file, source }),
         };
+        sweep(&file);
         Ok(Self {
             file,
             claims,

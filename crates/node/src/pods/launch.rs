@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use allot_apimachinery::quantity::Quantity;
 use allot_cdi::{ContainerEdits, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
 use super::env::{self, Downward, Sources};
 use super::volumes::Volume;
-use super::{Node, log_path, message, volumes};
-use crate::shim::spec::{ContainerSpec, Mount, Owner};
+use super::{Node, limits, log_path, message, security, volumes};
+use crate::events::Kind;
+use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Mount, Owner, RootFs};
 
 /// Why a container cannot be made: reason of the waiting state, and message.
 pub(super) struct Obstacle {
@@ -46,7 +48,8 @@ pub(super) async fn container_spec(
     let own = env::environment(&downward, container, &mut sources, services)
         .await
         .map_err(config)?;
-    let args = arguments(container, &own, node.runtime.name())?;
+    let root = RootFs::default();
+    let args = arguments(container, &root.config, &own, node.runtime.name())?;
     let edits = edits(node, pod, container)?;
     let spec = pod.spec.clone().unwrap_or_default();
     let hostname = match (&spec.hostname, spec.host_network) {
@@ -54,44 +57,45 @@ pub(super) async fn container_spec(
         (None, Some(true)) => node.config.node_name.clone(),
         (None, _) => pod.name_any().chars().take(63).collect(),
     };
+    // First what the image says, then the pod, then the devices; where names are the same the last one counts.
     let mut vars = vec![
         ("PATH".to_owned(), PATH.to_owned()),
         ("HOSTNAME".to_owned(), hostname.clone()),
     ];
-    vars.push((
-        "HOME".to_owned(),
-        std::env::var("HOME").unwrap_or_else(|_| "/".into()),
-    ));
+    vars.extend(pairs(&root.config.env));
     if container.tty == Some(true) {
         vars.push(("TERM".to_owned(), "xterm".to_owned()));
     }
     vars.extend(own.iter().cloned());
-    let cdi = edits
-        .env
-        .iter()
-        .filter_map(|variable| variable.split_once('='));
-    vars.extend(cdi.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    vars.extend(pairs(&edits.env));
     let mut mounts = volumes::mounts(container, volumes, &own).map_err(config)?;
-    mounts.extend(edits.mounts.iter().map(|mount| Mount {
-        source: PathBuf::from(&mount.host_path),
-        target: PathBuf::from(&mount.container_path),
-        read_only: mount.options.iter().any(|option| option == "ro"),
-    }));
+    for mount in &edits.mounts {
+        mounts.push(device_mount(mount).map_err(config)?);
+    }
     mounts.extend(message::mount(node, pod, container, attempt).map_err(config)?);
-    let pod_security = spec.security_context.unwrap_or_default();
-    let security = container.security_context.clone().unwrap_or_default();
-    let id = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
-    let mut groups: Vec<u32> = edits.additional_gids;
-    groups.extend(
-        pod_security
-            .supplemental_groups
-            .iter()
-            .flatten()
-            .filter_map(|group| id(Some(*group))),
-    );
-    groups.extend(id(pod_security.fs_group));
-    let user = id(security.run_as_user.or(pod_security.run_as_user));
-    let group = id(security.run_as_group.or(pod_security.run_as_group)).or(user.map(|_| 0));
+    let mut security = match node.pretends() {
+        true => Default::default(),
+        false => {
+            let decided = decide(node, pod, container, &root.config).map_err(config)?;
+            for note in decided.notes {
+                let events = &node.events;
+                let name = Some(container.name.as_str());
+                events.pod(pod, name, Kind::Warning, "SecurityContextNotApplied", note);
+            }
+            decided.security
+        }
+    };
+    security.groups.extend(edits.additional_gids);
+    if !security.privileged {
+        // Devices come from drivers alone.
+        let volumes = volumes::count(container);
+        for mount in mounts.iter_mut().take(volumes) {
+            mount.options.push("rnodev".into());
+        }
+    }
+    let memory = node.config.capacity.get("memory");
+    let memory = memory.and_then(|text| text.parse::<Quantity>().ok());
+    let memory = memory.map_or_else(host_memory, |it| it.value() as i64);
     Ok(ContainerSpec {
         owner: Owner {
             pod_uid: pod.uid().unwrap_or_default(),
@@ -102,22 +106,21 @@ pub(super) async fn container_spec(
         },
         args,
         env: unique(vars),
-        cwd: container.working_dir.clone(),
+        cwd: container
+            .working_dir
+            .clone()
+            .filter(|it| !it.is_empty())
+            .or_else(|| Some(root.config.working_dir.clone()).filter(|it| !it.is_empty())),
         hostname,
         mounts,
         devices: edits.device_nodes,
-        hidden: [
-            vec![node.config.root_dir.clone()],
-            node.config.hidden.clone(),
-        ]
-        .concat(),
+        hooks: edits.hooks,
+        root,
+        security,
+        limits: limits::of(pod, container, memory),
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
-        user,
-        group,
-        groups,
-        privileged: security.privileged.unwrap_or(false),
         log: log_path(&node.config.root_dir, pod, &container.name, attempt),
         ..ContainerSpec::default()
     })
@@ -133,14 +136,82 @@ pub(super) fn downward<'a>(node: &'a Node, pod: &'a Pod) -> Downward<'a> {
     }
 }
 
-/// Images are not pulled, so the command has to be in the pod.
+fn decide(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    image: &ImageConfig,
+) -> Result<security::Decided, String> {
+    let (apparmor, selinux) = security::kernel_modules();
+    let machine = security::Machine {
+        isolation: node.runtime.isolation(),
+        profiles: &node.config.root_dir.join("seccomp"),
+        apparmor,
+        selinux,
+    };
+    security::decide(&machine, pod, container, image)
+}
+
+/// Bytes of memory of this machine; none if the kernel does not say.
+fn host_memory() -> i64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<i64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+fn pairs(variables: &[String]) -> impl Iterator<Item = (String, String)> {
+    variables
+        .iter()
+        .filter_map(|variable| variable.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+/// A mount that a device asks for. Options are those of the OCI runtime specification.
+fn device_mount(mount: &allot_cdi::Mount) -> Result<Mount, String> {
+    let bind = mount
+        .kind
+        .as_deref()
+        .is_none_or(|kind| matches!(kind, "" | "bind" | "none"));
+    if !bind {
+        let kind = mount.kind.as_deref().unwrap_or_default();
+        return Err(format!(
+            "CDI mount of {:?}: file system type {kind:?} is not supported",
+            mount.container_path
+        ));
+    }
+    let mut options = mount.options.clone();
+    let read_only = options.iter().any(|option| option == "ro");
+    options.retain(|option| !matches!(option.as_str(), "ro" | "rw" | "bind" | "rbind"));
+    Ok(Mount {
+        source: PathBuf::from(&mount.host_path),
+        target: PathBuf::from(&mount.container_path),
+        read_only,
+        options,
+        ..Mount::default()
+    })
+}
+
+/// Program and arguments: the container's go before the image's. Without an image the command has to be in the pod.
 fn arguments(
     container: &Container,
+    image: &ImageConfig,
     env: &[(String, String)],
     runtime: &str,
 ) -> Result<Vec<String>, Obstacle> {
-    let command = container.command.iter().flatten();
-    if container.command.as_ref().is_none_or(Vec::is_empty) && runtime != "simulated" {
+    let own = |list: &Option<Vec<String>>| -> Vec<String> {
+        let list = list.iter().flatten();
+        list.map(|arg| env::expand(arg, env)).collect()
+    };
+    let (command, args) = (own(&container.command), own(&container.args));
+    let all = match (command.is_empty(), args.is_empty()) {
+        (false, _) => [command, args].concat(),
+        (true, false) => [image.entrypoint.clone(), args].concat(),
+        (true, true) => [image.entrypoint.clone(), image.cmd.clone()].concat(),
+    };
+    let unknown =
+        container.command.as_ref().is_none_or(Vec::is_empty) && *image == ImageConfig::default();
+    if (unknown || all.is_empty()) && runtime != "simulated" {
         return Err(Obstacle {
             reason: "CreateContainerError",
             message: format!(
@@ -151,10 +222,7 @@ fn arguments(
             ),
         });
     }
-    Ok(command
-        .chain(container.args.iter().flatten())
-        .map(|arg| env::expand(arg, env))
-        .collect())
+    Ok(all)
 }
 
 /// What the container's devices add.
@@ -177,11 +245,23 @@ fn edits(node: &Node, pod: &Pod, container: &Container) -> Result<ContainerEdits
         reason: "CreateContainerError",
         message: format!("failed to inject CDI devices: {error}"),
     })?;
-    if !edits.hooks.is_empty() || !edits.net_devices.is_empty() {
-        tracing::warn!(
-            pod = pod.name_any(),
-            "CDI hooks and network devices are not applied by the process runtime"
-        );
+    let refuse = |what: &str| Obstacle {
+        reason: "CreateContainerError",
+        message: format!("failed to inject CDI devices: {what}"),
+    };
+    if !edits.net_devices.is_empty() {
+        return Err(refuse(
+            "network devices need a network namespace of the pod, and the network is the host's on this node",
+        ));
+    }
+    if edits.intel_rdt.is_some() {
+        return Err(refuse("Intel RDT settings are not supported on this node"));
+    }
+    let plain = node.runtime.isolation() == Isolation::None;
+    if plain && (!edits.hooks.is_empty() || !edits.device_nodes.is_empty()) {
+        return Err(refuse(
+            "containers are plain processes on this node, because namespaces are not permitted",
+        ));
     }
     Ok(edits)
 }

@@ -47,7 +47,7 @@ pub(super) fn mount(
     Ok(Some(Mount {
         source,
         target: target.into(),
-        read_only: false,
+        ..Mount::default()
     }))
 }
 

@@ -79,7 +79,11 @@ pub(crate) struct Terminated {
 
 impl Terminated {
     pub(crate) fn new(running: &Running, exit: Exit) -> Self {
-        let reason = if exit.code == 0 { "Completed" } else { "Error" };
+        let reason = match (exit.oom_killed, exit.code) {
+            (true, _) => "OOMKilled",
+            (false, 0) => "Completed",
+            (false, _) => "Error",
+        };
         Self {
             id: running.id.clone(),
             started: Some(running.started),

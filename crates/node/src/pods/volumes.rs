@@ -75,6 +75,7 @@ async fn one(
     }
     if volume.empty_dir.is_some() {
         make_dir(&path, 0o777)?;
+        for_group(contents.downward.pod, &path, false)?;
         return Ok(path);
     }
     if !content::comes_from_api(volume) {
@@ -83,7 +84,41 @@ async fn one(
     let files = contents.of(volume).await?;
     make_dir(&path, 0o755)?;
     writer::write(&path, &files)?;
+    // Containers cannot change these files, so that they can be walked through.
+    for_group(contents.downward.pod, &path, true)?;
     Ok(path)
+}
+
+/// Gives a volume to the pod's `fsGroup`, with the permissions that a kubelet adds. An agent that is not root has one
+/// group, which is that of the volumes already.
+fn for_group(pod: &Pod, path: &Path, deep: bool) -> Result<(), Problem> {
+    let spec = pod.spec.as_ref();
+    let context = spec.and_then(|spec| spec.security_context.as_ref());
+    let group = context.and_then(|context| context.fs_group);
+    let Some(group) = group.and_then(|group| u32::try_from(group).ok()) else {
+        return Ok(());
+    };
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    give(path, group, deep).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn give(path: &Path, group: u32, deep: bool) -> std::io::Result<()> {
+    std::os::unix::fs::lchown(path, None, Some(group))?;
+    let metadata = fs::symlink_metadata(path)?;
+    if metadata.is_symlink() {
+        return Ok(());
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    let more = if metadata.is_dir() { 0o2550 } else { 0o440 };
+    fs::set_permissions(path, fs::Permissions::from_mode(mode | more))?;
+    if deep && metadata.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give(&entry?.path(), group, deep)?;
+        }
+    }
+    Ok(())
 }
 
 fn make_dir(path: &Path, mode: u32) -> Result<(), Problem> {
@@ -143,6 +178,11 @@ fn host_path(path: &str, kind: &str) -> Result<PathBuf, Problem> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// How many of a container's mounts are volumes; they are the first.
+pub(super) fn count(container: &Container) -> usize {
+    container.volume_mounts.as_ref().map_or(0, Vec::len)
+}
+
 /// The mounts of a container.
 pub(super) fn mounts(
     container: &Container,
@@ -158,37 +198,39 @@ pub(super) fn mounts(
             .sub_path_expr
             .as_deref()
             .map(|text| super::env::expand(text, env));
-        let real = |path: &Path| {
-            path.canonicalize()
-                .map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let root = real(&volume.path)?;
-        let source = match expanded
+        let source = volume
+            .path
+            .canonicalize()
+            .map_err(|error| format!("{}: {error}", volume.path.display()))?;
+        let sub_path = expanded
             .as_deref()
             .or(mount.sub_path.as_deref())
             .filter(|path| !path.is_empty())
-        {
-            Some(sub) => {
-                let path = root.join(inside(sub)?);
-                // A container may have put a symbolic link there: it must not lead out of the volume.
-                let existing = path.ancestors().find(|path| path.exists()).unwrap_or(&root);
-                if !real(existing)?.starts_with(&root) {
-                    return Err(format!(
-                        "failed to prepare subPath for volumeMount \"{}\" of container \"{}\"",
-                        mount.name, container.name
-                    ));
-                }
-                if !path.exists() {
-                    make_dir(&path, 0o755)?;
-                }
-                real(&path)?
+            // Opened by the helper, which does not follow links out of the volume.
+            .map(|path| inside(path).map(Path::to_owned))
+            .transpose()?;
+        let name = format!(
+            "volumeMount \"{}\" of container \"{}\"",
+            mount.name, container.name
+        );
+        let follow = match mount.mount_propagation.as_deref() {
+            Some("Bidirectional") => {
+                return Err(format!(
+                    "{name}: mountPropagation Bidirectional is not supported on this node"
+                ));
             }
-            None => root,
+            other => other == Some("HostToContainer"),
         };
+        let read_only = volume.read_only || mount.read_only.unwrap_or(false);
         mounts.push(Mount {
             source,
+            sub_path,
             target: PathBuf::from(&mount.mount_path),
-            read_only: volume.read_only || mount.read_only.unwrap_or(false),
+            read_only,
+            shallow: mount.recursive_read_only.as_deref() == Some("Disabled"),
+            follow,
+            options: Vec::new(),
+            name,
         });
     }
     Ok(mounts)

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::{Exec, Found, Running, Runtime, StartError, ended};
 use crate::error::Error;
+use crate::oci;
 use crate::shim::spec::{self, Answer, ContainerSpec, ExecSpec, Exit, Isolation, State};
 use crate::shim::terminal;
 
@@ -32,6 +33,7 @@ pub struct Process {
     directory: PathBuf,
     shim: Vec<OsString>,
     isolation: Isolation,
+    cgroups: bool,
     reasons: Vec<String>,
     containers: Mutex<HashMap<String, Container>>,
 }
@@ -45,6 +47,7 @@ struct Container {
 #[derive(Deserialize)]
 struct Probe {
     isolation: Isolation,
+    cgroups: bool,
     reasons: Vec<String>,
 }
 
@@ -91,6 +94,7 @@ impl Process {
             directory,
             shim,
             isolation: probe.isolation,
+            cgroups: probe.cgroups,
             reasons: probe.reasons,
             containers: Mutex::default(),
         })
@@ -104,8 +108,9 @@ impl Process {
 
     async fn launch(&self, id: &str, mut spec: ContainerSpec) -> Result<Running, StartError> {
         let fail = |text: String| StartError(text);
+        spec.id = id.to_owned();
         spec.isolation = self.isolation;
-        spec.hidden.push(self.directory.clone());
+        spec.cgroups = self.cgroups;
         let directory = self.directory.join(id);
         std::fs::create_dir_all(&directory)
             .map_err(|error| fail(format!("{}: {error}", directory.display())))?;
@@ -139,7 +144,7 @@ impl Process {
             Answer::Failed(reason) => {
                 let _ = child.start_kill();
                 let _ = child.wait().await;
-                let _ = std::fs::remove_dir_all(&directory);
+                self.remove(id);
                 return Err(StartError(reason));
             }
         };
@@ -217,12 +222,21 @@ fn how_it_ended(directory: &Path) -> Exit {
     spec::read(&directory.join(spec::EXIT)).unwrap_or_else(|_| Exit {
         code: 137,
         finished: Timestamp::now(),
+        oom_killed: false,
     })
 }
 
 impl Runtime for Process {
     fn name(&self) -> &'static str {
         "process"
+    }
+
+    fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    fn enforces_limits(&self) -> bool {
+        self.cgroups
     }
 
     fn limitations(&self) -> Vec<String> {
@@ -262,9 +276,7 @@ impl Runtime for Process {
             let name = entry.file_name().to_string_lossy().into_owned();
             match self.adopt(&name, &entry.path()) {
                 Some(container) => found.push(container),
-                None => {
-                    let _ = std::fs::remove_dir_all(entry.path());
-                }
+                None => self.remove(&name),
             }
         }
         std::future::ready(found).boxed()
@@ -296,6 +308,14 @@ impl Runtime for Process {
     fn remove(&self, id: &str) {
         self.containers.lock().remove(id);
         let directory = self.directory.join(id);
+        if self.cgroups
+            && let Ok(spec) = spec::read::<ContainerSpec>(&directory.join(spec::SPEC))
+        {
+            // Left behind by a helper that was killed.
+            let cgroup = oci::cgroups_path(&spec);
+            oci::cgroup::kill(&cgroup);
+            oci::cgroup::remove(&cgroup);
+        }
         if let Err(error) = std::fs::remove_dir_all(&directory)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -355,8 +375,7 @@ impl Runtime for Process {
 fn open_terminal(directory: &Path) -> std::io::Result<(OwnedFd, OwnedFd)> {
     let state: Result<State, _> = spec::read(&directory.join(spec::STATE));
     let own = state.ok().and_then(|state| {
-        let ptmx = format!("/proc/{}/root/dev/pts/ptmx", state.pid);
-        terminal::open(Path::new(&ptmx)).ok()
+        terminal::open_inside(Path::new(&format!("/proc/{}/root", state.pid))).ok()
     });
     own.map_or_else(|| terminal::open(Path::new(terminal::HOST)), Ok)
 }

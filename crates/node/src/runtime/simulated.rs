@@ -30,6 +30,7 @@ fn end(sender: &watch::Sender<Option<Exit>>, code: i32) {
             *exit = Some(Exit {
                 code,
                 finished: Timestamp::now(),
+                oom_killed: false,
             });
         }
         first

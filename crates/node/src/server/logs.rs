@@ -215,7 +215,16 @@ async fn copy(
                 return Ok(());
             }
         }
-        if !options.follow || over {
+        if !options.follow {
+            return Ok(());
+        }
+        // A full log is put aside; the next one goes on where it ended.
+        if let Some(next) = successor(path, &file)? {
+            file = next;
+            changes = self::changes(path);
+            continue;
+        }
+        if over {
             return Ok(());
         }
         let ended = async {
@@ -238,11 +247,25 @@ async fn copy(
     }
 }
 
-/// Ticks when the file grows; `None` where the kernel gives no more watches.
+/// The file that has taken the place of one that is followed.
+fn successor(path: &Path, file: &std::fs::File) -> std::io::Result<Option<std::fs::File>> {
+    use std::os::unix::fs::MetadataExt;
+    let next = match std::fs::File::open(path) {
+        Ok(next) => next,
+        // Between the two there is a moment without any.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let same = next.metadata()?.ino() == file.metadata()?.ino();
+    Ok((!same).then_some(next))
+}
+
+/// Ticks when the file grows or is put aside; `None` where the kernel gives no more watches.
 fn changes(path: &Path) -> Option<impl Stream<Item = ()> + Unpin + use<>> {
     use inotify::{Inotify, WatchMask};
     let inotify = Inotify::init().ok()?;
-    inotify.watches().add(path, WatchMask::MODIFY).ok()?;
+    let mask = WatchMask::MODIFY | WatchMask::MOVE_SELF;
+    inotify.watches().add(path, mask).ok()?;
     Some(inotify.into_event_stream(vec![0; 1024]).ok()?.map(drop))
 }
 

@@ -1,14 +1,15 @@
 //! A further program in a running container.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 
+use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::os::fd::AsFd;
 
-use super::init;
 use super::spec::{self, ContainerSpec, ExecSpec, Isolation, State};
 use super::sys::{self, Fork};
+use super::{create, init};
 
 /// Exit code for a program that could not be started, as in shells.
 const NOT_STARTED: i32 = 126;
@@ -19,7 +20,11 @@ pub(super) fn run(file: &Path) -> i32 {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{error}");
-            NOT_STARTED
+            if error.contains("not found") || error.contains("no such file") {
+                127
+            } else {
+                NOT_STARTED
+            }
         }
     }
 }
@@ -29,16 +34,28 @@ fn start(file: &Path) -> Result<i32, String> {
     let _ = std::fs::remove_file(file);
     let spec: ContainerSpec = spec::read(&exec.directory.join(spec::SPEC))?;
     let state: State = spec::read(&exec.directory.join(spec::STATE))?;
-    if spec::start_time(state.pid) != Some(state.pid_start) {
+    let gone = || spec::start_time(state.pid) != Some(state.pid_start);
+    if gone() {
         return Err("container not running".into());
     }
-    enter(spec.isolation, state.pid)?;
+    // Before there is a child: it may end at once.
     sys::block_signals();
+    let program = if spec.isolation == Isolation::None {
+        plain(&spec, &exec)?
+    } else {
+        // Where the container was made: its root directory and cgroups are only visible there.
+        join(spec.isolation, state.shim)?;
+        create::further(&spec, &exec.directory, &exec.args, exec.tty)?
+    };
+    Ok(init::watch(program))
+}
+
+fn plain(spec: &ContainerSpec, exec: &ExecSpec) -> Result<Pid, String> {
     match sys::fork(0).map_err(|error| format!("fork: {error}"))? {
-        Fork::Parent(program) => Ok(init::watch(program)),
+        Fork::Parent(program) => Ok(program),
         Fork::Child => {
             sys::die_with_parent();
-            let problem = init::become_program(&spec, &exec.args, exec.tty);
+            let problem = init::become_program(spec, &exec.args, exec.tty);
             eprintln!("{problem}");
             std::process::exit(if problem.contains("not found") {
                 127
@@ -49,24 +66,19 @@ fn start(file: &Path) -> Result<i32, String> {
     }
 }
 
-fn enter(isolation: Isolation, pid: i32) -> Result<(), String> {
+/// Enters the namespaces of the container's helper.
+fn join(isolation: Isolation, helper: i32) -> Result<(), String> {
     use LinkNameSpaceType as Kind;
     let mut kinds = vec![];
-    match isolation {
-        Isolation::None => return Ok(()),
-        // The user namespace first: it gives the right to enter the others.
-        Isolation::UserNamespace => kinds.push(("user", Kind::User)),
-        Isolation::Namespaces => {}
+    if isolation == Isolation::UserNamespace {
+        // First: it gives the right to enter the other.
+        kinds.push(("user", Kind::User));
     }
-    kinds.extend([
-        ("ipc", Kind::InterProcessCommunication),
-        ("uts", Kind::HostNameAndNISDomainName),
-    ]);
-    kinds.extend([("pid", Kind::ProcessID), ("mnt", Kind::Mount)]);
-    // All are opened before the first is entered: /proc is another one afterwards.
+    kinds.push(("mnt", Kind::Mount));
+    // All are opened before the first is entered.
     let mut files = Vec::new();
     for (name, kind) in kinds {
-        let path = format!("/proc/{pid}/ns/{name}");
+        let path = format!("/proc/{helper}/ns/{name}");
         files.push((
             File::open(&path).map_err(|error| format!("{path}: {error}"))?,
             kind,

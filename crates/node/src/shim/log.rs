@@ -1,12 +1,88 @@
 //! Container logs in the format that the CRI defines.
 
-use std::fs::File;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
 /// Longer lines are split into partial ones, as by containerd.
 const LONGEST: usize = 16 * 1024;
+
+/// A log that is full is renamed, and another one begun: the kubelet's `containerLogMaxSize`.
+const FULL: u64 = 10 << 20;
+/// Files of a container, with the current one: the kubelet's `containerLogMaxFiles`.
+const FILES: usize = 5;
+
+/// The log of a container. Other users of the machine cannot read it.
+pub(super) struct Log {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    full: u64,
+}
+
+impl Log {
+    /// Continues a log, or begins one.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o750)
+                .create(parent)?;
+        }
+        let file = Self::begin(path)?;
+        Ok(Self {
+            size: file.metadata()?.len(),
+            path: path.to_owned(),
+            file,
+            full: FULL,
+        })
+    }
+
+    fn begin(path: &Path) -> io::Result<File> {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o640)
+            .open(path)
+    }
+
+    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.size >= self.full {
+            // A log that cannot be renamed goes on.
+            self.rotate()
+                .unwrap_or_else(|error| eprintln!("log: {error}"));
+        }
+        self.file.write_all(lines)?;
+        self.size += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Puts the full file aside under the time of day, as the kubelet does, and removes the oldest ones.
+    fn rotate(&mut self) -> io::Result<()> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        // Of the same length always, so that names have the order of their times.
+        let time = Timestamp::now().strftime("%Y%m%d-%H%M%S.%9f");
+        let aside = self.path.with_file_name(format!("{name}.{time}"));
+        fs::rename(&self.path, aside)?;
+        self.size = 0;
+        self.file = Self::begin(&self.path)?;
+        let prefix = format!("{name}.");
+        let Some(directory) = self.path.parent() else {
+            return Ok(());
+        };
+        let mut old: Vec<PathBuf> = fs::read_dir(directory)?
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .map(|entry| entry.path())
+            .collect();
+        old.sort();
+        let surplus = old.len().saturating_sub(FILES - 1);
+        old.iter().take(surplus).try_for_each(fs::remove_file)
+    }
+}
 
 /// One log line: time, stream, `F` for a full line or `P` for a part of one, text.
 pub fn format_line(out: &mut Vec<u8>, time: Timestamp, stream: &str, full: bool, text: &[u8]) {
@@ -37,7 +113,7 @@ impl Lines {
     }
 
     /// Writes all complete lines.
-    pub(super) fn push(&mut self, log: &mut File, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn push(&mut self, log: &mut Log, bytes: &[u8]) -> io::Result<()> {
         let now = Timestamp::now();
         let mut out = Vec::with_capacity(bytes.len() + 64);
         let mut pieces = bytes.split(|byte| *byte == b'\n');
@@ -51,7 +127,7 @@ impl Lines {
         }
         self.rest.extend_from_slice(last);
         self.flush_long(&mut out, now);
-        log.write_all(&out)
+        log.write(&out)
     }
 
     fn flush_long(&mut self, out: &mut Vec<u8>, now: Timestamp) {
@@ -62,13 +138,50 @@ impl Lines {
     }
 
     /// The stream ended: what is left is a line without an end.
-    pub(super) fn finish(&mut self, log: &mut File) -> io::Result<()> {
+    pub(super) fn finish(&mut self, log: &mut Log) -> io::Result<()> {
         if self.rest.is_empty() {
             return Ok(());
         }
         let mut out = Vec::new();
         format_line(&mut out, Timestamp::now(), self.stream, false, &self.rest);
         self.rest.clear();
-        log.write_all(&out)
+        log.write(&out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn full_logs_are_put_aside_and_the_oldest_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pod").join("0.log");
+        let mut log = Log::open(&path).unwrap();
+        log.full = 100;
+        let mut lines = Lines::new("stdout");
+        for number in 0..100 {
+            lines
+                .push(&mut log, format!("line {number}\n").as_bytes())
+                .unwrap();
+        }
+        let mut names: Vec<_> = fs::read_dir(path.parent().unwrap())
+            .unwrap()
+            .flatten()
+            .collect();
+        names.sort_by_key(fs::DirEntry::file_name);
+        assert_eq!(names.len(), FILES);
+        let current = fs::read_to_string(names[0].path()).unwrap();
+        assert!(current.ends_with("stdout F line 99\n"), "{current}");
+        let all: String = names
+            .iter()
+            .map(|it| fs::read_to_string(it.path()).unwrap())
+            .collect();
+        assert!(!all.contains("line 0\n"), "the oldest is gone");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o640);
+        assert_eq!(mode(path.parent().unwrap()), 0o750);
     }
 }

@@ -2,15 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use allot_cdi::DeviceNode;
+use allot_cdi::{DeviceNode, Hook};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+mod root;
+mod security;
+
+pub use root::{ImageConfig, Mount, RootFs};
+pub use security::{Confinement, Limits, Seccomp, Security};
 
 /// What the shim is told, `spec.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerSpec {
     /// Whose container it is; the agent finds it again by this.
     pub owner: Owner,
+    /// Id of the container, the name of its directory.
+    #[serde(default)]
+    pub id: String,
     /// Program and arguments.
     pub args: Vec<String>,
     /// Environment, `NAME=value`.
@@ -19,12 +28,16 @@ pub struct ContainerSpec {
     pub cwd: Option<String>,
     /// Host name in the container.
     pub hostname: String,
+    /// What the root directory is made of.
+    #[serde(default)]
+    pub root: RootFs,
     /// Bind mounts, in order.
     pub mounts: Vec<Mount>,
     /// Device nodes, besides the usual ones.
     pub devices: Vec<DeviceNode>,
-    /// Directories of the host that the container must not see.
-    pub hidden: Vec<PathBuf>,
+    /// OCI hooks that the container's devices ask for.
+    #[serde(default)]
+    pub hooks: Vec<Hook>,
     /// A terminal instead of pipes.
     pub tty: bool,
     /// Keep standard input open for attach.
@@ -32,18 +45,19 @@ pub struct ContainerSpec {
     /// The first client's end is the end of the input.
     #[serde(default)]
     pub stdin_once: bool,
-    /// User; that of the agent when absent.
-    pub user: Option<u32>,
-    /// Group.
-    pub group: Option<u32>,
-    /// Supplementary groups.
-    pub groups: Vec<u32>,
-    /// Keep all capabilities and allow new privileges.
-    pub privileged: bool,
+    /// Who runs the program, and what it may do.
+    #[serde(default)]
+    pub security: Security,
+    /// What it may use up.
+    #[serde(default)]
+    pub limits: Limits,
     /// Where the output goes.
     pub log: PathBuf,
     /// Which namespaces to use.
     pub isolation: Isolation,
+    /// Whether cgroups can be written, so that limits and device rules are in force.
+    #[serde(default)]
+    pub cgroups: bool,
 }
 
 /// The container as the API knows it.
@@ -74,17 +88,6 @@ pub enum Isolation {
     None,
 }
 
-/// A bind mount.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount {
-    /// Path on the host, without symbolic links.
-    pub source: PathBuf,
-    /// Path in the container.
-    pub target: PathBuf,
-    /// Not writable.
-    pub read_only: bool,
-}
-
 /// A program was started, `state.json`. Also the shim's answer to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
@@ -107,6 +110,9 @@ pub struct Exit {
     pub code: i32,
     /// When.
     pub finished: Timestamp,
+    /// The kernel killed a process of the container because its memory limit was reached.
+    #[serde(default)]
+    pub oom_killed: bool,
 }
 
 /// The shim's answer to the agent: one line of JSON.

@@ -10,32 +10,19 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
 
 use super::attach::Attached;
-use super::init::{self, Streams};
-use super::log::Lines;
+use super::create::{self, Made};
+use super::log::{Lines, Log};
+use super::program::Role;
 use super::spec::{self, Answer, ContainerSpec, Exit, Isolation, State};
 use super::sys::{self, Fork};
-use super::{rootfs, terminal};
-
-/// Namespaces of a container.
-fn flags(isolation: Isolation) -> i32 {
-    let own = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-    match isolation {
-        Isolation::Namespaces => own,
-        Isolation::UserNamespace => own | libc::CLONE_NEWUSER,
-        Isolation::None => 0,
-    }
-}
+use super::{init, terminal};
 
 /// Runs the container in `directory`; returns the exit code of the shim.
 pub(super) fn run(directory: &Path) -> i32 {
     match start(directory) {
         Ok((container, state)) => {
             answer(&Answer::Started(state));
-            let code = container.supervise();
-            let exit = Exit {
-                code,
-                finished: Timestamp::now(),
-            };
+            let exit = container.supervise();
             match spec::write(&directory.join(spec::EXIT), &exit) {
                 Ok(()) => 0,
                 Err(error) => {
@@ -64,15 +51,18 @@ fn answer(answer: &Answer) {
 }
 
 struct Container {
+    spec: ContainerSpec,
     pid: Pid,
-    log: File,
+    /// What libcontainer made; nothing for a plain process.
+    made: Option<Made>,
+    log: Log,
     /// Output with the lines in the making; a terminal has one stream only.
     streams: Vec<(OwnedFd, Lines)>,
     attached: Attached,
 }
 
 /// A pair of pipe ends that no other program inherits.
-fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(|error| format!("pipe: {error}"))
 }
@@ -86,51 +76,24 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     let _ = rustix::process::setsid();
     // Orphans of a container without a PID namespace come here and are not left to the host.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    if let Some(parent) = spec.log.parent() {
-        std::fs::create_dir_all(parent)
-            .map_err(|error| format!("{}: {error}", parent.display()))?;
-    }
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(&spec.log)
-        .map_err(|error| format!("{}: {error}", spec.log.display()))?;
-
-    let (go, going) = pipe()?;
-    let (failure, failing) = pipe()?;
-    let (inside, outside) = stdio(&spec)?;
+    let log = Log::open(&spec.log).map_err(|error| format!("{}: {error}", spec.log.display()))?;
     let mut attached = Attached::new(directory);
-    let pid = match sys::fork(flags(spec.isolation)) {
-        Ok(Fork::Child) => {
-            drop(going);
-            drop(failure);
-            drop((outside, attached, log));
-            let setup = init::Setup {
-                spec: &spec,
-                directory,
-                go,
-                failing,
-                stdio: inside,
-            };
-            init::main(setup)
+    let (inside, outside) = stdio(&spec)?;
+    let (pid, made, master) = match spec.isolation {
+        Isolation::None => {
+            let (pid, master) = plain(&spec, inside)?;
+            (pid, None, master)
         }
-        Ok(Fork::Parent(pid)) => pid,
-        Err(error) => return Err(format!("clone: {error}")),
+        Isolation::Namespaces | Isolation::UserNamespace => {
+            let mut made = create::create(&spec, directory, inside, Role::Init)?;
+            let master = made.terminal.take();
+            (made.pid, Some(made), master)
+        }
     };
-    drop((go, failing, inside));
-    if spec.isolation == Isolation::UserNamespace {
-        map_ids(pid, spec.user, spec.group)?;
-    }
-    drop(going);
-    let mut problem = String::new();
-    File::from(failure)
-        .read_to_string(&mut problem)
-        .map_err(|error| error.to_string())?;
-    if !problem.is_empty() {
-        let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-        return Err(problem);
-    }
-    let Output { input, streams } = outside.open(&spec)?;
+    let Output { input, streams } = match master {
+        Some(master) => Output::of_terminal(master, spec.stdin)?,
+        None => outside,
+    };
     if let Some(input) = input {
         attached = attached.with_input(input, spec.tty, spec.stdin_once);
     }
@@ -146,7 +109,9 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     };
     spec::write(&directory.join(spec::STATE), &state)?;
     let container = Container {
+        spec,
         pid,
+        made,
         log,
         streams,
         attached,
@@ -154,31 +119,40 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
     Ok((container, state))
 }
 
-/// Maps the agent's user and group to those of the container, root if it names none. Mapping a single id needs no
-/// helper program and no entry in /etc/subuid.
-fn map_ids(pid: Pid, user: Option<u32>, group: Option<u32>) -> Result<(), String> {
-    let pid = pid.as_raw_nonzero();
-    let put = |file: &str, text: &str| {
-        std::fs::write(format!("/proc/{pid}/{file}"), text)
-            .map_err(|error| format!("/proc/{pid}/{file}: {error}"))
+/// Starts a program without any isolation; also returns the master of its terminal, if it has one.
+fn plain(
+    spec: &ContainerSpec,
+    stdio: Option<[OwnedFd; 3]>,
+) -> Result<(Pid, Option<OwnedFd>), String> {
+    let failed = |error: std::io::Error| format!("terminal: {error}");
+    let (stdio, master) = match stdio {
+        Some(stdio) => (stdio, None),
+        None => {
+            let (master, slave) = terminal::open(Path::new(terminal::HOST)).map_err(failed)?;
+            let copy = || slave.try_clone().map_err(failed);
+            ([copy()?, copy()?, copy()?], Some(master))
+        }
     };
-    put("setgroups", "deny")?;
-    put(
-        "uid_map",
-        &format!(
-            "{} {} 1\n",
-            user.unwrap_or(0),
-            rustix::process::geteuid().as_raw()
-        ),
-    )?;
-    put(
-        "gid_map",
-        &format!(
-            "{} {} 1\n",
-            group.unwrap_or(0),
-            rustix::process::getegid().as_raw()
-        ),
-    )
+    let (failure, failing) = pipe()?;
+    let pid = match sys::fork(0) {
+        Ok(Fork::Child) => {
+            drop((failure, master));
+            init::plain(spec, stdio, failing)
+        }
+        Ok(Fork::Parent(pid)) => pid,
+        Err(error) => return Err(format!("clone: {error}")),
+    };
+    drop((failing, stdio));
+    let mut problem = String::new();
+    File::from(failure)
+        .read_to_string(&mut problem)
+        .map_err(|error| error.to_string())?;
+    if problem.is_empty() {
+        Ok((pid, master))
+    } else {
+        let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
+        Err(problem)
+    }
 }
 
 /// The shim's ends of the program's streams.
@@ -189,43 +163,24 @@ struct Output {
     streams: Vec<(OwnedFd, Lines)>,
 }
 
-/// What the shim keeps of the program's streams until the program runs.
-enum Outside {
-    Pipes(Output),
-    /// Where the master of its terminal comes from.
-    Terminal(OwnedFd),
-}
-
-impl Outside {
-    fn open(self, spec: &ContainerSpec) -> Result<Output, String> {
-        let socket = match self {
-            Self::Pipes(output) => return Ok(output),
-            Self::Terminal(socket) => socket,
-        };
-        let failed = |error: std::io::Error| format!("terminal: {error}");
-        let master = terminal::receive(&socket).map_err(failed)?;
-        let input = spec.stdin.then(|| master.try_clone()).transpose();
-        Ok(Output {
-            input: input.map_err(failed)?,
+impl Output {
+    fn of_terminal(master: OwnedFd, stdin: bool) -> Result<Self, String> {
+        let input = stdin.then(|| master.try_clone()).transpose();
+        Ok(Self {
+            input: input.map_err(|error| format!("terminal: {error}"))?,
             streams: vec![(master, Lines::new("stdout"))],
         })
     }
 }
 
-/// Both sides of the program's streams.
-fn stdio(spec: &ContainerSpec) -> Result<(Streams, Outside), String> {
+/// Both sides of the program's streams; nothing yet for a terminal.
+fn stdio(spec: &ContainerSpec) -> Result<(Option<[OwnedFd; 3]>, Output), String> {
     if spec.tty {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-        let (inside, outside) = socketpair(family, kind, SocketFlags::CLOEXEC, None)
-            .map_err(|error| format!("socket: {error}"))?;
-        let host = terminal::open(Path::new(terminal::HOST))
-            .map_err(|error| format!("terminal: {error}"))?;
-        let inside = Streams::Terminal {
-            socket: inside,
-            host,
+        let nothing = Output {
+            input: None,
+            streams: Vec::new(),
         };
-        return Ok((inside, Outside::Terminal(outside)));
+        return Ok((None, nothing));
     }
     let (reader, input) = if spec.stdin {
         let (reader, writer) = pipe()?;
@@ -240,17 +195,29 @@ fn stdio(spec: &ContainerSpec) -> Result<(Streams, Outside), String> {
         input,
         streams: vec![(out, Lines::new("stdout")), (err, Lines::new("stderr"))],
     };
-    let inside = Streams::Pipes([reader, output, errors]);
-    Ok((inside, Outside::Pipes(outside)))
+    Ok((Some([reader, output, errors]), outside))
 }
 
 impl Container {
-    /// Copies output until the program has ended and all is read; returns its exit code.
-    fn supervise(mut self) -> i32 {
-        let ended = match rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) {
-            Ok(ended) => ended,
-            Err(_) => return self.wait(),
-        };
+    /// Copies output until the program has ended and all is read; returns how it ended.
+    fn supervise(mut self) -> Exit {
+        if let Ok(ended) = rustix::process::pidfd_open(self.pid, PidfdFlags::empty()) {
+            self.copy_until(&ended);
+        }
+        let code = self.wait();
+        let made = self.made.as_ref();
+        let oom_killed = code != 0 && made.is_some_and(|made| made.oom_killed(&self.spec));
+        if let Some(made) = self.made.take() {
+            made.clean_up(&self.spec);
+        }
+        Exit {
+            code,
+            finished: Timestamp::now(),
+            oom_killed,
+        }
+    }
+
+    fn copy_until(&mut self, ended: &OwnedFd) {
         let mut buffer = vec![0u8; 32 * 1024];
         loop {
             let mut watched: Vec<PollFd<'_>> = self
@@ -258,7 +225,7 @@ impl Container {
                 .iter()
                 .map(|(fd, _)| PollFd::new(fd, PollFlags::IN))
                 .collect();
-            watched.push(PollFd::new(&ended, PollFlags::IN));
+            watched.push(PollFd::new(ended, PollFlags::IN));
             self.attached.watch(&mut watched);
             if poll(&mut watched, None).is_err() {
                 continue;
@@ -283,7 +250,6 @@ impl Container {
             while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer) {}
             let _ = lines.finish(&mut self.log);
         }
-        self.wait()
     }
 
     fn wait(&self) -> i32 {
@@ -319,7 +285,7 @@ fn readable(fd: &OwnedFd) -> bool {
 fn copy(
     fd: BorrowedFd<'_>,
     lines: &mut Lines,
-    log: &mut File,
+    log: &mut Log,
     attached: &mut Attached,
     buffer: &mut [u8],
 ) -> bool {
@@ -338,68 +304,4 @@ fn copy(
     }
     let _ = lines.finish(log);
     false
-}
-
-/// Finds out which isolation works here, using `directory` for the attempt; prints it as JSON with the reasons why
-/// better ones do not.
-pub(super) fn probe(directory: &Path) -> i32 {
-    let mut reasons = Vec::new();
-    let candidates = if rustix::process::geteuid().is_root() {
-        vec![Isolation::Namespaces, Isolation::UserNamespace]
-    } else {
-        vec![Isolation::UserNamespace]
-    };
-    for isolation in candidates {
-        match attempt(directory, isolation) {
-            Ok(()) => return print(isolation, &reasons),
-            Err(reason) => reasons.push(reason),
-        }
-    }
-    print(Isolation::None, &reasons)
-}
-
-fn print(isolation: Isolation, reasons: &[String]) -> i32 {
-    println!(
-        "{}",
-        serde_json::json!({"isolation": isolation, "reasons": reasons})
-    );
-    0
-}
-
-fn attempt(directory: &Path, isolation: Isolation) -> Result<(), String> {
-    let (go, going) = pipe()?;
-    let (failure, failing) = pipe()?;
-    let pid = match sys::fork(flags(isolation)).map_err(|error| format!("clone: {error}"))? {
-        Fork::Child => {
-            drop((going, failure));
-            let _ = File::from(go).read(&mut [0]);
-            let spec = ContainerSpec {
-                isolation,
-                hostname: "probe".into(),
-                ..ContainerSpec::default()
-            };
-            if let Err(problem) = rootfs::enter(&spec, directory) {
-                let _ = File::from(failing).write_all(problem.as_bytes());
-            }
-            std::process::exit(0)
-        }
-        Fork::Parent(pid) => pid,
-    };
-    drop((go, failing));
-    let mapped = if isolation == Isolation::UserNamespace {
-        map_ids(pid, None, None)
-    } else {
-        Ok(())
-    };
-    drop(going);
-    let mut problem = String::new();
-    let read = File::from(failure).read_to_string(&mut problem);
-    let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-    mapped?;
-    read.map_err(|error| error.to_string())?;
-    if problem.is_empty() {
-        Ok(())
-    } else {
-        Err(problem)
-    }
 }

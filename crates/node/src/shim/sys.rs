@@ -71,39 +71,112 @@ pub(super) fn kill(pid: Pid, signal: i32) {
     unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) };
 }
 
-/// Sets the user and group ids of this process for good.
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets the supplementary groups of this process.
+pub(super) fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the pointer and the length describe `groups`.
+    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })
+}
+
+/// Sets the user and group of this process for good.
 pub(super) fn become_user(user: Option<u32>, group: Option<u32>, groups: &[u32]) -> io::Result<()> {
-    let check = |result: libc::c_int| {
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    };
-    // SAFETY: the pointer and the length describe `groups`; the other calls take integers.
-    unsafe {
-        if !groups.is_empty() || user.is_some_and(|user| user != 0) {
-            check(libc::setgroups(groups.len(), groups.as_ptr()))?;
-        }
-        if let Some(group) = group {
-            check(libc::setresgid(group, group, group))?;
-        }
-        if let Some(user) = user {
-            check(libc::setresuid(user, user, user))?;
-        }
+    if !groups.is_empty() || user.is_some_and(|user| user != 0) {
+        set_groups(groups)?;
+    }
+    if let Some(group) = group {
+        // SAFETY: setresgid takes integers.
+        check(unsafe { libc::setresgid(group, group, group) })?;
+    }
+    if let Some(user) = user {
+        // SAFETY: setresuid takes integers.
+        check(unsafe { libc::setresuid(user, user, user) })?;
     }
     Ok(())
 }
 
-/// Capabilities that a container keeps: those that Docker and containerd leave to unprivileged containers.
-const KEPT: [i32; 14] = [0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31];
+/// Puts this process, which has one thread, into new namespaces.
+pub(super) fn unshare(namespaces: libc::c_int) -> io::Result<()> {
+    // SAFETY: unshare takes an integer.
+    check(unsafe { libc::unshare(namespaces) })
+}
 
-/// Removes all other capabilities from what an exec can give.
-pub(super) fn drop_capabilities() {
-    for capability in (0..64).filter(|capability| !KEPT.contains(capability)) {
-        // SAFETY: prctl with integers. An unknown capability is EINVAL and there is nothing to drop.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+/// No program that is executed from here on has more privileges than this process.
+pub(super) fn no_new_privileges() {
+    // SAFETY: prctl with integers.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+}
+
+/// Lets processes of the same user look at this one.
+pub(super) fn set_dumpable() {
+    // SAFETY: prctl with integers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+}
+
+/// Takes over a descriptor that came with the memory of the process this one was forked from.
+pub(super) fn own(descriptor: std::os::fd::RawFd) -> std::os::fd::OwnedFd {
+    use std::os::fd::FromRawFd;
+    // SAFETY: only called in a child process, for a descriptor whose owner is a value of the parent process: nothing
+    // here drops it.
+    unsafe { std::os::fd::OwnedFd::from_raw_fd(descriptor) }
+}
+
+/// Closes everything but the standard streams and one descriptor. For a process that ends, or becomes another program,
+/// without dropping anything that it has open.
+pub(super) fn close_others(kept: std::os::fd::RawFd) {
+    let kept = kept.max(3) as libc::c_uint;
+    // SAFETY: as in `close_inherited`; owners of the descriptors are never dropped.
+    unsafe {
+        if kept > 3 {
+            libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept + 1, libc::c_uint::MAX, 0);
     }
+}
+
+/// Installs a filter for system calls in this thread.
+pub(super) fn install(filter: &seccompiler::BpfProgram) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: filter.as_ptr().cast_mut().cast(),
+    };
+    // SAFETY: the instructions have the kernel's layout, and the kernel copies them during the call.
+    check(unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+            0,
+            0,
+        )
+    })
+}
+
+/// Becomes a program; returns only why not.
+pub(super) fn exec(program: &str, args: &[String], env: &[String]) -> io::Error {
+    let strings = |all: &[String]| -> Result<Vec<std::ffi::CString>, std::ffi::NulError> {
+        all.iter()
+            .map(|it| std::ffi::CString::new(it.as_str()))
+            .collect()
+    };
+    let pointers = |all: &[std::ffi::CString]| -> Vec<*const libc::c_char> {
+        let ends = std::iter::once(std::ptr::null());
+        all.iter().map(|it| it.as_ptr()).chain(ends).collect()
+    };
+    let (Ok(path), Ok(args), Ok(env)) =
+        (std::ffi::CString::new(program), strings(args), strings(env))
+    else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    let (args_at, env_at) = (pointers(&args), pointers(&env));
+    // SAFETY: both lists end with a null pointer, and all strings live until the call returns, if it does.
+    unsafe { libc::execve(path.as_ptr(), args_at.as_ptr(), env_at.as_ptr()) };
+    io::Error::last_os_error()
 }
 
 /// Closes everything but the standard streams; for the beginning, when nothing else has been opened.

@@ -102,6 +102,7 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
             exit: Exit {
                 code: end.exit_code,
                 finished: end.finished_at.map_or_else(Timestamp::now, |time| time.0),
+                oom_killed: false,
             },
             reason,
             message: end.message.unwrap_or_default(),

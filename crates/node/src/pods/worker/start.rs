@@ -14,6 +14,7 @@ use super::super::{Update, launch, lifecycle};
 use super::{RETRY, Wake, Worker, grace};
 use crate::events::Kind;
 use crate::runtime::{self, Running};
+use crate::shim::SUB_PATH;
 use crate::shim::spec::Exit;
 
 impl Worker {
@@ -133,6 +134,10 @@ impl Worker {
                 }
                 Some(Instant::now())
             }
+            // Found by the helper, which opens the volumes; a kubelet finds it before.
+            Err(error) if error.0.starts_with(SUB_PATH) => {
+                self.obstacle(pod, container, "CreateContainerConfigError", error.0)
+            }
             Err(error) => {
                 events.pod(
                     pod,
@@ -147,6 +152,7 @@ impl Worker {
                     exit: Exit {
                         code: 128,
                         finished: Timestamp::now(),
+                        oom_killed: false,
                     },
                     reason: "StartError".into(),
                     message: error.to_string(),

@@ -1,0 +1,233 @@
+//! The OCI runtime specification of a container: the one place where it is decided what a container sees and may do.
+//!
+//! It is made by the helper, from the container as the agent describes it ([`ContainerSpec`]) and from what has been
+//! put together for it ([`Staged`]), and carried out by libcontainer.
+
+use std::path::{Path, PathBuf};
+
+use oci_spec::runtime::{Process, Spec};
+use serde_json::{Value, json};
+
+use crate::shim::spec::{ContainerSpec, Isolation};
+use crate::shim::{Account, Hierarchy, Staged};
+
+pub(crate) mod capabilities;
+pub(crate) mod cgroup;
+mod devices;
+mod mounts;
+pub(crate) mod seccomp;
+#[cfg(test)]
+mod tests;
+
+/// Where containers are in every hierarchy of cgroups.
+const PARENT: &str = "/allot";
+
+/// Parts of `/proc` and `/sys` that tell or change something about the whole machine: containerd's lists.
+const MASKED: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// The cgroup of a container, relative to the root of every hierarchy.
+pub(crate) fn cgroups_path(spec: &ContainerSpec) -> PathBuf {
+    Path::new(PARENT).join(&spec.id)
+}
+
+/// The specification of a container.
+///
+/// # Errors
+/// What the container asks for cannot be expressed.
+pub(crate) fn build(
+    spec: &ContainerSpec,
+    staged: &Staged,
+    account: &Account,
+) -> Result<Spec, String> {
+    let security = &spec.security;
+    let mut linux = json!({
+        "namespaces": namespaces(spec, staged),
+        "cgroupsPath": cgroups_path(spec),
+        "resources": resources(spec, staged),
+        "sysctl": security.sysctls,
+    });
+    if spec.isolation == Isolation::Namespaces {
+        linux["devices"] = devices::nodes(spec, staged)?;
+    }
+    if !security.unmasked && !security.privileged {
+        linux["maskedPaths"] = json!(MASKED);
+        linux["readonlyPaths"] = json!(READ_ONLY);
+    }
+    if staged.cgroups == Hierarchy::V1 && !security.privileged {
+        // The directories inside are mounted read-only already; this is the one that holds them.
+        let paths = linux["readonlyPaths"].as_array().cloned();
+        let mut paths = paths.unwrap_or_default();
+        paths.push(json!("/sys/fs/cgroup"));
+        linux["readonlyPaths"] = json!(paths);
+    }
+    let whole = json!({
+        "ociVersion": "1.2.0",
+        "root": {"path": staged.root, "readonly": security.read_only_root},
+        "hostname": spec.hostname,
+        "process": process(spec, account, &spec.args, spec.tty),
+        "mounts": mounts::all(spec, staged)?,
+        "hooks": hooks(spec)?,
+        "linux": linux,
+    });
+    serde_json::from_value(whole).map_err(|error| format!("OCI specification: {error}"))
+}
+
+/// The process of a container, or a further one in it.
+pub(crate) fn process(
+    spec: &ContainerSpec,
+    account: &Account,
+    args: &[String],
+    terminal: bool,
+) -> Value {
+    let security = &spec.security;
+    let mut capabilities = security.capabilities.clone();
+    if seccomp::needs_privileges(security) {
+        // Given up as soon as the filter is installed.
+        for capability in seccomp::PRIVILEGES {
+            if !capabilities.iter().any(|it| it == capability) {
+                capabilities.push(capability.to_owned());
+            }
+        }
+    }
+    let mut process = json!({
+        "terminal": terminal,
+        "user": {"uid": account.user, "gid": account.group},
+        "args": args,
+        "env": environment(spec, account),
+        "cwd": spec.cwd.as_deref().filter(|it| !it.is_empty()).unwrap_or("/"),
+        "capabilities": {
+            "bounding": capabilities,
+            "effective": capabilities,
+            "permitted": capabilities,
+        },
+        "noNewPrivileges": security.no_new_privileges,
+    });
+    // A user namespace with one id has no other groups.
+    if spec.isolation == Isolation::Namespaces && !account.groups.is_empty() {
+        process["user"]["additionalGids"] = json!(account.groups);
+    }
+    if let Some(profile) = &security.confinement.apparmor {
+        process["apparmorProfile"] = json!(profile);
+    }
+    if let Some(label) = &security.confinement.selinux {
+        process["selinuxLabel"] = json!(label);
+    }
+    process
+}
+
+/// As [`process`], in libcontainer's type.
+///
+/// # Errors
+/// It cannot be expressed.
+pub(crate) fn further_process(
+    spec: &ContainerSpec,
+    account: &Account,
+    args: &[String],
+) -> Result<Process, String> {
+    serde_json::from_value(process(spec, account, args, false))
+        .map_err(|error| format!("OCI process: {error}"))
+}
+
+/// The variables, and the home directory if nobody names one.
+fn environment(spec: &ContainerSpec, account: &Account) -> Vec<String> {
+    let mut env = spec.env.clone();
+    if !env.iter().any(|variable| variable.starts_with("HOME=")) {
+        env.push(format!("HOME={}", account.home));
+    }
+    env
+}
+
+fn namespaces(spec: &ContainerSpec, staged: &Staged) -> Value {
+    let mut kinds = vec!["mount", "uts"];
+    if !spec.security.host_pid {
+        kinds.push("pid");
+    }
+    if !spec.security.host_ipc {
+        kinds.push("ipc");
+    }
+    if staged.cgroups != Hierarchy::None {
+        kinds.push("cgroup");
+    }
+    kinds.iter().map(|kind| json!({"type": kind})).collect()
+}
+
+fn resources(spec: &ContainerSpec, staged: &Staged) -> Value {
+    if staged.cgroups == Hierarchy::None {
+        return json!({});
+    }
+    let limits = &spec.limits;
+    let mut resources = json!({"devices": devices::rules(spec, staged)});
+    let mut cpu = json!({});
+    if let Some(shares) = limits.cpu_shares {
+        cpu["shares"] = json!(shares);
+    }
+    if let Some(quota) = limits.cpu_quota {
+        cpu["quota"] = json!(quota);
+        cpu["period"] = json!(100_000);
+    }
+    if cpu != json!({}) {
+        resources["cpu"] = cpu;
+    }
+    if let Some(memory) = limits.memory {
+        resources["memory"] = json!({"limit": memory});
+    }
+    if let Some(pids) = limits.pids {
+        resources["pids"] = json!({"limit": pids});
+    }
+    if !limits.huge_pages.is_empty() {
+        let pages = limits.huge_pages.iter();
+        resources["hugepageLimits"] = pages
+            .map(|(size, limit)| json!({"pageSize": size, "limit": limit}))
+            .collect();
+    }
+    resources
+}
+
+/// Hooks by the point in a container's life at which they run.
+fn hooks(spec: &ContainerSpec) -> Result<Value, String> {
+    const POINTS: [&str; 6] = [
+        "prestart",
+        "createRuntime",
+        "createContainer",
+        "startContainer",
+        "poststart",
+        "poststop",
+    ];
+    if spec.hooks.is_empty() {
+        return Ok(Value::Null);
+    }
+    let mut all = json!({});
+    for hook in &spec.hooks {
+        let Some(point) = POINTS.iter().find(|point| **point == hook.hook_name) else {
+            return Err(format!("unknown CDI hook {:?}", hook.hook_name));
+        };
+        let mut entry = json!({"path": hook.path, "args": hook.args, "env": hook.env});
+        // Hooks that hang hold the container up; without a word they get as long as a start may take.
+        entry["timeout"] = json!(hook.timeout.filter(|it| *it > 0).unwrap_or(20));
+        match all[*point].as_array_mut() {
+            Some(entries) => entries.push(entry),
+            None => all[*point] = json!([entry]),
+        }
+    }
+    Ok(all)
+}

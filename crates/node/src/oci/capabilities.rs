@@ -1,0 +1,158 @@
+//! Which capabilities a container has.
+
+use k8s_openapi::api::core::v1::Capabilities;
+
+/// What a container has that asks for nothing. containerd's set without `CAP_MKNOD`, because devices come from drivers
+/// alone, and without `CAP_NET_RAW`, because the network is the host's and raw sockets would see its traffic.
+const DEFAULT: [&str; 12] = [
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+];
+
+/// All that Linux has.
+const ALL: [&str; 41] = [
+    "CAP_AUDIT_CONTROL",
+    "CAP_AUDIT_READ",
+    "CAP_AUDIT_WRITE",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_BPF",
+    "CAP_CHECKPOINT_RESTORE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_IPC_LOCK",
+    "CAP_IPC_OWNER",
+    "CAP_KILL",
+    "CAP_LEASE",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_MAC_ADMIN",
+    "CAP_MAC_OVERRIDE",
+    "CAP_MKNOD",
+    "CAP_NET_ADMIN",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_BROADCAST",
+    "CAP_NET_RAW",
+    "CAP_PERFMON",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_CHROOT",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_NICE",
+    "CAP_SYS_PACCT",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_RESOURCE",
+    "CAP_SYS_TIME",
+    "CAP_SYS_TTY_CONFIG",
+    "CAP_SYSLOG",
+    "CAP_WAKE_ALARM",
+];
+
+/// The capabilities of a container that adds some to the default set and drops others; what is dropped and added is
+/// added, as in containerd.
+///
+/// # Errors
+/// A name that Linux does not know.
+pub(crate) fn of(asked: Option<&Capabilities>, privileged: bool) -> Result<Vec<String>, String> {
+    if privileged {
+        return Ok(ALL.map(str::to_owned).to_vec());
+    }
+    let known = |name: &String| {
+        let upper = name.to_uppercase();
+        let full = match upper.starts_with("CAP_") {
+            true => upper,
+            false => format!("CAP_{upper}"),
+        };
+        match full.as_str() {
+            "CAP_ALL" => Ok(full),
+            full if ALL.contains(&full) => Ok(full.to_owned()),
+            _ => Err(format!("unknown capability {name:?}")),
+        }
+    };
+    let list = |names: Option<&Vec<String>>| -> Result<Vec<String>, String> {
+        names.into_iter().flatten().map(known).collect()
+    };
+    let add = list(asked.and_then(|asked| asked.add.as_ref()))?;
+    let drop = list(asked.and_then(|asked| asked.drop.as_ref()))?;
+    let has = |list: &[String], name: &str| list.iter().any(|it| it == name);
+    let kept = |name: &&str| {
+        let given = DEFAULT.contains(name) && !has(&drop, "CAP_ALL");
+        let all = has(&add, "CAP_ALL");
+        has(&add, name) || ((given || all) && !has(&drop, name))
+    };
+    Ok(ALL
+        .iter()
+        .filter(|name| kept(name))
+        .map(|name| (*name).to_owned())
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(add: &[&str], drop: &[&str], has: &[&str], has_not: &[&str]) {
+        let names = |list: &[&str]| Some(list.iter().map(|it| (*it).to_owned()).collect());
+        let asked = Capabilities {
+            add: names(add),
+            drop: names(drop),
+        };
+        let all = of(Some(&asked), false).unwrap();
+        for name in has {
+            assert!(all.iter().any(|it| it == name), "{name} in {all:?}");
+        }
+        for name in has_not {
+            assert!(!all.iter().any(|it| it == name), "{name} in {all:?}");
+        }
+    }
+
+    #[test]
+    fn capabilities_are_added_and_dropped() {
+        check(
+            &[],
+            &[],
+            &["CAP_CHOWN"],
+            &["CAP_MKNOD", "CAP_NET_RAW", "CAP_SYS_ADMIN"],
+        );
+        check(&[], &["ALL"], &[], &["CAP_CHOWN", "CAP_KILL"]);
+        check(
+            &["NET_BIND_SERVICE"],
+            &["all"],
+            &["CAP_NET_BIND_SERVICE"],
+            &["CAP_CHOWN"],
+        );
+        check(
+            &["CAP_SYS_TIME"],
+            &["kill"],
+            &["CAP_SYS_TIME", "CAP_CHOWN"],
+            &["CAP_KILL"],
+        );
+        check(&["ALL"], &["SYS_ADMIN"], &["CAP_BPF"], &["CAP_SYS_ADMIN"]);
+        assert_eq!(of(None, true).unwrap().len(), ALL.len());
+        let unknown = Capabilities {
+            add: Some(vec!["FLY".into()]),
+            drop: None,
+        };
+        assert_eq!(
+            of(Some(&unknown), false).unwrap_err(),
+            "unknown capability \"FLY\""
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! Device nodes, and which of them the kernel lets a container open.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::shim::spec::{ContainerSpec, Isolation};
+use crate::shim::{Hierarchy, Staged};
+
+/// Nodes of the host that a privileged container gets at most.
+const MOST: usize = 4096;
+
+/// Whether a device is made as a node: those outside of `/dev`, and pipes, are mounted instead.
+fn is_node(spec: &ContainerSpec, path: &str, kind: &str) -> bool {
+    spec.isolation == Isolation::Namespaces && kind != "p" && Path::new(path).starts_with("/dev")
+}
+
+/// Device nodes that are made, besides those that every container has.
+pub(super) fn nodes(spec: &ContainerSpec, staged: &Staged) -> Result<Value, String> {
+    let mut all: Vec<Value> = Vec::new();
+    for (node, found) in spec.devices.iter().zip(&staged.devices) {
+        if !is_node(spec, &node.path, found.kind) {
+            continue;
+        }
+        all.push(json!({
+            "path": node.path,
+            "type": found.kind,
+            "major": node.major.unwrap_or(i64::from(found.numbers.0)),
+            "minor": node.minor.unwrap_or(i64::from(found.numbers.1)),
+            "fileMode": node.file_mode.unwrap_or(found.mode),
+            "uid": node.uid.unwrap_or(found.owner.0),
+            "gid": node.gid.unwrap_or(found.owner.1),
+        }));
+    }
+    if spec.security.privileged {
+        of_the_host(Path::new("/dev"), &mut all);
+        let mut seen = std::collections::HashSet::new();
+        all.retain(|device| seen.insert(device["path"].to_string()));
+    }
+    Ok(json!(all))
+}
+
+/// All device nodes of the host, as a privileged container gets them.
+fn of_the_host(directory: &Path, all: &mut Vec<Value>) {
+    /// What a container has of its own.
+    const OWN: [&str; 12] = [
+        "pts", "shm", "mqueue", "fd", "console", "ptmx", "null", "zero", "full", "random",
+        "urandom", "tty",
+    ];
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let own = OWN.iter().any(|own| path == Path::new("/dev").join(own));
+        let Ok(metadata) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let kind = metadata.file_type();
+        if own || all.len() >= MOST {
+            continue;
+        } else if kind.is_dir() {
+            of_the_host(&path, all);
+        } else if kind.is_char_device() || kind.is_block_device() {
+            let numbers = metadata.rdev();
+            all.push(json!({
+                "path": path,
+                "type": if kind.is_char_device() { "c" } else { "b" },
+                "major": rustix::fs::major(numbers),
+                "minor": rustix::fs::minor(numbers),
+                "fileMode": metadata.mode() & 0o7777,
+                "uid": metadata.uid(),
+                "gid": metadata.gid(),
+            }));
+        }
+    }
+}
+
+/// Devices that are mounted from the host: without root no node can be made.
+pub(super) fn binds(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
+    let devices = spec.devices.iter().zip(&staged.devices);
+    devices
+        .filter(|(node, found)| !is_node(spec, &node.path, found.kind))
+        .map(|(node, found)| {
+            let target = PathBuf::from("/").join(&node.path);
+            json!({"destination": target, "type": "bind", "source": found.source,
+                "options": ["bind", "nosuid", "noexec"]})
+        })
+        .collect()
+}
+
+/// What the device controller permits: nothing but the container's devices, and those that every container has.
+pub(super) fn rules(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
+    if staged.cgroups == Hierarchy::None {
+        return Vec::new();
+    }
+    if spec.security.privileged {
+        return vec![json!({"allow": true, "access": "rwm"})];
+    }
+    let mut rules = vec![json!({"allow": false, "access": "rwm"})];
+    for (node, found) in spec.devices.iter().zip(&staged.devices) {
+        if found.kind != "p" {
+            rules.push(json!({
+                "allow": true,
+                "type": found.kind,
+                "major": node.major.unwrap_or(i64::from(found.numbers.0)),
+                "minor": node.minor.unwrap_or(i64::from(found.numbers.1)),
+                "access": node.permissions.as_deref().unwrap_or("rwm"),
+            }));
+        }
+    }
+    rules
+}

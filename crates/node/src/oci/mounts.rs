@@ -1,0 +1,101 @@
+//! File systems and volumes of a container.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::devices;
+use crate::shim::spec::{ContainerSpec, Isolation, Mount};
+use crate::shim::{Hierarchy, Staged};
+
+/// Everything that is mounted below the root directory, in order.
+pub(super) fn all(spec: &ContainerSpec, staged: &Staged) -> Result<Vec<Value>, String> {
+    let mut all = system(spec, staged);
+    for (mount, source) in spec.mounts.iter().zip(&staged.mounts) {
+        all.push(volume(mount, source)?);
+    }
+    all.extend(devices::binds(spec, staged));
+    Ok(all)
+}
+
+fn system(spec: &ContainerSpec, staged: &Staged) -> Vec<Value> {
+    let security = &spec.security;
+    let root = spec.isolation == Isolation::Namespaces;
+    let mount = |target: &str, kind: &str, options: &[&str]| json!({"destination": target, "type": kind, "source": kind, "options": options});
+    let none = ["nosuid", "noexec", "nodev"];
+    let access = if security.privileged { "rw" } else { "ro" };
+    let mut all = vec![
+        mount("/proc", "proc", &none),
+        mount("/dev", "tmpfs", &["nosuid", "mode=755", "size=65536k"]),
+        mount(
+            "/dev/pts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+            ],
+        ),
+    ];
+    if security.host_ipc {
+        all.push(json!({"destination": "/dev/shm", "type": "bind", "source": "/dev/shm", "options": ["rbind", "nosuid", "nodev"]}));
+    } else {
+        let options = [&none[..], &["mode=1777", "size=65536k"]].concat();
+        all.push(mount("/dev/shm", "tmpfs", &options));
+        all.push(mount("/dev/mqueue", "mqueue", &none));
+    }
+    if root {
+        all.push(mount("/sys", "sysfs", &[&none[..], &[access]].concat()));
+    } else {
+        // A new one would need a network namespace of the container's own.
+        all.push(json!({"destination": "/sys", "type": "bind", "source": "/sys", "options": ["rbind", "rro", "rnosuid", "rnoexec", "rnodev"]}));
+    }
+    match staged.cgroups {
+        Hierarchy::V2 => all.push(mount(
+            "/sys/fs/cgroup",
+            "cgroup",
+            &[&none[..], &["relatime", access]].concat(),
+        )),
+        Hierarchy::V1 => {
+            all.push(mount(
+                "/sys/fs/cgroup",
+                "tmpfs",
+                &[&none[..], &["mode=755", "size=64k"]].concat(),
+            ));
+            // Programs look their limits up here. Only the container's own directory is visible.
+            let own = super::cgroups_path(spec);
+            for controller in ["cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb"] {
+                let mounted = Path::new("/sys/fs/cgroup").join(controller);
+                if mounted.is_dir() && !mounted.is_symlink() {
+                    let source = mounted.join(own.strip_prefix("/").unwrap_or(&own));
+                    all.push(
+                        json!({"destination": mounted, "type": "bind", "source": source,
+                        "options": ["bind", "nosuid", "noexec", "nodev", access]}),
+                    );
+                }
+            }
+        }
+        Hierarchy::None => all.push(mount(
+            "/sys/fs/cgroup",
+            "tmpfs",
+            &[&none[..], &["ro", "mode=755", "size=4k"]].concat(),
+        )),
+    }
+    all
+}
+
+fn volume(mount: &Mount, source: &Path) -> Result<Value, String> {
+    let target = Path::new("/").join(&mount.target);
+    let names = target.components().count() > 1;
+    if !names || target.components().any(|it| it.as_os_str() == "..") {
+        return Err(format!("{}: cannot be mounted on", mount.target.display()));
+    }
+    let mut options = vec!["rbind".to_owned()];
+    if mount.read_only {
+        options.push(if mount.shallow { "ro" } else { "rro" }.to_owned());
+    }
+    options.extend(mount.options.iter().cloned());
+    Ok(json!({"destination": target, "type": "bind", "source": source, "options": options}))
+}

@@ -1,0 +1,211 @@
+//! Filters for system calls: profiles in the format of Docker and containerd, compiled for the kernel.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+use serde::Deserialize;
+
+use crate::shim::spec::{Seccomp, Security};
+
+mod default;
+#[cfg(test)]
+mod tests;
+
+/// What a process without `no_new_privs` needs to install a filter, and to give up these very capabilities afterwards.
+pub(crate) const PRIVILEGES: [&str; 2] = ["CAP_SETPCAP", "CAP_SYS_ADMIN"];
+
+/// Whether the filter can only be installed with [`PRIVILEGES`].
+pub(crate) fn needs_privileges(security: &Security) -> bool {
+    security.seccomp != Seccomp::Unconfined && !security.privileged && !security.no_new_privileges
+}
+
+/// A profile.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Profile {
+    default_action: String,
+    default_errno_ret: Option<u32>,
+    syscalls: Vec<Syscalls>,
+}
+
+/// What happens to some system calls.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Syscalls {
+    names: Vec<String>,
+    /// The older way to write one name.
+    name: Option<String>,
+    action: String,
+    errno_ret: Option<u32>,
+    args: Option<Vec<Argument>>,
+    includes: Conditions,
+    excludes: Conditions,
+}
+
+/// An argument of the call.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Argument {
+    index: u8,
+    value: u64,
+    value_two: u64,
+    op: String,
+}
+
+/// When an entry counts.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Conditions {
+    caps: Option<Vec<String>>,
+    arches: Option<Vec<String>>,
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCH: (TargetArch, &str) = (TargetArch::x86_64, "amd64");
+#[cfg(target_arch = "aarch64")]
+const ARCH: (TargetArch, &str) = (TargetArch::aarch64, "arm64");
+#[cfg(target_arch = "riscv64")]
+const ARCH: (TargetArch, &str) = (TargetArch::riscv64, "riscv64");
+
+/// The filters of a container, all of which have to be installed; the strictest answer counts.
+///
+/// # Errors
+/// The profile cannot be read, or asks for something that this runtime does not have.
+pub(crate) fn compile(security: &Security) -> Result<Vec<BpfProgram>, String> {
+    let profile = match &security.seccomp {
+        _ if security.privileged => return Ok(Vec::new()),
+        Seccomp::Unconfined => return Ok(Vec::new()),
+        Seccomp::RuntimeDefault => default::profile(),
+        Seccomp::Profile(text) => {
+            serde_json::from_str(text).map_err(|error| format!("seccomp profile: {error}"))?
+        }
+    };
+    programs(&profile, &security.capabilities).map_err(|error| format!("seccomp profile: {error}"))
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn programs(profile: &Profile, capabilities: &[String]) -> Result<Vec<BpfProgram>, String> {
+    let fallback = action(&profile.default_action, profile.default_errno_ret)?;
+    // Rules by what they do; the kernel's filters know one action each.
+    let mut groups: Vec<(SeccompAction, Rules)> = Vec::new();
+    for entry in &profile.syscalls {
+        if !counts(entry, capabilities) {
+            continue;
+        }
+        let action = action(&entry.action, entry.errno_ret)?;
+        if action == fallback {
+            continue;
+        }
+        let rule = rule(entry.args.as_deref().unwrap_or_default())?;
+        let group = match groups.iter_mut().position(|(known, _)| *known == action) {
+            Some(at) => &mut groups[at].1,
+            None => {
+                groups.push((action, Rules::new()));
+                let last = groups.len() - 1;
+                &mut groups[last].1
+            }
+        };
+        for name in entry.names.iter().chain(&entry.name) {
+            // Calls of other architectures and kernels do not exist here.
+            let Ok(number) = name.parse::<syscalls::Sysno>() else {
+                continue;
+            };
+            add(group, i64::from(number.id()), rule.clone());
+        }
+    }
+    let mut filters = Vec::new();
+    if fallback != SeccompAction::Allow {
+        // Everything that has a rule gets past the default.
+        let mut named = Rules::new();
+        for (number, rules) in groups.iter().flat_map(|(_, rules)| rules) {
+            match rules.is_empty() {
+                true => add(&mut named, *number, None),
+                false => rules
+                    .iter()
+                    .for_each(|rule| add(&mut named, *number, Some(rule.clone()))),
+            }
+        }
+        filters.push((SeccompAction::Allow, fallback, named));
+    }
+    let others = groups
+        .into_iter()
+        .filter(|(action, _)| *action != SeccompAction::Allow);
+    filters.extend(others.map(|(action, rules)| (action, SeccompAction::Allow, rules)));
+    filters
+        .into_iter()
+        .map(|(matched, otherwise, rules)| {
+            let filter = SeccompFilter::new(rules, otherwise, matched, ARCH.0);
+            filter
+                .and_then(BpfProgram::try_from)
+                .map_err(|error| error.to_string())
+        })
+        .collect()
+}
+
+/// Adds a rule; one without conditions makes those with conditions superfluous.
+fn add(rules: &mut Rules, number: i64, rule: Option<SeccompRule>) {
+    match (rules.get_mut(&number), rule) {
+        (_, None) => drop(rules.insert(number, Vec::new())),
+        (Some(known), Some(rule)) if !known.is_empty() => known.push(rule),
+        (Some(_), Some(_)) => {}
+        (None, Some(rule)) => drop(rules.insert(number, vec![rule])),
+    }
+}
+
+fn counts(entry: &Syscalls, capabilities: &[String]) -> bool {
+    let has = |name: &String| capabilities.contains(name);
+    let here = |name: &String| name == ARCH.1;
+    let caps = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
+    let (include, exclude) = (&entry.includes, &entry.excludes);
+    caps(&include.caps).iter().all(has)
+        && include
+            .arches
+            .as_ref()
+            .is_none_or(|all| all.is_empty() || all.iter().any(here))
+        && !caps(&exclude.caps).iter().any(has)
+        && !caps(&exclude.arches).iter().any(here)
+}
+
+fn action(name: &str, errno: Option<u32>) -> Result<SeccompAction, String> {
+    let errno = errno.unwrap_or(libc::EPERM as u32);
+    Ok(match name {
+        "SCMP_ACT_ALLOW" => SeccompAction::Allow,
+        "SCMP_ACT_ERRNO" => SeccompAction::Errno(errno),
+        "SCMP_ACT_KILL" | "SCMP_ACT_KILL_THREAD" => SeccompAction::KillThread,
+        "SCMP_ACT_KILL_PROCESS" => SeccompAction::KillProcess,
+        "SCMP_ACT_TRAP" => SeccompAction::Trap,
+        "SCMP_ACT_LOG" => SeccompAction::Log,
+        "SCMP_ACT_TRACE" => SeccompAction::Trace(errno),
+        _ => return Err(format!("unsupported action {name:?}")),
+    })
+}
+
+/// A rule from conditions on arguments; `None` without any.
+fn rule(arguments: &[Argument]) -> Result<Option<SeccompRule>, String> {
+    let mut conditions = Vec::new();
+    for argument in arguments {
+        let (op, value) = match argument.op.as_str() {
+            "SCMP_CMP_NE" => (SeccompCmpOp::Ne, argument.value),
+            "SCMP_CMP_LT" => (SeccompCmpOp::Lt, argument.value),
+            "SCMP_CMP_LE" => (SeccompCmpOp::Le, argument.value),
+            "SCMP_CMP_EQ" => (SeccompCmpOp::Eq, argument.value),
+            "SCMP_CMP_GE" => (SeccompCmpOp::Ge, argument.value),
+            "SCMP_CMP_GT" => (SeccompCmpOp::Gt, argument.value),
+            // The mask is the first value.
+            "SCMP_CMP_MASKED_EQ" => (SeccompCmpOp::MaskedEq(argument.value), argument.value_two),
+            other => return Err(format!("unsupported comparison {other:?}")),
+        };
+        let condition = SeccompCondition::new(argument.index, SeccompCmpArgLen::Qword, op, value);
+        conditions.push(condition.map_err(|error| error.to_string())?);
+    }
+    if conditions.is_empty() {
+        return Ok(None);
+    }
+    SeccompRule::new(conditions)
+        .map(Some)
+        .map_err(|error| error.to_string())
+}

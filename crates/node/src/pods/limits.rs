@@ -1,0 +1,125 @@
+//! From requests and limits of the API to what the kernel enforces.
+
+use std::collections::BTreeMap;
+
+use allot_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use crate::shim::spec::Limits;
+
+/// Smallest and largest share of the CPU that the kernel knows.
+const SHARES: (i64, i64) = (2, 262_144);
+
+/// What a container may use up. `memory` is the capacity of the node in bytes.
+pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
+    let resources = container.resources.clone().unwrap_or_default();
+    let limit = |name: &str| value(resources.limits.as_ref(), name);
+    let request = |name: &str| value(resources.requests.as_ref(), name);
+    let cpu = request("cpu").or_else(|| limit("cpu"));
+    let cpu = cpu.map_or(0, |cpu| cpu.milli_value() as i64);
+    let pages = resources
+        .limits
+        .iter()
+        .flatten()
+        .filter_map(|(name, amount)| {
+            let size = name.strip_prefix("hugepages-")?;
+            let bytes: Quantity = amount.0.parse().ok()?;
+            Some((page_size(size)?, u64::try_from(bytes.value()).ok()?))
+        });
+    let bytes = |quantity: Quantity| quantity.value() as i64;
+    Limits {
+        cpu_shares: Some((cpu * 1024 / 1000).clamp(SHARES.0, SHARES.1) as u64),
+        // A period is 100 ms; less than 1 ms of it is not possible.
+        cpu_quota: limit("cpu").map(|cpu| (cpu.milli_value() as i64 * 100).max(1000)),
+        memory: limit("memory").map(bytes).filter(|bytes| *bytes > 0),
+        pids: None,
+        huge_pages: pages.collect(),
+        root: limit("ephemeral-storage").map(|it| bytes(it).max(1 << 20) as u64),
+        oom_score_adj: Some(oom_score(pod, request("memory").map_or(0, bytes), memory)),
+    }
+}
+
+fn value(
+    map: Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+    name: &str,
+) -> Option<Quantity> {
+    map?.get(name)?.0.parse().ok()
+}
+
+/// A size as the kernel writes it: `2Mi` is `2MB`.
+fn page_size(size: &str) -> Option<String> {
+    let bytes: Quantity = size.parse().ok()?;
+    let bytes = u64::try_from(bytes.value()).ok()?;
+    let units = [("GB", 30), ("MB", 20), ("KB", 10)];
+    let (unit, shift) = units
+        .into_iter()
+        .find(|(_, shift)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift))?;
+    Some(format!("{}{unit}", bytes >> shift))
+}
+
+/// Who is killed first when the machine has no memory left, as the kubelet decides it.
+fn oom_score(pod: &Pod, request: i64, memory: i64) -> i32 {
+    let class = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.qos_class.as_deref());
+    match class {
+        Some("Guaranteed") => -997,
+        Some("Burstable") if memory > 0 => {
+            let share = 1000 - (i128::from(request) * 1000 / i128::from(memory)) as i64;
+            share.clamp(3, 999) as i32
+        }
+        _ => 1000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(class: &str, resources: Value, expected: Limits) {
+        let pod = json!({"metadata": {}, "status": {"qosClass": class}});
+        let container = json!({"name": "c", "resources": resources});
+        let found = of(
+            &serde_json::from_value(pod).unwrap(),
+            &serde_json::from_value(container).unwrap(),
+            1 << 30,
+        );
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn quantities_become_numbers_of_the_kernel() {
+        let none = Limits {
+            cpu_shares: Some(2),
+            oom_score_adj: Some(1000),
+            ..Limits::default()
+        };
+        check("BestEffort", json!({}), none.clone());
+        let both = json!({"requests": {"cpu": "500m", "memory": "512Mi"},
+            "limits": {"cpu": "1500m", "memory": "1Gi", "hugepages-2Mi": "4Mi", "ephemeral-storage": "1Gi"}});
+        check(
+            "Burstable",
+            both,
+            Limits {
+                cpu_shares: Some(512),
+                cpu_quota: Some(150_000),
+                memory: Some(1 << 30),
+                pids: None,
+                huge_pages: [("2MB".to_owned(), 4 << 20)].into(),
+                root: Some(1 << 30),
+                oom_score_adj: Some(500),
+            },
+        );
+        let small = json!({"limits": {"cpu": "1m"}});
+        let expected = Limits {
+            cpu_quota: Some(1000),
+            oom_score_adj: Some(-997),
+            ..none
+        };
+        check("Guaranteed", small, expected);
+    }
+}

@@ -1,0 +1,331 @@
+//! From the security context of the API to what a container may do.
+//!
+//! Nothing that a pod asks for is left out in silence. What this machine cannot give is refused if the pod asks for
+//! it; where it only falls short of what it looks like, a note says so.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{
+    AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
+};
+use kube::ResourceExt;
+
+use crate::oci::capabilities;
+use crate::shim::spec::{Confinement, ImageConfig, Isolation, Seccomp, Security};
+
+#[cfg(test)]
+mod tests;
+
+/// What decisions depend on besides the pod.
+pub(super) struct Machine<'a> {
+    /// How containers are isolated here.
+    pub(super) isolation: Isolation,
+    /// Where profiles for seccomp are looked for: `<root>/seccomp` as at a kubelet.
+    pub(super) profiles: &'a Path,
+    /// The kernel enforces profiles of AppArmor.
+    pub(super) apparmor: bool,
+    /// The kernel enforces labels of SELinux.
+    pub(super) selinux: bool,
+}
+
+/// Whether AppArmor and SELinux are there.
+pub(super) fn kernel_modules() -> (bool, bool) {
+    let apparmor = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");
+    (
+        apparmor.is_ok_and(|text| text.starts_with('Y')),
+        Path::new("/sys/fs/selinux/enforce").exists(),
+    )
+}
+
+/// A decision, and what is worth saying about it.
+#[derive(Debug, Default)]
+pub(super) struct Decided {
+    pub(super) security: Security,
+    pub(super) notes: Vec<String>,
+}
+
+/// A pod as the kubelet writes it in messages.
+fn named(pod: &Pod) -> String {
+    format!(
+        "{}_{}({})",
+        pod.name_any(),
+        pod.namespace().unwrap_or_default(),
+        pod.uid().unwrap_or_default()
+    )
+}
+
+/// Decides everything that the security contexts of a container and its pod say; the container's go first.
+///
+/// # Errors
+/// Why the container cannot be started: the reason of its waiting state is `CreateContainerConfigError`.
+pub(super) fn decide(
+    machine: &Machine<'_>,
+    pod: &Pod,
+    container: &Container,
+    image: &ImageConfig,
+) -> Result<Decided, String> {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let of_pod = spec.security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    let mut decided = Decided::default();
+    let security = &mut decided.security;
+    user(security, pod, container, (&own, &of_pod), image)?;
+    security.privileged = own.privileged.unwrap_or(false);
+    security.capabilities = capabilities::of(own.capabilities.as_ref(), security.privileged)?;
+    security.no_new_privileges = own.allow_privilege_escalation == Some(false);
+    security.read_only_root = own.read_only_root_filesystem.unwrap_or(false);
+    security.unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+    let seccomp = own
+        .seccomp_profile
+        .as_ref()
+        .or(of_pod.seccomp_profile.as_ref());
+    security.seccomp = self::seccomp(machine.profiles, seccomp)?;
+    let annotation = pod.annotations().get(&format!(
+        "container.apparmor.security.beta.kubernetes.io/{}",
+        container.name
+    ));
+    let profile = own
+        .app_armor_profile
+        .as_ref()
+        .or(of_pod.app_armor_profile.as_ref());
+    let profile = profile
+        .cloned()
+        .or_else(|| annotation.map(|text| from_annotation(text)));
+    security.confinement = confinement(machine, profile.as_ref(), (&own, &of_pod))?;
+    security.host_pid = spec.host_pid.unwrap_or(false);
+    security.host_ipc = spec.host_ipc.unwrap_or(false);
+    for sysctl in of_pod.sysctls.iter().flatten() {
+        check_sysctl(&sysctl.name, security.host_ipc)?;
+        security
+            .sysctls
+            .insert(sysctl.name.clone(), sysctl.value.clone());
+    }
+    let separate = spec.host_users == Some(false);
+    possible(machine.isolation, &decided.security, separate)?;
+    decided.notes = shortcomings(machine.isolation, &decided.security, &of_pod);
+    Ok(decided)
+}
+
+fn user(
+    security: &mut Security,
+    pod: &Pod,
+    container: &Container,
+    (own, of_pod): (&SecurityContext, &PodSecurityContext),
+    image: &ImageConfig,
+) -> Result<(), String> {
+    let id = |value: Option<i64>, what: &str| {
+        let fits = |value| u32::try_from(value).map_err(|_| format!("invalid {what} {value}"));
+        value.map(fits).transpose()
+    };
+    let asked = id(own.run_as_user.or(of_pod.run_as_user), "runAsUser")?;
+    let name = image.user.split(':').next().unwrap_or_default();
+    if own.run_as_non_root.or(of_pod.run_as_non_root) == Some(true) {
+        let whose = format!("(pod: \"{}\", container: {})", named(pod), container.name);
+        let by_number = if name.is_empty() {
+            Some(0)
+        } else {
+            name.parse().ok()
+        };
+        match (asked, by_number) {
+            (Some(0), _) => {
+                return Err(format!(
+                    "container's runAsUser breaks non-root policy {whose}"
+                ));
+            }
+            (None, Some(0)) => {
+                return Err(format!(
+                    "container has runAsNonRoot and image will run as root {whose}"
+                ));
+            }
+            (None, None) => {
+                return Err(format!(
+                    "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is \
+                     non-root {whose}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    security.user = asked;
+    security.user_name = (asked.is_none() && !image.user.is_empty()).then(|| image.user.clone());
+    security.group = id(own.run_as_group.or(of_pod.run_as_group), "runAsGroup")?;
+    for group in of_pod.supplemental_groups.iter().flatten() {
+        security
+            .groups
+            .extend(id(Some(*group), "supplementalGroups")?);
+    }
+    security.groups.extend(id(of_pod.fs_group, "fsGroup")?);
+    security.merge_groups = of_pod.supplemental_groups_policy.as_deref() != Some("Strict");
+    Ok(())
+}
+
+fn seccomp(profiles: &Path, asked: Option<&SeccompProfile>) -> Result<Seccomp, String> {
+    let Some(profile) = asked else {
+        return Ok(Seccomp::Unconfined);
+    };
+    match profile.type_.as_str() {
+        "Unconfined" => Ok(Seccomp::Unconfined),
+        "RuntimeDefault" => Ok(Seccomp::RuntimeDefault),
+        "Localhost" => {
+            let name = profile.localhost_profile.as_deref().unwrap_or_default();
+            let inside = Path::new(name)
+                .components()
+                .all(|part| matches!(part, std::path::Component::Normal(_)));
+            if name.is_empty() || !inside {
+                return Err(format!("invalid seccomp profile {name:?}"));
+            }
+            let path = profiles.join(name);
+            std::fs::read_to_string(&path)
+                .map(Seccomp::Profile)
+                .map_err(|error| {
+                    format!(
+                        "cannot load seccomp profile {:?}: {error}",
+                        path.display().to_string()
+                    )
+                })
+        }
+        other => Err(format!("unknown seccomp profile type {other:?}")),
+    }
+}
+
+/// The older way to name a profile of AppArmor.
+fn from_annotation(text: &str) -> AppArmorProfile {
+    let (kind, name) = match text.strip_prefix("localhost/") {
+        Some(name) => ("Localhost", Some(name.to_owned())),
+        None if text == "runtime/default" => ("RuntimeDefault", None),
+        None => ("Unconfined", None),
+    };
+    AppArmorProfile {
+        type_: kind.into(),
+        localhost_profile: name,
+    }
+}
+
+fn confinement(
+    machine: &Machine<'_>,
+    profile: Option<&AppArmorProfile>,
+    (own, of_pod): (&SecurityContext, &PodSecurityContext),
+) -> Result<Confinement, String> {
+    let mut confinement = Confinement::default();
+    if let Some(profile) = profile.filter(|profile| profile.type_ != "Unconfined") {
+        if !machine.apparmor {
+            return Err("Cannot enforce AppArmor: AppArmor is not enabled on the host".into());
+        }
+        if profile.type_ == "RuntimeDefault" {
+            return Err(
+                "Cannot enforce AppArmor: this runtime has no profile of its own, name a profile of the host".into(),
+            );
+        }
+        confinement.apparmor = profile.localhost_profile.clone();
+    }
+    let options = own
+        .se_linux_options
+        .as_ref()
+        .or(of_pod.se_linux_options.as_ref());
+    if let Some(options) = options {
+        if !machine.selinux {
+            return Err("Cannot apply seLinuxOptions: SELinux is not enabled on the host".into());
+        }
+        let part = |value: &Option<String>, default: &str| {
+            value.clone().unwrap_or_else(|| default.to_owned())
+        };
+        confinement.selinux = Some(format!(
+            "{}:{}:{}:{}",
+            part(&options.user, "system_u"),
+            part(&options.role, "system_r"),
+            part(&options.type_, "container_t"),
+            part(&options.level, "s0")
+        ));
+    }
+    Ok(confinement)
+}
+
+/// Only parameters of namespaces that the container has for itself can be set for it alone.
+fn check_sysctl(name: &str, host_ipc: bool) -> Result<(), String> {
+    let dotted = name.replace('/', ".");
+    let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."]
+        .iter()
+        .any(|prefix| dotted.starts_with(prefix))
+        || dotted == "kernel.sem";
+    if dotted.starts_with("net.") {
+        return Err(format!(
+            "forbidden sysctl: \"{name}\" belongs to the network, which is the host's on this node"
+        ));
+    }
+    match (of_ipc, host_ipc) {
+        (true, false) => Ok(()),
+        (true, true) => Err(format!(
+            "forbidden sysctl: \"{name}\" not allowed with host ipc enabled"
+        )),
+        (false, _) => Err(format!("forbidden sysctl: \"{name}\" not allowlisted")),
+    }
+}
+
+/// What was asked for and cannot be done.
+fn possible(isolation: Isolation, security: &Security, separate_users: bool) -> Result<(), String> {
+    let refuse = |what: &str, why: &str| Err(format!("{what} is not possible on this node: {why}"));
+    match isolation {
+        Isolation::Namespaces if separate_users => refuse(
+            "hostUsers: false",
+            "no range of user IDs is set aside for pods",
+        ),
+        Isolation::Namespaces => Ok(()),
+        Isolation::UserNamespace => {
+            const WHY: &str = "the agent does not run as root";
+            if security.host_pid {
+                refuse("hostPID", WHY)
+            } else if security
+                .groups
+                .iter()
+                .any(|group| Some(*group) != security.group)
+            {
+                refuse("a supplementary group or fsGroup", WHY)
+            } else {
+                Ok(())
+            }
+        }
+        Isolation::None => {
+            const WHY: &str =
+                "containers are plain processes, because namespaces are not permitted";
+            let default = Security {
+                user: security.user,
+                group: security.group,
+                groups: security.groups.clone(),
+                merge_groups: security.merge_groups,
+                no_new_privileges: security.no_new_privileges,
+                // They are those of the agent, with or without being asked for.
+                privileged: security.privileged,
+                capabilities: security.capabilities.clone(),
+                ..Security::default()
+            };
+            let given = capabilities::of(None, security.privileged).unwrap_or_default();
+            if *security != default || security.capabilities != given {
+                return refuse("the security context", WHY);
+            }
+            let root = rustix::process::geteuid().is_root();
+            if !root && (security.user.is_some() || security.group.is_some()) {
+                return refuse("runAsUser or runAsGroup", WHY);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What is less than its name says.
+fn shortcomings(
+    isolation: Isolation,
+    security: &Security,
+    of_pod: &PodSecurityContext,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    if isolation == Isolation::UserNamespace && security.privileged {
+        notes.push(
+            "privileged gives the rights of the agent's user only, which is not root on this node"
+                .to_owned(),
+        );
+    }
+    if isolation == Isolation::UserNamespace && of_pod.fs_group.is_some() {
+        notes.push("fsGroup is the only group there is: the agent does not run as root".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,184 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn decided(isolation: Isolation, pod: Value, own: Value, image: &str) -> Result<Decided, String> {
+    let profiles = tempfile::tempdir().unwrap();
+    std::fs::write(profiles.path().join("mine.json"), "{}").unwrap();
+    let machine = Machine {
+        isolation,
+        profiles: profiles.path(),
+        apparmor: false,
+        selinux: false,
+    };
+    let container = json!({"name": "c", "securityContext": own});
+    let object = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": pod});
+    let image = ImageConfig {
+        user: image.into(),
+        ..ImageConfig::default()
+    };
+    decide(
+        &machine,
+        &serde_json::from_value(object).unwrap(),
+        &serde_json::from_value(container).unwrap(),
+        &image,
+    )
+}
+
+#[track_caller]
+fn check(pod: Value, own: Value, holds: impl Fn(&Security) -> bool) {
+    let decided = decided(Isolation::Namespaces, pod, own, "").unwrap();
+    assert!(holds(&decided.security), "{:?}", decided.security);
+}
+
+#[track_caller]
+fn refused(isolation: Isolation, pod: Value, own: Value, image: &str, text: &str) {
+    let error = decided(isolation, pod, own, image).unwrap_err();
+    assert!(error.contains(text), "{error}");
+}
+
+#[test]
+fn the_containers_context_goes_before_the_pods() {
+    let pod = || {
+        json!({"containers": [], "securityContext": {"runAsUser": 1, "runAsGroup": 2, "fsGroup": 3,
+            "supplementalGroups": [4], "supplementalGroupsPolicy": "Strict",
+            "seccompProfile": {"type": "RuntimeDefault"}}})
+    };
+    check(pod(), json!({}), |it| {
+        it.user == Some(1) && it.group == Some(2) && it.groups == [4, 3] && !it.merge_groups
+    });
+    check(pod(), json!({}), |it| it.seccomp == Seccomp::RuntimeDefault);
+    let own = json!({"runAsUser": 5, "seccompProfile": {"type": "Localhost", "localhostProfile": "mine.json"}});
+    check(pod(), own, |it| {
+        it.user == Some(5) && it.seccomp == Seccomp::Profile("{}".into())
+    });
+    check(
+        json!({"containers": []}),
+        json!({"allowPrivilegeEscalation": false}),
+        |it| it.no_new_privileges,
+    );
+    let own = json!({"readOnlyRootFilesystem": true, "procMount": "Unmasked"});
+    check(json!({"containers": []}), own, |it| {
+        it.read_only_root && it.unmasked
+    });
+    let pod = json!({"containers": [], "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}});
+    check(pod, json!({}), |it| {
+        it.sysctls["kernel.shm_rmid_forced"] == "1"
+    });
+}
+
+#[test]
+fn root_is_refused_in_the_kubelets_words() {
+    let pod = || json!({"containers": [], "securityContext": {"runAsNonRoot": true}});
+    let whose = "(pod: \"p_ns(u)\", container: c)";
+    let root = Isolation::Namespaces;
+    refused(
+        root,
+        pod(),
+        json!({"runAsUser": 0}),
+        "",
+        &format!("container's runAsUser breaks non-root policy {whose}"),
+    );
+    refused(
+        root,
+        pod(),
+        json!({}),
+        "",
+        &format!("container has runAsNonRoot and image will run as root {whose}"),
+    );
+    refused(root, pod(), json!({}), "0:5", "image will run as root");
+    refused(
+        root,
+        pod(),
+        json!({}),
+        "app",
+        "image has non-numeric user (app), cannot verify user is non-root",
+    );
+    check(pod(), json!({"runAsUser": 7}), |it| it.user == Some(7));
+    assert!(decided(root, pod(), json!({}), "7:8").is_ok());
+    check(pod(), json!({"runAsNonRoot": false}), |it| {
+        it.user.is_none()
+    });
+}
+
+#[test]
+fn what_cannot_be_given_is_refused() {
+    let root = Isolation::Namespaces;
+    let none = || json!({"containers": []});
+    refused(
+        root,
+        none(),
+        json!({"appArmorProfile": {"type": "RuntimeDefault"}}),
+        "",
+        "AppArmor is not enabled",
+    );
+    refused(
+        root,
+        none(),
+        json!({"seLinuxOptions": {"level": "s0"}}),
+        "",
+        "SELinux is not enabled",
+    );
+    refused(
+        root,
+        none(),
+        json!({"capabilities": {"add": ["FLY"]}}),
+        "",
+        "unknown capability",
+    );
+    refused(
+        root,
+        none(),
+        json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "none.json"}}),
+        "",
+        "cannot load seccomp profile",
+    );
+    refused(
+        root,
+        json!({"containers": [], "hostUsers": false}),
+        json!({}),
+        "",
+        "hostUsers: false is not possible",
+    );
+    let sysctl = |name: &str| json!({"containers": [], "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+    refused(
+        root,
+        sysctl("kernel.panic"),
+        json!({}),
+        "",
+        "not allowlisted",
+    );
+    refused(
+        root,
+        sysctl("net.ipv4.ip_forward"),
+        json!({}),
+        "",
+        "belongs to the network",
+    );
+    let user = Isolation::UserNamespace;
+    refused(
+        user,
+        json!({"containers": [], "hostPID": true}),
+        json!({}),
+        "",
+        "hostPID is not possible",
+    );
+    refused(
+        Isolation::None,
+        none(),
+        json!({"readOnlyRootFilesystem": true}),
+        "",
+        "plain processes",
+    );
+    refused(
+        Isolation::None,
+        none(),
+        json!({"capabilities": {"drop": ["ALL"]}}),
+        "",
+        "plain processes",
+    );
+    let notes = decided(user, none(), json!({"privileged": true}), "")
+        .unwrap()
+        .notes;
+    assert_eq!(notes.len(), 1);
+}

@@ -1,0 +1,210 @@
+//! Containers by libcontainer.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use libcontainer::container::Container;
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::syscall::syscall::SyscallType;
+use rustix::process::Pid;
+
+use super::program::{Program, Role};
+use super::spec::{self, ContainerSpec};
+use super::stage;
+use super::supervise::pipe;
+use super::{sys, terminal};
+use crate::oci;
+
+/// Name of the container in the directory that is its own.
+const NAME: &str = "c";
+
+/// A container that runs.
+pub(super) struct Made {
+    pub(super) pid: Pid,
+    /// The other side of its terminal, if it has one.
+    pub(super) terminal: Option<OwnedFd>,
+    container: Container,
+}
+
+/// Where libcontainer keeps what it knows.
+fn state(directory: &Path) -> PathBuf {
+    directory.join("oci")
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Makes the container of a directory and starts its program with standard streams, or with a terminal without them.
+/// The process has left the host's mount namespace afterwards.
+///
+/// # Errors
+/// Why there is no container.
+pub(super) fn create(
+    spec: &ContainerSpec,
+    directory: &Path,
+    stdio: Option<[OwnedFd; 3]>,
+    role: Role,
+) -> Result<Made, String> {
+    stage::enter(spec)?;
+    let staged = stage::prepare(spec, directory)?;
+    let account = stage::account(spec, &staged.root)?;
+    stage::working_directory(spec, &staged.root);
+    let oci = oci::build(spec, &staged, &account)?;
+    let bundle = directory.join("bundle");
+    std::fs::create_dir_all(&bundle).map_err(|error| format!("{}: {error}", bundle.display()))?;
+    spec::write(&bundle.join("config.json"), &oci)?;
+
+    let (failure, failing) = pipe()?;
+    let program = Program::new(spec, role, spec.tty, failing.as_raw_fd())?;
+    let console = spec.tty.then(|| console(directory)).transpose()?;
+    let mut builder = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
+        .with_executor(program)
+        .with_root_path(state(directory))
+        .map_err(|error| chain(&error))?;
+    if let Some((_, path)) = &console {
+        builder = builder.with_console_socket(Some(path));
+    }
+    if let Some([input, output, errors]) = stdio {
+        builder = builder
+            .with_stdin(input)
+            .with_stdout(output)
+            .with_stderr(errors);
+    }
+    let built = builder
+        .as_init(&bundle)
+        .with_systemd(false)
+        .with_detach(true)
+        .build();
+    let started = built.and_then(|mut container| container.start().map(|()| container));
+    drop(failing);
+    let container = match started {
+        Ok(container) => container,
+        Err(error) => return Err(chain(&error)),
+    };
+    let mut problem = String::new();
+    File::from(failure)
+        .read_to_string(&mut problem)
+        .map_err(|error| error.to_string())?;
+    // libcontainer has hidden this process from others of its user; its namespaces have to be found.
+    sys::set_dumpable();
+    let pid = container
+        .pid()
+        .and_then(|pid| Pid::from_raw(pid.as_raw()))
+        .ok_or("the container has no process")?;
+    let made = Made {
+        pid,
+        terminal: None,
+        container,
+    };
+    if !problem.is_empty() {
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        made.clean_up(spec);
+        return Err(problem);
+    }
+    let terminal = match console {
+        Some((listener, path)) => {
+            let master = listener
+                .accept()
+                .and_then(|(stream, _)| terminal::receive(&stream.into()));
+            let _ = std::fs::remove_file(path);
+            let master = master.map_err(|error| format!("terminal: {error}"))?;
+            // The user may open it by its name.
+            if let Ok(slave) = terminal::slave(&master) {
+                let user = rustix::process::Uid::from_raw(account.user);
+                let _ = rustix::fs::fchown(&slave, Some(user), None);
+            }
+            Some(master)
+        }
+        None => None,
+    };
+    Ok(Made { terminal, ..made })
+}
+
+impl Made {
+    /// Whether the kernel killed one of its processes for want of memory.
+    pub(super) fn oom_killed(&self, spec: &ContainerSpec) -> bool {
+        spec.cgroups && oci::cgroup::oom_kills(&oci::cgroups_path(spec)) > 0
+    }
+
+    /// Removes what libcontainer has made outside of this process's mounts, and runs the hooks for the end.
+    pub(super) fn clean_up(mut self, spec: &ContainerSpec) {
+        if spec.cgroups {
+            // Without a PID namespace of its own some may be left.
+            oci::cgroup::kill(&oci::cgroups_path(spec));
+        } else {
+            stage::forget_cgroups(spec);
+        }
+        if let Err(error) = self.container.delete(true) {
+            eprintln!("clean up: {}", chain(&error));
+        }
+    }
+}
+
+/// A socket for the terminal, made by its directory: paths of containers are longer than that of a socket may be.
+fn console(directory: &Path) -> Result<(UnixListener, PathBuf), String> {
+    let path = directory.join("console.sock");
+    let open = File::open(directory).and_then(|directory| {
+        let name = format!("/proc/self/fd/{}/console.sock", directory.as_raw_fd());
+        UnixListener::bind(name)
+    });
+    open.map(|listener| (listener, path))
+        .map_err(|error| format!("terminal: {error}"))
+}
+
+/// Starts a further program in the container of a directory with the standard streams of this process, which has
+/// entered the helper's namespaces. Returns its process.
+///
+/// # Errors
+/// Why it could not be started.
+pub(super) fn further(
+    spec: &ContainerSpec,
+    directory: &Path,
+    args: &[String],
+    tty: bool,
+) -> Result<Pid, String> {
+    let root = directory.join("stage").join("root");
+    let account = stage::account(spec, &root)?;
+    let process = oci::further_process(spec, &account, args)?;
+    let file = directory.join(format!("process-{}.json", std::process::id()));
+    spec::write(&file, &process)?;
+    let (failure, failing) = pipe()?;
+    let program = Program::new(spec, Role::Further, tty, failing.as_raw_fd())?;
+    let built = ContainerBuilder::new(NAME.to_owned(), SyscallType::default())
+        .with_executor(program)
+        .with_root_path(state(directory))
+        .map(|builder| {
+            builder
+                .as_tenant()
+                .with_process(Some(&file))
+                .with_detach(true)
+        })
+        .and_then(|builder| builder.build());
+    let _ = std::fs::remove_file(&file);
+    drop(failing);
+    let pid = built.map_err(|error| chain(&error))?;
+    let mut problem = String::new();
+    File::from(failure)
+        .read_to_string(&mut problem)
+        .map_err(|error| error.to_string())?;
+    let pid = Pid::from_raw(pid.as_raw()).ok_or("the program has no process")?;
+    if problem.is_empty() {
+        Ok(pid)
+    } else {
+        let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        Err(problem)
+    }
+}

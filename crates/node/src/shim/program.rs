@@ -1,0 +1,212 @@
+//! The last steps inside of a container, which libcontainer leaves to its caller: from the finished container to the
+//! program.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use caps::{CapSet, Capability, CapsHashSet};
+use libcontainer::workload::{
+    Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError,
+};
+use oci_spec::runtime::Spec;
+use seccompiler::BpfProgram;
+
+use super::init;
+use super::spec::{ContainerSpec, Isolation, Seccomp};
+use super::sys::{self, Fork};
+use crate::oci::seccomp;
+
+/// What the process that libcontainer made becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The init of the container, with the program as its child.
+    Init,
+    /// A further program.
+    Further,
+    /// Nothing: it ends at once. To find out whether containers work here.
+    Probe,
+}
+
+/// The last steps of one container or of a further program in it.
+#[derive(Clone)]
+pub(super) struct Program {
+    spec: Rc<ContainerSpec>,
+    /// A terminal instead of pipes.
+    tty: bool,
+    role: Role,
+    /// For the text of what went wrong; closed by a successful exec.
+    failing: RawFd,
+    filters: Rc<Vec<BpfProgram>>,
+}
+
+impl Program {
+    /// `failing` is a descriptor that this process keeps open until libcontainer has made the other one.
+    ///
+    /// # Errors
+    /// The seccomp profile cannot be used.
+    pub(super) fn new(
+        spec: &ContainerSpec,
+        role: Role,
+        tty: bool,
+        failing: RawFd,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            filters: Rc::new(seccomp::compile(&spec.security)?),
+            spec: Rc::new(spec.clone()),
+            tty,
+            role,
+            failing,
+        })
+    }
+
+    /// Writes down what went wrong and ends.
+    fn fail(&self, problem: &str, code: i32) -> ! {
+        let _ = File::from(sys::own(self.failing)).write_all(problem.as_bytes());
+        std::process::exit(code)
+    }
+
+    fn init(&self, spec: &Spec) -> ! {
+        // Nothing of the helper's stays open: PID 1 is a process of the container like others.
+        sys::close_others(self.failing);
+        if self.spec.isolation == Isolation::UserNamespace {
+            // Namespaces of a process that cannot be dumped can only be entered by the host's root.
+            sys::set_dumpable();
+        }
+        if let Some(score) = self.spec.limits.oom_score_adj {
+            // To be killed later than others takes a privilege that not every root has.
+            let _ = std::fs::write("/proc/self/oom_score_adj", score.to_string());
+        }
+        let early = self.spec.security.seccomp == Seccomp::RuntimeDefault;
+        if early && let Err(problem) = self.confine() {
+            self.fail(&problem, 1);
+        }
+        sys::block_signals();
+        match sys::fork(0) {
+            Ok(Fork::Parent(program)) => {
+                drop(sys::own(self.failing));
+                std::process::exit(init::watch(program))
+            }
+            Ok(Fork::Child) => {
+                sys::die_with_parent();
+                if self.tty {
+                    // In the session of the terminal, and in front of it.
+                    let _ = rustix::process::setpgid(None, None);
+                    if let Ok(group) = rustix::process::getpgid(None) {
+                        let _ = rustix::termios::tcsetpgrp(rustix::stdio::stdin(), group);
+                    }
+                } else {
+                    let _ = rustix::process::setsid();
+                }
+                let confined = if early { Ok(()) } else { self.confine() };
+                let problem = confined.map_or_else(|problem| problem, |()| become_program(spec));
+                self.fail(&problem, 127)
+            }
+            Err(error) => self.fail(&format!("fork: {error}"), 1),
+        }
+    }
+
+    /// Installs the filters, and gives up what was needed for that.
+    fn confine(&self) -> Result<(), String> {
+        let security = &self.spec.security;
+        if let Some(label) = security.confinement.selinux.as_deref() {
+            let file = "/proc/self/attr/exec";
+            std::fs::write(file, label).map_err(|error| format!("{file}: {error}"))?;
+        }
+        for filter in self.filters.iter() {
+            sys::install(filter).map_err(|error| format!("seccomp: {error}"))?;
+        }
+        if !seccomp::needs_privileges(security) {
+            return Ok(());
+        }
+        let failed = |error: caps::errors::CapsError| format!("capabilities: {error}");
+        let kept: CapsHashSet = security
+            .capabilities
+            .iter()
+            .map(|name| Capability::from_str(name).map_err(failed))
+            .collect::<Result<_, _>>()?;
+        for name in seccomp::PRIVILEGES.iter().rev() {
+            let capability = Capability::from_str(name).map_err(failed)?;
+            if !kept.contains(&capability) {
+                caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
+            }
+        }
+        caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
+        caps::set(None, CapSet::Permitted, &kept).map_err(failed)
+    }
+}
+
+impl Executor for Program {
+    /// Called inside of the container, before it may start.
+    fn validate(&self, _: &Spec) -> Result<(), ExecutorValidationError> {
+        // From here on the helper's end is the container's end. Before, libcontainer notices at its channels.
+        sys::die_with_parent();
+        Ok(())
+    }
+
+    /// The variables are passed to the program; this process needs none.
+    fn setup_envs(&self, _: HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
+        Ok(())
+    }
+
+    fn exec(&self, spec: &Spec) -> Result<(), ExecutorError> {
+        match self.role {
+            Role::Probe => std::process::exit(0),
+            Role::Init => self.init(spec),
+            Role::Further => {
+                sys::close_others(self.failing);
+                sys::die_with_parent();
+                if self.tty {
+                    let _ = rustix::process::ioctl_tiocsctty(rustix::stdio::stdin());
+                }
+                let problem = self
+                    .confine()
+                    .map_or_else(|problem| problem, |()| become_program(spec));
+                self.fail(&problem, 127)
+            }
+        }
+    }
+}
+
+/// Becomes the program of a specification; returns only what went wrong.
+fn become_program(spec: &Spec) -> String {
+    let process = spec.process().as_ref();
+    let args = process.and_then(|it| it.args().clone()).unwrap_or_default();
+    let env = process.and_then(|it| it.env().clone()).unwrap_or_default();
+    exec(&args, &env)
+}
+
+/// Becomes a program, which is looked up in the PATH of its environment; returns only what went wrong.
+pub(super) fn exec(args: &[String], env: &[String]) -> String {
+    let Some(program) = args.first() else {
+        return "no command specified".into();
+    };
+    let candidates: Vec<String> = if program.contains('/') {
+        vec![program.clone()]
+    } else {
+        let path = env.iter().rev().find_map(|it| it.strip_prefix("PATH="));
+        path.unwrap_or_default()
+            .split(':')
+            .map(|directory| format!("{directory}/{program}"))
+            .collect()
+    };
+    sys::reset_signals();
+    let mut refused = None;
+    for candidate in candidates {
+        let error = sys::exec(&candidate, args, env);
+        match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {}
+            _ => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) => format!("exec: {program:?}: {error}"),
+        None if program.contains('/') => {
+            format!("exec: {program:?}: stat {program}: no such file or directory")
+        }
+        None => format!("exec: {program:?}: executable file not found in $PATH"),
+    }
+}

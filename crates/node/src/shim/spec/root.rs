@@ -1,0 +1,59 @@
+//! What a container's root directory is made of.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A root directory. This is where images come in: whoever unpacks them fills in [`RootFs::lower`] and
+/// [`RootFs::config`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RootFs {
+    /// Unpacked layers of an image, the topmost first. Without any the container gets programs and libraries of the
+    /// host, from an allow-list.
+    pub lower: Vec<PathBuf>,
+    /// What the image says about the program to start.
+    pub config: ImageConfig,
+}
+
+/// The part of an image's configuration that a container is started from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageConfig {
+    /// `ENTRYPOINT`: replaced by the container's `command`.
+    pub entrypoint: Vec<String>,
+    /// `CMD`: replaced by the container's `args`, and dropped if the container has a `command`.
+    pub cmd: Vec<String>,
+    /// `ENV`, `NAME=value`.
+    pub env: Vec<String>,
+    /// `USER`: `user[:group]`, names or numbers. Empty is root.
+    pub user: String,
+    /// `WORKDIR`; `/` when empty.
+    pub working_dir: String,
+}
+
+/// A bind mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Path on the host, without symbolic links.
+    pub source: PathBuf,
+    /// A path below the source, which is made if it does not exist. What the container wrote there decides about
+    /// nothing outside of the source.
+    #[serde(default)]
+    pub sub_path: Option<PathBuf>,
+    /// Path in the container.
+    pub target: PathBuf,
+    /// Not writable.
+    pub read_only: bool,
+    /// Mounts below the source stay writable although this one is not.
+    #[serde(default)]
+    pub shallow: bool,
+    /// Mounts that the host makes below the source later become visible (`HostToContainer`).
+    #[serde(default)]
+    pub follow: bool,
+    /// Further mount options, of the OCI runtime specification.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// What to say when [`Mount::sub_path`] leads out of the source.
+    #[serde(default)]
+    pub name: String,
+}

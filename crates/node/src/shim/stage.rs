@@ -1,0 +1,284 @@
+//! The helper's own view of the file system, in which a container's root directory and volumes are put together.
+//!
+//! The helper leaves the mount namespace of the host (and, without root, its user namespace) before it touches
+//! anything. What it mounts is seen by nobody else, is gone when it ends, and is never inside of the container: the
+//! container's root directory is a mount of its own, and libcontainer makes it the root of a further mount namespace
+//! from which the rest is detached.
+//!
+//! Everything that a container may have had its hands on is opened by descriptors that cannot leave the volume, and is
+//! mounted from the descriptor: there is no moment between a check and a mount.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change,
+    move_mount, open_tree,
+};
+
+use super::spec::{ContainerSpec, Isolation};
+use super::sys;
+
+mod account;
+mod cgroups;
+mod host;
+mod volume;
+
+pub(crate) use account::Account;
+pub(crate) use volume::SUB_PATH;
+
+pub(super) type Result<T = ()> = std::result::Result<T, String>;
+
+/// Names the step that failed.
+pub(super) trait Step<T> {
+    fn step(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: std::fmt::Display> Step<T> for std::result::Result<T, E> {
+    fn step(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| format!("{}: {error}", what()))
+    }
+}
+
+/// What has been put together for a container.
+#[derive(Debug, Default)]
+pub(crate) struct Staged {
+    /// The root directory.
+    pub(crate) root: PathBuf,
+    /// Sources of [`ContainerSpec::mounts`], in their order: what is mounted there cannot be exchanged.
+    pub(crate) mounts: Vec<PathBuf>,
+    /// Sources of [`ContainerSpec::devices`], in their order.
+    pub(crate) devices: Vec<Device>,
+    /// How this machine has its cgroups.
+    pub(crate) cgroups: Hierarchy,
+}
+
+/// A device node of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Device {
+    /// Path on the host.
+    pub(crate) source: PathBuf,
+    /// `c`, `b` or `p`.
+    pub(crate) kind: &'static str,
+    /// Numbers of the node.
+    pub(crate) numbers: (u32, u32),
+    /// Permission bits.
+    pub(crate) mode: u32,
+    /// User and group.
+    pub(crate) owner: (u32, u32),
+}
+
+/// What is mounted on `/sys/fs/cgroup`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Hierarchy {
+    /// Nothing that could be written.
+    #[default]
+    None,
+    /// One file system for every controller, perhaps with an empty second version beside them.
+    V1,
+    /// The second version only.
+    V2,
+}
+
+/// Leaves the host's mounts, and without root also its users. The process must have one thread.
+///
+/// # Errors
+/// The step that failed and the kernel's answer.
+pub(super) fn enter(spec: &ContainerSpec) -> Result {
+    if spec.isolation == Isolation::UserNamespace {
+        let ids = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        let inside = account::single(&spec.security, &spec.root.lower);
+        sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).step(|| "user namespace".into())?;
+        let put = |file: &str, text: String| fs::write(file, text).step(|| file.to_owned());
+        put("/proc/self/setgroups", "deny".into())?;
+        // A single id needs no helper program and no entry in /etc/subuid. The container's user is this one.
+        put("/proc/self/uid_map", format!("{} {} 1\n", inside.0, ids.0))?;
+        put("/proc/self/gid_map", format!("{} {} 1\n", inside.1, ids.1))?;
+    } else {
+        sys::unshare(libc::CLONE_NEWNS).step(|| "mount namespace".into())?;
+        // The groups of the agent are not those of its containers.
+        sys::set_groups(&[]).step(|| "setgroups".into())?;
+    }
+    // Mounts of the host still arrive, so that volumes can follow it; nothing goes the other way.
+    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", slave).step(|| "making mounts private".into())
+}
+
+/// Who the program of a container is.
+///
+/// # Errors
+/// A name that the container does not know.
+pub(super) fn account(spec: &ContainerSpec, root: &Path) -> Result<Account> {
+    let found = account::find(&spec.security, root)?;
+    if spec.isolation != Isolation::UserNamespace {
+        return Ok(found);
+    }
+    // There are no other ids.
+    let (user, group) = account::single(&spec.security, &spec.root.lower);
+    Ok(Account {
+        user,
+        group,
+        groups: Vec::new(),
+        ..found
+    })
+}
+
+/// Puts a container together below its directory, after [`enter`].
+///
+/// # Errors
+/// What could not be opened, made or mounted.
+pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> {
+    let stage = directory.join("stage");
+    fs::create_dir_all(&stage).step(|| stage.display().to_string())?;
+    // Room for mount points only.
+    tmpfs(&stage, "mode=0700,size=4m")?;
+    private(&stage)?;
+    let root = stage.join("root");
+    make(&root)?;
+    if spec.root.lower.is_empty() {
+        root_in_memory(spec, &root)?;
+        let targets: Vec<&Path> = spec.mounts.iter().map(|it| it.target.as_path()).collect();
+        host::fill(&root, &targets)?;
+    } else {
+        layers(spec, &stage, &root)?;
+    }
+    let mut mounts = Vec::new();
+    for (number, mount) in spec.mounts.iter().enumerate() {
+        let place = stage.join(format!("mount-{number}"));
+        let source = volume::open(mount)?;
+        attach(&source, &place)
+            .map_err(|error| format!("mount {}: {error}", mount.source.display()))?;
+        if !mount.follow {
+            private(&place)?;
+        }
+        mounts.push(place);
+    }
+    let devices = spec.devices.iter().map(volume::device);
+    Ok(Staged {
+        mounts,
+        devices: devices.collect::<Result<_>>()?,
+        cgroups: cgroups::prepare(spec)?,
+        root,
+    })
+}
+
+/// Makes the working directory, as container runtimes do. Where it cannot be made the program is not started.
+pub(super) fn working_directory(spec: &ContainerSpec, root: &Path) {
+    let Some(cwd) = spec.cwd.as_deref().filter(|cwd| cwd.starts_with('/')) else {
+        return;
+    };
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let _ = pathrs::Root::open(root).and_then(|root| root.mkdir_all(cwd, &mode));
+}
+
+/// Removes what stood in for cgroups that cannot be written.
+pub(super) fn forget_cgroups(spec: &ContainerSpec) {
+    cgroups::forget(spec);
+}
+
+/// A root directory that ends with the container. Its size is bounded: the memory is the machine's.
+fn root_in_memory(spec: &ContainerSpec, root: &Path) -> Result {
+    tmpfs(root, &format!("mode=0755,{}", size(spec)))?;
+    private(root)
+}
+
+fn size(spec: &ContainerSpec) -> String {
+    /// Of a container that names no limit.
+    const DEFAULT: u64 = 512 << 20;
+    format!(
+        "size={},nr_inodes=128k",
+        spec.limits.root.unwrap_or(DEFAULT)
+    )
+}
+
+/// Layers of an image with a writable one in memory above them.
+fn layers(spec: &ContainerSpec, stage: &Path, root: &Path) -> Result {
+    let memory = stage.join("layer");
+    make(&memory)?;
+    tmpfs(&memory, &format!("mode=0755,{}", size(spec)))?;
+    let [upper, work] = ["upper", "work"].map(|name| memory.join(name));
+    make(&upper)?;
+    make(&work)?;
+    let text = |path: &Path| match path.to_str() {
+        Some(text) if !text.contains([',', ':', '\\']) => Ok(text.to_owned()),
+        _ => Err(format!("{}: not usable as a layer", path.display())),
+    };
+    let lower: Vec<String> = spec
+        .root
+        .lower
+        .iter()
+        .map(|layer| text(layer))
+        .collect::<Result<_>>()?;
+    let mut options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.join(":"),
+        text(&upper)?,
+        text(&work)?
+    );
+    if spec.isolation == Isolation::UserNamespace {
+        options.push_str(",userxattr");
+    }
+    let options = std::ffi::CString::new(options).step(|| "overlay options".into())?;
+    mount(
+        "overlay",
+        root,
+        "overlay",
+        MountFlags::NODEV,
+        options.as_c_str(),
+    )
+    .step(|| "overlay of the image's layers".into())?;
+    private(root)
+}
+
+pub(super) fn make(path: &Path) -> Result {
+    fs::create_dir(path).step(|| path.display().to_string())
+}
+
+/// Mounts what a descriptor stands for, with everything mounted below it, on a new place.
+fn attach(source: &Source, place: &Path) -> Result {
+    if source.is_dir {
+        make(place)?;
+    } else {
+        fs::write(place, "").step(|| place.display().to_string())?;
+    }
+    clone_onto(source.fd.as_fd(), place)
+}
+
+/// Something of the host, opened only to be mounted.
+struct Source {
+    fd: OwnedFd,
+    is_dir: bool,
+}
+
+/// Mounts what a descriptor stands for on an existing place.
+fn clone_onto(source: std::os::fd::BorrowedFd<'_>, place: &Path) -> Result {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    let tree = open_tree(source, "", flags).step(|| "open_tree".into())?;
+    let empty = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&tree, "", rustix::fs::CWD, place, empty).step(|| "move_mount".into())
+}
+
+/// Cuts a mount and those below it off from the host's.
+fn private(place: &Path) -> Result {
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change(place, private).step(|| place.display().to_string())
+}
+
+fn tmpfs(target: &Path, options: &str) -> Result {
+    let options = std::ffi::CString::new(options).step(|| options.to_owned())?;
+    mount(
+        "tmpfs",
+        target,
+        "tmpfs",
+        MountFlags::NODEV,
+        options.as_c_str(),
+    )
+    .step(|| format!("tmpfs on {}", target.display()))
+}

@@ -1,0 +1,115 @@
+//! Opening what a container is given, without following it out of where it belongs.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+
+use allot_cdi::DeviceNode;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
+use rustix::io::Errno;
+
+use super::{Device, Result, Source, Step};
+use crate::shim::spec::Mount;
+
+/// What messages about paths that lead out of a volume begin with.
+pub(crate) const SUB_PATH: &str = "failed to prepare subPath";
+
+/// Never out of the directory it starts in, not even for a moment.
+const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// Opens the source of a mount; a path below it is made if it does not exist.
+pub(super) fn open(mount: &Mount) -> Result<Source> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&mount.source, flags, Mode::empty())
+        .step(|| format!("mount {}", mount.source.display()))?;
+    let fd = match &mount.sub_path {
+        None => root,
+        Some(path) => below(root, path).map_err(|error| {
+            // The reason is for the helper's log; the message is the kubelet's.
+            eprintln!("{}: subPath {}: {error}", mount.name, path.display());
+            format!("{SUB_PATH} for {}", mount.name)
+        })?,
+    };
+    let kind = FileType::from_raw_mode(fstat(&fd).step(|| "fstat".into())?.st_mode);
+    Ok(Source {
+        is_dir: kind == FileType::Directory,
+        fd,
+    })
+}
+
+/// Walks down from a directory. Links are followed as long as they stay inside; every step starts from a descriptor of
+/// a directory that was inside when it was opened, so that renaming directories meanwhile leads nowhere else.
+fn below(root: OwnedFd, path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = openat2(&root, path, flags, Mode::empty(), INSIDE);
+    match found {
+        Ok(fd) => return Ok(fd),
+        Err(Errno::NOENT) => {}
+        Err(Errno::XDEV) => return Err("the path leads out of the volume".into()),
+        Err(error) => return Err(error.to_string()),
+    }
+    // New directories have the permissions of the volume, whatever is masked here.
+    let mode = fstat(&root).map_err(|error| error.to_string())?.st_mode & 0o7777;
+    let mask = rustix::process::umask(Mode::empty());
+    let made = make_below(root, path, Mode::from_raw_mode(mode));
+    rustix::process::umask(mask);
+    made
+}
+
+/// Makes what is missing of a path, and opens it. Every step is looked up from the root, where links and ".." cannot lead
+/// out; only the last part of it is made, below a directory that was inside when it was opened.
+fn make_below(root: OwnedFd, path: &Path, mode: Mode) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let open = |path: &Path| openat2(&root, path, flags, Mode::empty(), INSIDE);
+    let mut at = open(Path::new(".")).map_err(|error| error.to_string())?;
+    let mut so_far = PathBuf::new();
+    for part in path.components() {
+        let Component::Normal(name) = part else {
+            return Err("the path leads out of the volume".into());
+        };
+        so_far.push(name);
+        at = match open(&so_far) {
+            Err(Errno::NOENT) => {
+                match mkdirat(&at, name, mode) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.to_string()),
+                }
+                open(&so_far)
+            }
+            found => found,
+        }
+        .map_err(|error| error.to_string())?;
+    }
+    Ok(at)
+}
+
+/// Looks at a device node of the host.
+pub(super) fn device(node: &DeviceNode) -> Result<Device> {
+    let source = Path::new(node.host_path.as_deref().unwrap_or(&node.path));
+    let fd = rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .step(|| format!("device {}", node.path))?;
+    let metadata = std::fs::File::from(fd.as_fd().try_clone_to_owned().step(|| "dup".into())?)
+        .metadata()
+        .step(|| format!("device {}", node.path))?;
+    let kind = metadata.file_type();
+    let kind = if kind.is_char_device() {
+        "c"
+    } else if kind.is_block_device() {
+        "b"
+    } else if kind.is_fifo() {
+        "p"
+    } else {
+        return Err(format!(
+            "device {}: not a device node on the host",
+            node.path
+        ));
+    };
+    let numbers = metadata.rdev();
+    Ok(Device {
+        source: source.to_owned(),
+        kind,
+        numbers: (rustix::fs::major(numbers), rustix::fs::minor(numbers)),
+        mode: metadata.mode() & 0o7777,
+        owner: (metadata.uid(), metadata.gid()),
+    })
+}

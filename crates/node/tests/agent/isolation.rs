@@ -1,0 +1,81 @@
+//! What pods of the API can reach, and what they are refused. The helper's own tests have the details.
+
+use serde_json::json;
+
+use super::harness::{Cluster, isolated, pod_path, shell, status, with};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_one_container_prepared_does_not_uncover_the_host_for_the_next() {
+    let cluster = Cluster::start().await;
+    if !isolated(&cluster).await {
+        return;
+    }
+    let volume = |path: &str| json!({"volumeMounts": [{"name": "v", "mountPath": path}]});
+    let prepare =
+        "mkdir -p /v/etc; ln -s /etc /v/link; ln -sf ../../../../../../.. /v/up; ln -s / /v/dev";
+    let mut main = with(
+        shell(
+            "ls /.allot-host/shadow /.allot-host/pki 2>/dev/null; ls /.allot-host | tr '\\n' ' '",
+        ),
+        "c",
+        volume("/.allot-host"),
+    );
+    main["terminationMessagePath"] = json!("/.allot-host/dev/allot-message");
+    let spec = json!({
+        "restartPolicy": "Never",
+        "initContainers": [with(shell(prepare), "i", volume("/v"))],
+        "containers": [main],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    });
+    cluster.pod("p", spec).await;
+    cluster.until_phase("p", "Succeeded").await;
+    assert_eq!(cluster.log("p", "c", 0), "dev etc link up \n");
+    for path in ["/allot-message", "/.allot-host"] {
+        assert!(!std::path::Path::new(path).exists(), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn root_is_refused_where_the_pod_does_not_want_it() {
+    let cluster = Cluster::start().await;
+    let mut container = shell("id -u");
+    container["securityContext"] = json!({"runAsNonRoot": true});
+    cluster.pod("p", json!({"containers": [container]})).await;
+    let pod = cluster
+        .until(&pod_path("p"), "refused", |pod| {
+            status(pod, "c")["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+        })
+        .await;
+    let message = status(&pod, "c")["state"]["waiting"]["message"].to_string();
+    assert!(
+        message.contains("container has runAsNonRoot and image will run as root (pod: "),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_out_of_a_volume_are_no_sub_paths() {
+    let cluster = Cluster::start().await;
+    if !isolated(&cluster).await {
+        return;
+    }
+    let volume = |more: serde_json::Value| {
+        let mut mount = json!({"name": "v", "mountPath": "/v"});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            mount[key] = value.clone();
+        }
+        json!({"volumeMounts": [mount]})
+    };
+    let spec = json!({
+        "restartPolicy": "Never",
+        "initContainers": [with(shell("ln -s /etc /v/out"), "i", volume(json!({})))],
+        "containers": [with(shell("ls /v"), "c", volume(json!({"subPath": "out"})))],
+        "volumes": [{"name": "v", "emptyDir": {}}],
+    });
+    cluster.pod("p", spec).await;
+    let message = cluster.until_event("p", "Failed").await;
+    assert!(
+        message.contains("failed to prepare subPath for volumeMount \"v\" of container \"c\""),
+        "{message}"
+    );
+}

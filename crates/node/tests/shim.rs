@@ -1,0 +1,10 @@
+//! The container helper by itself: what a program in a container sees and may do, as root and as an ordinary user.
+
+#[path = "shim/attacks.rs"]
+mod attacks;
+#[path = "shim/harness.rs"]
+mod harness;
+#[path = "shim/limits.rs"]
+mod limits;
+#[path = "shim/security.rs"]
+mod security;
