@@ -21,6 +21,7 @@ const ORDER: &[&str] = &[
     "scheduler",
     "protos",
     "cdi",
+    "images",
     "node",
     "driver",
     "driver-gpu",
