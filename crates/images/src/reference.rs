@@ -98,12 +98,11 @@ impl Reference {
             });
         };
         let name = found.get(1).map_or("", |found| found.as_str());
-        let (domain, path) = match patterns.name.captures(name) {
-            Some(parts) => (
-                parts.get(1).map_or("", |part| part.as_str()),
-                parts.get(2).map_or("", |part| part.as_str()),
-            ),
-            None => ("", name),
+        // A host that can not be one, such as `a_b.io`, would be taken for a part of the path.
+        let parts = patterns.name.captures(name);
+        let part = |index: usize| Some(parts.as_ref()?.get(index)?.as_str());
+        let (Some(domain), Some(path)) = (part(1), part(2)) else {
+            return Err("invalid reference format".to_owned());
         };
         if path.len() > MAX_PATH {
             return Err(format!(

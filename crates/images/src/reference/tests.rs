@@ -44,6 +44,7 @@ fn names_are_completed_and_refused_as_upstream_does() {
         ("a@sha256:abc", "invalid reference format"),
         ("http://a/b", "invalid reference format"),
         ("a\n", "invalid reference format"),
+        ("a_b.io/app", "invalid reference format"),
     ];
     for (text, expected) in cases {
         check(text, expected);
@@ -54,7 +55,7 @@ fn names_are_completed_and_refused_as_upstream_does() {
     );
     check(
         &format!("busybox@{}", digest.to_uppercase()),
-        "unsupported digest algorithm",
+        "invalid reference format: repository name (library/busybox@SHA256) must be lowercase",
     );
     check(
         &format!("busybox@md5:{}", "a".repeat(32)),
