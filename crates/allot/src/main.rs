@@ -43,6 +43,8 @@ enum Command {
     DrainDriver(cmd::drain_driver::Args),
     /// Run a node agent against a Kubernetes API server
     Node(cmd::node::Args),
+    /// Import, list, remove and pull container images
+    Image(cmd::image::Args),
     /// Run a DRA driver
     Driver(cmd::driver::Args),
     /// Say why a pod gets no device, node by node, on a cluster or on a snapshot of one
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Controllers(args) => cmd::controllers::run(args),
         Command::DrainDriver(args) => cmd::drain_driver::run(args),
         Command::Node(args) => cmd::node::run(args),
+        Command::Image(args) => cmd::image::run(args),
         Command::Driver(args) => cmd::driver::run(args),
         Command::Explain(args) => cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),
