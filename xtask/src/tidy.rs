@@ -25,6 +25,7 @@ const ORDER: &[&str] = &[
     "scheduler",
     "protos",
     "cdi",
+    "images",
     "node",
     "driver",
     "driver-gpu",

@@ -43,6 +43,8 @@ enum Command {
     DrainDriver(cmd::drain_driver::Args),
     /// Run a node agent against a Kubernetes API server
     Node(cmd::node::Args),
+    /// Import, list, remove and pull container images
+    Image(cmd::image::Args),
     /// Run a DRA driver
     Driver(cmd::driver::Args),
     /// Try a DRA driver against the rules that kubelets, runtimes and the API server rely on
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Command::Controllers(args) => cmd::controllers::run(args),
         Command::DrainDriver(args) => cmd::drain_driver::run(args),
         Command::Node(args) => cmd::node::run(args),
+        Command::Image(args) => cmd::image::run(args),
         Command::Driver(args) => cmd::driver::run(args),
         Command::Conformance(args) => return cmd::conformance::run(args),
         Command::Explain(args) => cmd::explain::run(args),

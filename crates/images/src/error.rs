@@ -1,0 +1,115 @@
+//! What can go wrong with an image.
+
+use crate::Digest;
+
+/// The result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an image can not be had. The texts end up in events and in the status of containers, so that they name the image
+/// or the entry that is at fault, and never repeat what a server sent beyond its error codes.
+///
+/// Errors are cloned to everybody who waits for the same pull.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The text is not a name of an image.
+    #[error("couldn't parse image name {name:?}: {reason}")]
+    InvalidName {
+        /// What was given.
+        name: String,
+        /// Upstream's words for the fault.
+        reason: String,
+    },
+    /// The text is not a digest that can be checked.
+    #[error("invalid digest {digest:?}: {reason}")]
+    InvalidDigest {
+        /// What was given.
+        digest: String,
+        /// Upstream's words for the fault.
+        reason: String,
+    },
+    /// The registry has no such repository, tag or digest.
+    #[error("{0}: not found")]
+    NotFound(String),
+    /// The registry wants credentials, or others than those given.
+    #[error("{0}: authorization failed: {1}")]
+    Unauthorized(String, String),
+    /// The registry can not be reached or does not speak the protocol. A node may use the host's files instead.
+    #[error("registry {0} is unavailable: {1}")]
+    Unreachable(String, String),
+    /// A server answered with a status that is none of the above.
+    #[error("unexpected status from {0}: {1}")]
+    Status(String, String),
+    /// A deadline of [`crate::Timeouts`] has passed.
+    #[error("timed out after {1:?}: {0}")]
+    Timeout(String, std::time::Duration),
+    /// The content is not what its digest says.
+    #[error("content of {expected} has digest {actual}")]
+    Corrupt {
+        /// The digest in the manifest.
+        expected: Digest,
+        /// The digest of what came.
+        actual: Digest,
+    },
+    /// The content is not as long as its descriptor says.
+    #[error("content of {digest} is not {expected} bytes long")]
+    Size {
+        /// The digest in the manifest.
+        digest: Digest,
+        /// The length in the manifest.
+        expected: u64,
+    },
+    /// More than [`crate::Limits`] permits.
+    #[error("{0}")]
+    TooLarge(String),
+    /// A manifest, an index or a configuration that can not be used.
+    #[error("invalid image: {0}")]
+    InvalidImage(String),
+    /// No image for this machine in an index.
+    #[error("no match for platform in manifest: not found (wanted {0})")]
+    Platform(String),
+    /// An entry of a layer that would leave the root, or is otherwise refused.
+    #[error("layer entry {entry:?} is refused: {reason}")]
+    Layer {
+        /// The entry's path, shortened.
+        entry: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file that describes registries, or a secret, that can not be used.
+    #[error("{0}")]
+    Config(String),
+    /// The file system refused: full, read-only, or something of that kind.
+    #[error("{0}: {1}")]
+    Io(String, std::sync::Arc<std::io::Error>),
+    /// The work was given up because nobody wants it any more.
+    #[error("cancelled")]
+    Cancelled,
+    /// A fault of this program.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// An error of the file system with what was tried.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::Io(what, std::sync::Arc::new(error))
+    }
+
+    /// An error of a system call with what was tried.
+    pub(crate) fn os(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Self {
+        let what = what.into();
+        move |error| Self::Io(what, std::sync::Arc::new(error.into()))
+    }
+
+    /// Whether the registry could not be asked at all, in which case the image may well exist.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(..) | Self::Timeout(..))
+    }
+
+    /// Whether the disk is full, or the user's quota is used up.
+    pub fn is_full(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io(_, error) if matches!(error.kind(), StorageFull | QuotaExceeded))
+    }
+}

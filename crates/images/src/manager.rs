@@ -1,0 +1,337 @@
+//! What a kubelet does around pulls: policies, credentials, back-off, and what it tells people, as data.
+//!
+//! The texts and the order of steps are those of Kubernetes 1.36 (`pkg/kubelet/images`).
+
+mod records;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::backoff::Backoff;
+use crate::pull::{Puller, blocking, cancellable};
+use crate::store::{Image, RootFs};
+use crate::{Credential, Error, Reference};
+pub use records::PullRecord;
+
+/// When an image is pulled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Each time a container starts.
+    Always,
+    /// When it is not there, or the pod has not shown that it may use it.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
+impl Policy {
+    /// A container's `imagePullPolicy`; what the API server defaults to if it is absent: `Always` for the tag `latest`.
+    pub fn of(field: Option<&str>, image: &str) -> Self {
+        match field {
+            Some("Always") => Self::Always,
+            Some("Never") => Self::Never,
+            Some("IfNotPresent") => Self::IfNotPresent,
+            _ if Reference::parse(image).is_ok_and(|reference| reference.is_latest()) => {
+                Self::Always
+            }
+            _ => Self::IfNotPresent,
+        }
+    }
+}
+
+/// Something to tell about a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Whether its type is `Warning` instead of `Normal`.
+    pub warning: bool,
+    /// The event's reason.
+    pub reason: &'static str,
+    /// The event's message.
+    pub message: String,
+}
+
+/// Why a container waits: for `state.waiting` of its status.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName` or `ImageInspectError`.
+    pub reason: &'static str,
+    /// The status' message.
+    pub message: String,
+    /// What went wrong in this attempt; absent in a pause.
+    pub cause: Option<Error>,
+    /// How long to wait before the next attempt is made; absent where it would not help.
+    pub retry_after: Option<Duration>,
+}
+
+/// An image that can be run.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// The image.
+    pub image: Image,
+    /// Where its layers are.
+    pub rootfs: RootFs,
+}
+
+/// What a container needs.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The pod's UID. Pauses are by pod and image.
+    pub pod_uid: &'a str,
+    /// The container's `image`.
+    pub image: &'a str,
+    /// When to pull it.
+    pub policy: Policy,
+    /// Credentials of the pod's secrets for the image ([`crate::Keyring::lookup`]) and of the node.
+    pub credentials: &'a [Credential],
+}
+
+/// Sees to it that images are there.
+pub struct Manager {
+    puller: Puller,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    backoff: Backoff,
+    /// The last error by key of the back-off.
+    errors: HashMap<String, String>,
+}
+
+impl Manager {
+    /// A manager with the kubelet's pauses.
+    pub fn new(puller: Puller) -> Self {
+        Self::with_backoff(puller, Backoff::default())
+    }
+
+    /// A manager with other pauses.
+    pub fn with_backoff(puller: Puller, backoff: Backoff) -> Self {
+        let state = State {
+            backoff,
+            errors: HashMap::new(),
+        };
+        Self {
+            puller,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The puller that the manager uses.
+    pub fn puller(&self) -> &Puller {
+        &self.puller
+    }
+
+    /// Sees to it that a container's image is there and unpacked. What happens is told as it happens.
+    ///
+    /// # Errors
+    ///
+    /// Why the container has to wait. The caller calls again, which is cheap in a pause.
+    pub async fn ensure(
+        &self,
+        request: &Request<'_>,
+        tell: &mut (dyn FnMut(Event) + Send),
+    ) -> Result<Ready, Waiting> {
+        let result = self.try_ensure(request, tell).await;
+        if let Err(waiting) = &result {
+            tell(warning("Failed", format!("Error: {}", waiting.reason)));
+        }
+        result
+    }
+
+    async fn try_ensure(
+        &self,
+        request: &Request<'_>,
+        tell: &mut (dyn FnMut(Event) + Send),
+    ) -> Result<Ready, Waiting> {
+        let image = request.image;
+        let reference = Reference::parse(image).map_err(|error| {
+            let message = format!("Failed to apply default image tag {image:?}: {error}");
+            tell(warning("InspectFailed", message.clone()));
+            waiting("InvalidImageName", message, Some(error))
+        })?;
+        let reference = reference.with_default_tag();
+        if request.policy != Policy::Always {
+            let store = self.puller.store().clone();
+            let wanted = reference.clone();
+            let found = blocking(move || store.find(&wanted))
+                .await
+                .map_err(|error| {
+                    let message = format!("Failed to inspect image {image:?}: {error}");
+                    tell(warning("InspectFailed", message.clone()));
+                    waiting("ImageInspectError", message, Some(error))
+                })?;
+            let usable = found.filter(|found| self.may_use(found, &reference, request.credentials));
+            if let Some(found) = usable
+                && let Some(ready) = self.present(image, found, tell).await
+            {
+                return Ok(ready);
+            }
+            if request.policy == Policy::Never {
+                let message =
+                    format!("Container image {image:?} is not present with pull policy of Never");
+                tell(warning("ErrImageNeverPull", message.clone()));
+                return Err(waiting("ErrImageNeverPull", message, None));
+            }
+        }
+        self.pull(request, &reference, tell).await
+    }
+
+    /// Uses an image that is there. A layer that can not be unpacked any more is pulled anew.
+    async fn present(
+        &self,
+        name: &str,
+        image: Image,
+        tell: &mut (dyn FnMut(Event) + Send),
+    ) -> Option<Ready> {
+        let store = self.puller.store().clone();
+        let unpacked = {
+            let image = image.clone();
+            cancellable(move |cancel| store.unpack(&image, cancel)).await
+        };
+        let rootfs = match unpacked {
+            Ok(rootfs) => rootfs,
+            Err(error) => {
+                tracing::warn!(image = name, %error, "image can not be unpacked");
+                return None;
+            }
+        };
+        let message = format!(
+            "Container image {name:?} already present on machine and can be accessed by the pod"
+        );
+        tell(normal("Pulled", message));
+        Some(Ready { image, rootfs })
+    }
+
+    async fn pull(
+        &self,
+        request: &Request<'_>,
+        reference: &Reference,
+        tell: &mut (dyn FnMut(Event) + Send),
+    ) -> Result<Ready, Waiting> {
+        let image = request.image;
+        let key = format!("{}_{image}", request.pod_uid);
+        let paused = {
+            let mut state = self.state.lock();
+            let left = state.backoff.left(&key, Instant::now());
+            match left {
+                Some(left) => Some((left, state.errors.get(&key).cloned())),
+                None => {
+                    state.errors.remove(&key);
+                    None
+                }
+            }
+        };
+        if let Some((left, error)) = paused {
+            let mut message = format!("Back-off pulling image {image:?}");
+            tell(normal("BackOff", message.clone()));
+            if let Some(error) = error {
+                message = format!("{message}: {error}");
+            }
+            let mut waiting = waiting("ImagePullBackOff", message, None);
+            waiting.retry_after = Some(left);
+            return Err(waiting);
+        }
+        tell(normal("Pulling", format!("Pulling image {image:?}")));
+        let start = Instant::now();
+        match self.puller.pull(reference, request.credentials).await {
+            Ok(pulled) => {
+                let took = duration(start.elapsed());
+                let size = pulled.image.size;
+                tell(normal(
+                    "Pulled",
+                    format!(
+                        "Successfully pulled image {image:?} in {took} ({took} including waiting). Image size: {size} bytes."
+                    ),
+                ));
+                if let Err(error) = self.record(&pulled.image, reference, pulled.secret) {
+                    // Pods will have to show their credentials once more.
+                    tracing::warn!(image, %error, "pull can not be recorded");
+                }
+                self.state.lock().backoff.collect(Instant::now());
+                Ok(Ready {
+                    image: pulled.image,
+                    rootfs: pulled.rootfs,
+                })
+            }
+            Err(error) => {
+                tell(warning(
+                    "Failed",
+                    format!("Failed to pull image {image:?}: {error}"),
+                ));
+                let mut state = self.state.lock();
+                let now = Instant::now();
+                state.backoff.fail(&key, now);
+                if state.errors.len() > 10_000 {
+                    state.errors.clear();
+                }
+                state
+                    .errors
+                    .insert(key.clone(), format!("ErrImagePull: {error}"));
+                let mut waiting = waiting("ErrImagePull", error.to_string(), Some(error));
+                waiting.retry_after = state.backoff.left(&key, now);
+                Err(waiting)
+            }
+        }
+    }
+
+    /// Forgets the pauses of a pod that is gone.
+    pub fn forget(&self, pod_uid: &str) {
+        let prefix = format!("{pod_uid}_");
+        self.state
+            .lock()
+            .errors
+            .retain(|key, _| !key.starts_with(&prefix));
+    }
+}
+
+fn waiting(reason: &'static str, message: String, cause: Option<Error>) -> Waiting {
+    Waiting {
+        reason,
+        message,
+        cause,
+        retry_after: None,
+    }
+}
+
+fn warning(reason: &'static str, message: String) -> Event {
+    Event {
+        warning: true,
+        reason,
+        message,
+    }
+}
+
+fn normal(reason: &'static str, message: String) -> Event {
+    Event {
+        warning: false,
+        reason,
+        message,
+    }
+}
+
+/// A duration in whole milliseconds, in Go's words: `532ms`, `1.2s`, `2m0.5s`, `1h0m3s`.
+fn duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if millis == 0 {
+        return "0s".to_owned();
+    }
+    if millis < 1000 {
+        return format!("{millis}ms");
+    }
+    let (seconds, rest) = (millis / 1000, millis % 1000);
+    let fraction = match rest {
+        0 => String::new(),
+        rest => format!(".{}", format!("{rest:03}").trim_end_matches('0')),
+    };
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}{fraction}s"),
+        (0, minutes) => format!("{minutes}m{seconds}{fraction}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}{fraction}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+use super::*;
+use crate::fixtures::registry::{Fault, Server};
+use crate::fixtures::{Built, store};
+use crate::keyring::SecretSource;
+use crate::{Registries, Result};
+
+struct Node {
+    _directory: tempfile::TempDir,
+    manager: Manager,
+    server: Server,
+}
+
+impl Node {
+    async fn new(backoff: Backoff) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let puller = Puller::new(store(directory.path()), Registries::default());
+        Self {
+            _directory: directory,
+            manager: Manager::with_backoff(puller, backoff),
+            server: Server::start().await,
+        }
+    }
+
+    /// What is told and how it ends, one line each.
+    async fn ensure(&self, image: &str, policy: Policy, credentials: &[Credential]) -> Vec<String> {
+        let mut told = Vec::new();
+        let request = Request {
+            pod_uid: "pod",
+            image,
+            policy,
+            credentials,
+        };
+        let mut tell = |event: Event| {
+            let kind = if event.warning { "Warning" } else { "Normal" };
+            told.push(format!("{kind} {} {}", event.reason, event.message));
+        };
+        let end = match self.manager.ensure(&request, &mut tell).await {
+            Ok(ready) => format!("ready {}", ready.image.name),
+            Err(waiting) => format!("{}: {}", waiting.reason, waiting.message),
+        };
+        told.push(end);
+        told.iter()
+            .map(|line| line.replace(&self.server.authority, "HOST"))
+            .collect()
+    }
+}
+
+fn long() -> Backoff {
+    Backoff::new(Duration::from_secs(3600), Duration::from_secs(3600))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_those_of_the_kubelet() {
+    let node = Node::new(long()).await;
+    let name = node.server.push(&Built::simple(), "v1");
+    let missing = format!("{}/some/app:none", node.server.authority);
+    let told = node.ensure(&name, Policy::Never, &[]).await;
+    assert_eq!(
+        told,
+        [
+            "Warning ErrImageNeverPull Container image \"HOST/some/app:v1\" is not present with pull policy of Never",
+            "Warning Failed Error: ErrImageNeverPull",
+            "ErrImageNeverPull: Container image \"HOST/some/app:v1\" is not present with pull policy of Never",
+        ]
+    );
+    let told = node.ensure(&name, Policy::IfNotPresent, &[]).await;
+    assert_eq!(told[0], "Normal Pulling Pulling image \"HOST/some/app:v1\"");
+    let start = "Normal Pulled Successfully pulled image \"HOST/some/app:v1\" in ";
+    assert!(
+        told[1].starts_with(start) && told[1].ends_with(" bytes."),
+        "{told:?}"
+    );
+    assert!(
+        told[1].contains(" including waiting). Image size: "),
+        "{told:?}"
+    );
+    assert_eq!(told[2], "ready HOST/some/app:v1");
+    for policy in [Policy::IfNotPresent, Policy::Never] {
+        let told = node.ensure(&name, policy, &[]).await;
+        let present = "Normal Pulled Container image \"HOST/some/app:v1\" already present on machine and can be accessed by the pod";
+        assert_eq!(told, [present, "ready HOST/some/app:v1"]);
+    }
+    let told = node.ensure(&name, Policy::Always, &[]).await;
+    assert_eq!(told[0], "Normal Pulling Pulling image \"HOST/some/app:v1\"");
+    let told = node.ensure(&missing, Policy::IfNotPresent, &[]).await;
+    assert_eq!(
+        told,
+        [
+            "Normal Pulling Pulling image \"HOST/some/app:none\"",
+            "Warning Failed Failed to pull image \"HOST/some/app:none\": HOST/some/app:none: not found",
+            "Warning Failed Error: ErrImagePull",
+            "ErrImagePull: HOST/some/app:none: not found",
+        ]
+    );
+    let told = node.ensure(&missing, Policy::IfNotPresent, &[]).await;
+    assert_eq!(
+        told,
+        [
+            "Normal BackOff Back-off pulling image \"HOST/some/app:none\"",
+            "Warning Failed Error: ImagePullBackOff",
+            "ImagePullBackOff: Back-off pulling image \"HOST/some/app:none\": ErrImagePull: HOST/some/app:none: not found",
+        ]
+    );
+    let told = node.ensure("Not/Valid", Policy::IfNotPresent, &[]).await;
+    let message = "Failed to apply default image tag \"Not/Valid\": couldn't parse image name \"Not/Valid\": invalid reference format: repository name (Valid) must be lowercase";
+    assert_eq!(told[0], format!("Warning InspectFailed {message}"));
+    assert_eq!(told[2], format!("InvalidImageName: {message}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_pause_the_next_attempt_is_made() {
+    let node = Node::new(Backoff::new(Duration::ZERO, Duration::ZERO)).await;
+    let name = node.server.push(&Built::simple(), "v1");
+    node.server.state.lock().fault = Fault::Corrupt;
+    let told = node.ensure(&name, Policy::IfNotPresent, &[]).await;
+    assert!(
+        told[3].starts_with("ErrImagePull: content of sha256:"),
+        "{told:?}"
+    );
+    node.server.state.lock().fault = Fault::None;
+    let told = node.ensure(&name, Policy::IfNotPresent, &[]).await;
+    assert_eq!(told[2], "ready HOST/some/app:v1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_of_a_private_registry_is_for_those_who_can_pull_it() {
+    let node = Node::new(long()).await;
+    let name = node.server.push(&Built::simple(), "v1");
+    node.server.state.lock().login = Some(("me".to_owned(), "word".to_owned()));
+    let credential = |password: &str, uid: &str| Credential {
+        username: "me".to_owned(),
+        password: password.to_owned(),
+        source: Some(SecretSource {
+            uid: uid.to_owned(),
+            namespace: "ns".to_owned(),
+            name: "pull".to_owned(),
+            hash: password.to_owned(),
+        }),
+    };
+    let own = [credential("word", "1")];
+    let told = node.ensure(&name, Policy::IfNotPresent, &own).await;
+    assert_eq!(told.last().unwrap(), "ready HOST/some/app:v1");
+    // The same secret, or another one with the same content.
+    for credentials in [&own, &[credential("word", "2")]] {
+        let told = node.ensure(&name, Policy::Never, credentials).await;
+        assert_eq!(told.len(), 2, "{told:?}");
+    }
+    let told = node.ensure(&name, Policy::Never, &[]).await;
+    assert!(told[2].starts_with("ErrImageNeverPull: "), "{told:?}");
+    let told = node.ensure(&name, Policy::IfNotPresent, &[]).await;
+    assert!(told[3].starts_with("ErrImagePull: "), "{told:?}");
+    // An image that came from a file is for all.
+    let store = node.manager.puller().store();
+    let image = store.list().unwrap().remove(0);
+    store
+        .update_file(
+            "pulled.json",
+            |records: &mut std::collections::BTreeMap<String, serde_json::Value>| records.clear(),
+        )
+        .unwrap();
+    assert!(
+        node.manager
+            .may_use(&image, &Reference::parse(&name).unwrap(), &[])
+    );
+}
+
+#[test]
+fn the_policy_of_latest_is_always() -> Result<()> {
+    for (field, image, expected) in [
+        (None, "app", Policy::Always),
+        (None, "app:latest", Policy::Always),
+        (None, "app:1", Policy::IfNotPresent),
+        (Some("Never"), "app", Policy::Never),
+        (Some("IfNotPresent"), "app", Policy::IfNotPresent),
+        (Some("Always"), "app:1", Policy::Always),
+    ] {
+        assert_eq!(Policy::of(field, image), expected, "{field:?} {image}");
+    }
+    Ok(())
+}
+
+#[test]
+fn durations_are_written_as_in_go() {
+    for (millis, expected) in [
+        (0, "0s"),
+        (7, "7ms"),
+        (1000, "1s"),
+        (1230, "1.23s"),
+        (61_005, "1m1.005s"),
+        (3_600_000, "1h0m0s"),
+    ] {
+        assert_eq!(duration(Duration::from_millis(millis)), expected);
+    }
+}

@@ -1,0 +1,348 @@
+//! The pull half of the OCI distribution protocol, on one server.
+//!
+//! The server is hostile: every body is bounded, every wait has a deadline, redirects are counted and lose credentials,
+//! and nothing that the server wrote gets into messages but the codes of its errors.
+
+mod auth;
+mod body;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION, RANGE, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use url::Url;
+
+use crate::keyring::Credential;
+use crate::manifest::{ACCEPTED, Descriptor};
+use crate::registries::{Endpoint, is_loopback};
+use crate::{Digest, Error, Limits, Result, Timeouts};
+pub use body::Body;
+
+const AGENT: &str = concat!("allot/", env!("CARGO_PKG_VERSION"));
+const MAX_REDIRECTS: usize = 5;
+
+type Http = Client<hyper_rustls::HttpsConnector<HttpConnector>, Empty<Bytes>>;
+
+/// One server with one set of credentials, for one pull.
+pub struct Registry {
+    endpoint: Endpoint,
+    /// The registry that a mirror stands for, if it is one.
+    namespace: Option<String>,
+    http: Http,
+    limits: Limits,
+    timeouts: Timeouts,
+    credential: Option<Credential>,
+    /// Authorization by scope, once the server asked for it.
+    tokens: tokio::sync::Mutex<HashMap<String, HeaderValue>>,
+}
+
+/// A manifest as it was sent.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// The content.
+    pub content: Bytes,
+    /// Its type, from the answer's header.
+    pub media_type: String,
+    /// Its digest, computed.
+    pub digest: Digest,
+}
+
+impl Registry {
+    /// A client for a server.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the file with authorities can not be used.
+    pub fn new(
+        endpoint: Endpoint,
+        domain: &str,
+        credential: Option<Credential>,
+        limits: Limits,
+        timeouts: Timeouts,
+    ) -> Result<Self> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(timeouts.connect));
+        connector.set_nodelay(true);
+        let https = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls(&endpoint)?)
+            .https_or_http()
+            .enable_http1()
+            .enable_http2()
+            .wrap_connector(connector);
+        let namespace = endpoint.mirror.then(|| domain.to_owned());
+        Ok(Self {
+            http: Client::builder(TokioExecutor::new()).build(https),
+            endpoint,
+            namespace,
+            limits,
+            timeouts,
+            credential,
+            tokens: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// The server's host and port.
+    pub fn authority(&self) -> &str {
+        &self.endpoint.authority
+    }
+
+    fn url(&self, path: &str) -> Result<Url> {
+        let scheme = if self.endpoint.plain_http {
+            "http"
+        } else {
+            "https"
+        };
+        let text = format!("{scheme}://{}/v2/{path}", self.endpoint.authority);
+        let mut url = Url::parse(&text).map_err(|error| self.unreachable(error))?;
+        if let Some(namespace) = &self.namespace {
+            url.query_pairs_mut().append_pair("ns", namespace);
+        }
+        Ok(url)
+    }
+
+    /// Fetches a manifest or an index by tag or digest. A digest is checked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], [`Error::Unauthorized`], [`Error::Unreachable`], [`Error::Timeout`], [`Error::TooLarge`],
+    /// [`Error::Corrupt`].
+    pub async fn manifest(&self, repository: &str, wanted: &str) -> Result<Fetched> {
+        let url = self.url(&format!("{repository}/manifests/{wanted}"))?;
+        let what = format!("{}/{repository}:{wanted}", self.authority());
+        let response = self
+            .get(url, repository, &what, Some(ACCEPTED.join(", ")), None)
+            .await?;
+        let media_type = response.headers().get(CONTENT_TYPE);
+        let media_type = media_type
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
+        let media_type = media_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        let mut body = Body::new(response.into_body(), self.authority(), &self.timeouts);
+        let content = body.collect(self.limits.manifest).await?;
+        let expected = Digest::parse(wanted).ok();
+        let mut hasher = expected
+            .as_ref()
+            .map_or_else(crate::Hasher::sha256, Digest::hasher);
+        hasher.update(&content);
+        let digest = hasher.finish();
+        match expected {
+            Some(expected) if expected != digest => Err(Error::Corrupt {
+                expected,
+                actual: digest,
+            }),
+            _ => Ok(Fetched {
+                content,
+                media_type,
+                digest,
+            }),
+        }
+    }
+
+    /// Begins to fetch a blob from an offset. The result tells where its bytes begin: servers may ignore the offset.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::manifest`].
+    pub async fn blob(
+        &self,
+        repository: &str,
+        blob: &Descriptor,
+        offset: u64,
+    ) -> Result<(u64, Body)> {
+        let url = self.url(&format!("{repository}/blobs/{}", blob.digest))?;
+        let what = format!("{}/{repository}@{}", self.authority(), blob.digest);
+        let range = (offset > 0).then(|| format!("bytes={offset}-"));
+        let response = self.get(url, repository, &what, None, range).await?;
+        let offset = match response.status() {
+            StatusCode::PARTIAL_CONTENT => offset,
+            _ => 0,
+        };
+        Ok((
+            offset,
+            Body::new(response.into_body(), self.authority(), &self.timeouts),
+        ))
+    }
+
+    /// Sends a request, and once more with authorization if the server wants it.
+    async fn get(
+        &self,
+        url: Url,
+        repository: &str,
+        what: &str,
+        accept: Option<String>,
+        range: Option<String>,
+    ) -> Result<Response<Incoming>> {
+        let scope = format!("repository:{repository}:pull");
+        let known = self.tokens.lock().await.get(&scope).cloned();
+        let mut response = self.follow(&url, known.clone(), &accept, &range).await?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            // The server may speak of another scope, or the token has expired.
+            let challenges = response.headers().get_all(WWW_AUTHENTICATE).iter();
+            let challenges: Vec<String> = challenges
+                .filter_map(|text| Some(text.to_str().ok()?.to_owned()))
+                .collect();
+            drop(response);
+            let token = self.authorize(&challenges, &scope, what).await?;
+            self.tokens.lock().await.insert(scope, token.clone());
+            response = self.follow(&url, Some(token), &accept, &range).await?;
+        }
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let mut body = Body::new(response.into_body(), self.authority(), &self.timeouts);
+        let codes = body.error_codes().await;
+        Err(match status {
+            StatusCode::NOT_FOUND => Error::NotFound(what.to_owned()),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Error::Unauthorized(what.to_owned(), status_text(status, &codes))
+            }
+            _ => Error::Status(what.to_owned(), status_text(status, &codes)),
+        })
+    }
+
+    /// Sends a request and follows redirects, which servers use for blobs. Credentials stay with the server itself.
+    async fn follow(
+        &self,
+        url: &Url,
+        authorization: Option<HeaderValue>,
+        accept: &Option<String>,
+        range: &Option<String>,
+    ) -> Result<Response<Incoming>> {
+        let mut url = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let mut headers = Vec::new();
+            let own = self.url("")?;
+            let same = url.scheme() == own.scheme() && authority(&url) == authority(&own);
+            if let Some(value) = authorization.clone().filter(|_| same) {
+                headers.push((AUTHORIZATION, value));
+            }
+            for (name, value) in [(ACCEPT, accept), (RANGE, range)] {
+                let value = value.as_deref().map(HeaderValue::from_str);
+                if let Some(Ok(value)) = value {
+                    headers.push((name, value));
+                }
+            }
+            let response = self.send(&url, headers).await?;
+            if !response.status().is_redirection() {
+                return Ok(response);
+            }
+            let target = response
+                .headers()
+                .get(LOCATION)
+                .and_then(|target| target.to_str().ok());
+            let next = target.and_then(|target| url.join(target).ok());
+            let next = next.ok_or_else(|| self.unreachable("it redirects to no address"))?;
+            self.permit(&url, &next)?;
+            url = next;
+        }
+        Err(self.unreachable("it redirects too often"))
+    }
+
+    /// A redirect may not take the connection's protection away, nor lead into this machine from outside.
+    fn permit(&self, from: &Url, to: &Url) -> Result<()> {
+        if !matches!(
+            (from.scheme(), to.scheme()),
+            (_, "https") | ("http", "http")
+        ) {
+            return Err(self.unreachable("it redirects to an address without TLS"));
+        }
+        if is_loopback(&authority(to)) && !is_loopback(&authority(from)) {
+            return Err(self.unreachable("it redirects to an address of this machine"));
+        }
+        Ok(())
+    }
+
+    async fn send(
+        &self,
+        url: &Url,
+        headers: Vec<(http::HeaderName, HeaderValue)>,
+    ) -> Result<Response<Incoming>> {
+        let uri: Uri = url
+            .as_str()
+            .parse()
+            .map_err(|error| self.unreachable(error))?;
+        let mut request = Request::builder().method(Method::GET).uri(uri);
+        request = request.header(http::header::USER_AGENT, AGENT);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request
+            .body(Empty::new())
+            .map_err(|error| self.unreachable(error))?;
+        let deadline = self.timeouts.connect + self.timeouts.response;
+        match tokio::time::timeout(deadline, self.http.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(self.unreachable(innermost(&error))),
+            Err(_) => Err(Error::Timeout(
+                format!("registry {} does not answer", authority(url)),
+                deadline,
+            )),
+        }
+    }
+
+    fn unreachable(&self, reason: impl std::fmt::Display) -> Error {
+        Error::Unreachable(self.endpoint.authority.clone(), reason.to_string())
+    }
+}
+
+/// The last cause of an error, which is what the operating system or TLS said.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().map(ToString::to_string).unwrap_or_default()
+}
+
+fn authority(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+fn status_text(status: StatusCode, codes: &[String]) -> String {
+    match codes {
+        [] => status.to_string(),
+        codes => format!("{status} ({})", codes.join(", ")),
+    }
+}
+
+fn tls(endpoint: &Endpoint) -> Result<rustls::ClientConfig> {
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Internal(error.to_string()))?;
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some(file) = &endpoint.ca_file {
+        let shown = file.display();
+        let invalid = |error: &dyn std::fmt::Display| Error::Config(format!("{shown}: {error}"));
+        for certificate in CertificateDer::pem_file_iter(file).map_err(|error| invalid(&error))? {
+            let certificate = certificate.map_err(|error| invalid(&error))?;
+            roots.add(certificate).map_err(|error| invalid(&error))?;
+        }
+        if roots.is_empty() {
+            return Err(invalid(&"there is no certificate"));
+        }
+        return Ok(builder.with_root_certificates(roots).with_no_client_auth());
+    }
+    if !endpoint.plain_http {
+        let loaded = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(loaded.certs);
+    }
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}

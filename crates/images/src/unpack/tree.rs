@@ -1,0 +1,461 @@
+//! Files below a root, made through descriptors only.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags};
+use rustix::io::Errno;
+
+use super::{Options, Whiteouts, directory_flags, is_whiteout, path};
+use crate::{Error, Result};
+
+type Name = (u64, Vec<u8>);
+
+/// The directory that layers are unpacked into.
+pub(super) struct Tree {
+    root: OwnedFd,
+    trash: OwnedFd,
+    trash_path: PathBuf,
+    trashed: u64,
+    options: Options,
+    /// How deep directories are, by inode. Links let an entry begin deep inside, so that the length of paths does not
+    /// bound the depth.
+    depths: HashMap<u64, u32>,
+    /// What the present layer has made, by directory and name: it is not hidden by the layer's own whiteouts.
+    made: HashSet<Name>,
+    /// Whiteouts that are plain files with an attribute.
+    marks: HashSet<Name>,
+    user_xattrs: bool,
+    /// The parent of the last entry, which is often that of the next.
+    last: Option<(Vec<Vec<u8>>, OwnedFd)>,
+    entry: String,
+}
+
+impl Tree {
+    pub(super) fn new(root: &Path, trash: &Path, options: Options) -> Result<Self> {
+        let open = |path: &Path| {
+            let failed = Error::os(format!("open {}", path.display()));
+            rustix::fs::open(path, directory_flags(), Mode::empty()).map_err(failed)
+        };
+        Ok(Self {
+            root: open(root)?,
+            trash: open(trash)?,
+            trash_path: trash.to_owned(),
+            trashed: 0,
+            options,
+            depths: HashMap::new(),
+            made: HashSet::new(),
+            marks: HashSet::new(),
+            user_xattrs: false,
+            last: None,
+            entry: String::new(),
+        })
+    }
+
+    pub(super) fn begin_layer(&mut self) {
+        self.made.clear();
+        self.last = None;
+    }
+
+    /// Names the entry that errors are about.
+    pub(super) fn set_entry(&mut self, name: &[u8]) {
+        self.entry = path::shown(name);
+    }
+
+    pub(super) fn user_xattrs(&self) -> bool {
+        self.user_xattrs
+    }
+
+    fn refused(&self, reason: impl Into<String>) -> Error {
+        Error::Layer {
+            entry: self.entry.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Errors of the disk stay such; all others are the layer's fault.
+    fn failed(&self, error: Errno) -> Error {
+        match error {
+            Errno::NOSPC
+            | Errno::DQUOT
+            | Errno::IO
+            | Errno::ROFS
+            | Errno::MFILE
+            | Errno::NFILE
+            | Errno::NOMEM => Error::os(format!("unpack {}", self.entry))(error),
+            Errno::NOSYS => Error::os("openat2, which needs Linux 5.6")(error),
+            Errno::LOOP => self.refused("too many links in the path"),
+            other => self.refused(std::io::Error::from(other).to_string()),
+        }
+    }
+
+    /// The root, open for changes of its attributes.
+    pub(super) fn open_root(&self) -> Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.root, ".", flags, Mode::empty())
+            .map_err(|error| self.failed(error))
+    }
+
+    /// Opens a directory with links resolved inside of the root; `None` if it is not there.
+    fn find(&self, components: &[Vec<u8>]) -> Result<Option<OwnedFd>> {
+        let path = match components {
+            [] => b".".to_vec(),
+            _ => components.join(&b'/'),
+        };
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(&self.root, path, directory_flags(), Mode::empty(), resolve) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Opens a directory, made with its parents where missing.
+    fn directory(&mut self, components: &[Vec<u8>]) -> Result<OwnedFd> {
+        if let Some((known, open)) = &self.last
+            && known == components
+        {
+            return open
+                .try_clone()
+                .map_err(Error::io("duplicate a descriptor"));
+        }
+        let found = match self.find(components)? {
+            Some(found) => found,
+            None => self.make_parents(components)?,
+        };
+        let copy = found
+            .try_clone()
+            .map_err(Error::io("duplicate a descriptor"))?;
+        self.last = Some((components.to_vec(), copy));
+        Ok(found)
+    }
+
+    fn make_parents(&mut self, components: &[Vec<u8>]) -> Result<OwnedFd> {
+        let mut parent = self
+            .find(&[])?
+            .ok_or_else(|| self.refused("the root is gone"))?;
+        for end in 1..=components.len() {
+            parent = match self.find(&components[..end])? {
+                Some(found) => found,
+                None => self.make_in(&parent, &components[end - 1], 0o755)?,
+            };
+        }
+        Ok(parent)
+    }
+
+    /// Makes a directory, and keeps account of its depth.
+    fn make_in(&mut self, parent: &OwnedFd, name: &[u8], mode: u32) -> Result<OwnedFd> {
+        let depth = self.depths.get(&self.inode(parent)?).copied().unwrap_or(0) + 1;
+        if depth > self.options.limits.depth {
+            return Err(Error::TooLarge(format!(
+                "layer entry {:?} is more than {} directories deep",
+                self.entry, self.options.limits.depth
+            )));
+        }
+        // A link to nowhere is in the way of a directory, and stays.
+        rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))
+            .map_err(|error| self.failed(error))?;
+        let made = self.open_here(parent, name, directory_flags())?;
+        self.depths.insert(self.inode(&made)?, depth);
+        self.note(parent, name)?;
+        Ok(made)
+    }
+
+    fn open_here(&self, parent: &OwnedFd, name: &[u8], flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(|error| self.failed(error))
+    }
+
+    fn inode(&self, file: impl AsFd) -> Result<u64> {
+        let stat = rustix::fs::fstat(file).map_err(|error| self.failed(error))?;
+        Ok(stat.st_ino)
+    }
+
+    fn stat(&self, parent: &OwnedFd, name: &[u8]) -> Result<Option<Stat>> {
+        match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Remembers what the layer made, where whiteouts are applied.
+    fn note(&mut self, parent: &OwnedFd, name: &[u8]) -> Result<()> {
+        if self.options.whiteouts == Whiteouts::Apply {
+            let key = (self.inode(parent)?, name.to_vec());
+            self.made.insert(key);
+        }
+        Ok(())
+    }
+
+    /// Removes what is at a name, whatever it is. Directories go to the trash as they are.
+    fn remove(&mut self, parent: &OwnedFd, name: &[u8]) -> Result<()> {
+        self.last = None;
+        match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::ISDIR | Errno::PERM) => {
+                self.trashed += 1;
+                let target = self.trashed.to_string();
+                rustix::fs::renameat(parent, name, &self.trash, target)
+                    .map_err(|error| self.failed(error))?;
+                // Few at a time, so that the trash does not fill the disk.
+                if self.trashed.is_multiple_of(64) {
+                    self.empty_trash()?;
+                }
+                Ok(())
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    pub(super) fn empty_trash(&mut self) -> Result<()> {
+        let failed = |error| Error::io(format!("empty {}", self.trash_path.display()))(error);
+        for entry in std::fs::read_dir(&self.trash_path).map_err(failed)? {
+            std::fs::remove_dir_all(entry.map_err(failed)?.path()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a directory, or takes the one that is there, open for changes of its attributes.
+    pub(super) fn make_directory(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
+        let parent = self.directory(parent)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let stat = self.stat(&parent, name)?;
+        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if kind == Some(FileType::Directory) {
+            self.note(&parent, name)?;
+            return self.open_here(&parent, name, flags);
+        }
+        let hidden = stat.is_some_and(|stat| is_whiteout(&stat)) || self.unmark(&parent, name)?;
+        if stat.is_some() {
+            self.remove(&parent, name)?;
+        }
+        self.make_in(&parent, name, 0o755)?;
+        let made = self.open_here(&parent, name, flags)?;
+        if hidden {
+            // The directory replaces that of lower layers, instead of adding to it.
+            self.mark_opaque(&made, b"y")?;
+        }
+        Ok(made)
+    }
+
+    /// Makes an empty file in place of what is there.
+    pub(super) fn make_file(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
+        let parent = self.clear(parent, name)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o600));
+        let made = made.map_err(|error| self.failed(error))?;
+        self.note(&parent, name)?;
+        Ok(made)
+    }
+
+    /// Makes a symbolic link, and returns the directory that it is in.
+    pub(super) fn make_symlink(
+        &mut self,
+        target: &[u8],
+        parent: &[Vec<u8>],
+        name: &[u8],
+    ) -> Result<OwnedFd> {
+        let parent = self.clear(parent, name)?;
+        rustix::fs::symlinkat(target, &parent, name).map_err(|error| self.failed(error))?;
+        self.note(&parent, name)?;
+        Ok(parent)
+    }
+
+    /// Makes a FIFO, and returns the directory that it is in.
+    pub(super) fn make_fifo(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
+        let parent = self.clear(parent, name)?;
+        rustix::fs::mknodat(&parent, name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+            .map_err(|error| self.failed(error))?;
+        self.note(&parent, name)?;
+        Ok(parent)
+    }
+
+    /// Makes a hard link to something of the layer that is no directory. A link to a symbolic link is one to the link.
+    pub(super) fn make_hard_link(
+        &mut self,
+        from: &[Vec<u8>],
+        source: &[u8],
+        parent: &[Vec<u8>],
+        name: &[u8],
+    ) -> Result<()> {
+        let missing = "hard link to a file that is not in the layer";
+        let from = self.find(from)?.ok_or_else(|| self.refused(missing))?;
+        let stat = self
+            .stat(&from, source)?
+            .ok_or_else(|| self.refused(missing))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Symlink | FileType::Fifo => {}
+            _ => return Err(self.refused("hard link to a directory or a whiteout")),
+        }
+        let target = self.directory(parent)?;
+        let there = self.stat(&target, name)?;
+        if there.is_some_and(|there| there.st_ino == stat.st_ino) {
+            return self.note(&target, name);
+        }
+        if there.is_some() {
+            self.remove(&target, name)?;
+        }
+        rustix::fs::linkat(&from, source, &target, name, AtFlags::empty())
+            .map_err(|error| self.failed(error))?;
+        self.note(&target, name)
+    }
+
+    /// Opens the parent and removes what is at the name.
+    fn clear(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<OwnedFd> {
+        let parent = self.directory(parent)?;
+        if self.stat(&parent, name)?.is_some() {
+            self.remove(&parent, name)?;
+        }
+        self.unmark(&parent, name)?;
+        Ok(parent)
+    }
+
+    /// Forgets that there is a whiteout with an attribute at a name; true if there was.
+    fn unmark(&mut self, parent: &OwnedFd, name: &[u8]) -> Result<bool> {
+        if self.marks.is_empty() {
+            return Ok(false);
+        }
+        let key = (self.inode(parent)?, name.to_vec());
+        Ok(self.marks.remove(&key))
+    }
+
+    /// Hides a name of lower layers. What the layer itself has at the name stays.
+    pub(super) fn whiteout(&mut self, parent: &[Vec<u8>], name: &[u8]) -> Result<()> {
+        if self.options.whiteouts == Whiteouts::Apply {
+            let Some(parent) = self.find(parent)? else {
+                return Ok(());
+            };
+            return self.hide(&parent, name, 0);
+        }
+        let parent = self.directory(parent)?;
+        if let Some(stat) = self.stat(&parent, name)? {
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                let directory =
+                    self.open_here(&parent, name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+                self.mark_opaque(&directory, b"y")?;
+            }
+            return Ok(());
+        }
+        let mode = Mode::empty();
+        match rustix::fs::mknodat(&parent, name, FileType::CharacterDevice, mode, 0) {
+            Ok(()) => Ok(()),
+            Err(Errno::PERM | Errno::ACCESS | Errno::INVAL | Errno::NOSYS) => {
+                self.mark_whiteout(&parent, name)
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Hides everything that lower layers have in a directory.
+    pub(super) fn opaque(&mut self, components: &[Vec<u8>]) -> Result<()> {
+        if self.options.whiteouts == Whiteouts::Apply {
+            let Some(directory) = self.find(components)? else {
+                return Ok(());
+            };
+            return self.hide_contents(&directory, 0);
+        }
+        let directory = self.directory(components)?;
+        let directory = self.open_here(&directory, b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        self.mark_opaque(&directory, b"y")
+    }
+
+    fn hide(&mut self, parent: &OwnedFd, name: &[u8], depth: u32) -> Result<()> {
+        let Some(stat) = self.stat(parent, name)? else {
+            return Ok(());
+        };
+        let made = self.made.contains(&(self.inode(parent)?, name.to_vec()));
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return if made {
+                Ok(())
+            } else {
+                self.remove(parent, name)
+            };
+        }
+        let directory = self.open_here(parent, name, directory_flags())?;
+        self.hide_contents(&directory, depth + 1)?;
+        if made {
+            return Ok(());
+        }
+        self.last = None;
+        // It stays if it has something of the present layer, which may be without an entry for the directory.
+        match rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOTEMPTY) => Ok(()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Removes what is not of the present layer. Directories are at most as deep as the limits permit.
+    fn hide_contents(&mut self, directory: &OwnedFd, depth: u32) -> Result<()> {
+        if depth > self.options.limits.depth {
+            return Err(self.refused("too many directories"));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let listing = rustix::fs::openat(directory, ".", flags, Mode::empty())
+            .map_err(|error| self.failed(error))?;
+        let listing = rustix::fs::Dir::new(listing).map_err(|error| self.failed(error))?;
+        let mut names = Vec::new();
+        for entry in listing {
+            let entry = entry.map_err(|error| self.failed(error))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        names
+            .into_iter()
+            .try_for_each(|name| self.hide(directory, &name, depth))
+    }
+
+    /// Marks a directory for overlayfs: `y` hides what is below, `x` tells that there are whiteouts with an attribute.
+    fn mark_opaque(&mut self, directory: &OwnedFd, value: &[u8]) -> Result<()> {
+        if self.options.whiteouts == Whiteouts::Apply {
+            return Ok(());
+        }
+        self.mark(directory, "opaque", value)
+    }
+
+    fn mark(&mut self, file: &OwnedFd, name: &str, value: &[u8]) -> Result<()> {
+        let set = |space: &str| {
+            let name = format!("{space}.overlay.{name}");
+            rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
+        };
+        let mut result = Err(Errno::PERM);
+        if !self.user_xattrs {
+            result = set("trusted");
+        }
+        if matches!(result, Err(Errno::PERM | Errno::NOTSUP)) {
+            result = set("user");
+            self.user_xattrs |= result.is_ok();
+        }
+        result.map_err(|error| {
+            let what = format!("mark {} for overlayfs", self.entry);
+            Error::os(what)(error)
+        })
+    }
+
+    /// The other form of a whiteout: an empty file with an attribute, in a directory that is marked for it.
+    fn mark_whiteout(&mut self, parent: &OwnedFd, name: &[u8]) -> Result<()> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600));
+        let file = file.map_err(|error| self.failed(error))?;
+        self.mark(&file, "whiteout", b"y")?;
+        let key = (self.inode(parent)?, name.to_vec());
+        self.marks.insert(key);
+        let directory = self.open_here(parent, b".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut present = [0; 1];
+        let space = if self.user_xattrs { "user" } else { "trusted" };
+        let known = rustix::fs::fgetxattr(
+            &directory,
+            format!("{space}.overlay.opaque"),
+            &mut present[..],
+        );
+        match known {
+            Ok(_) => Ok(()),
+            Err(_) => self.mark_opaque(&directory, b"x"),
+        }
+    }
+}
