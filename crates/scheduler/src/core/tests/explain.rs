@@ -150,14 +150,6 @@ fn the_node_that_came_nearest_is_explained() {
         },
         "Nearest is node n0: claim ns/a, request r needs 1 device, the node has none.",
     );
-    check(
-        &|world| {
-            world.slice("n0", json!([{"name": "d0"}]));
-            world.slice("n1", json!([{"name": "d0"}]));
-            world.node("n0", json!({"unschedulable": true}));
-        },
-        "Nearest is node n1: there are not enough devices for all requests together.",
-    );
 }
 
 /// Readers of a pod's events may not learn names of other namespaces.

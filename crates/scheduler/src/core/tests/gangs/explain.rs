@@ -20,7 +20,13 @@ impl World {
             GangOutcome::Waits(why) => format!("waits: {why}"),
             GangOutcome::Fails(why) => format!("fails: {why}"),
         };
-        let first = |why: &str| why.split(" (").next().unwrap_or_default().to_owned();
+        let first = |why: &str| {
+            why.split(" (")
+                .flat_map(|part| part.split(". "))
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
         for member in gang.members {
             let why = member.why_not.as_deref().map(first).unwrap_or_default();
             let place = member.node.map_or(why, |node| format!("to {node}"));
