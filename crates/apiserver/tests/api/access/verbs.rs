@@ -228,7 +228,7 @@ async fn a_stream_that_begins_with_get_takes_the_right_to_create_it() {
             &logs,
             &format!("GET {PODS}/p/log"),
             &Value::Null,
-            "400",
+            "204",
         )
         .await;
     }
