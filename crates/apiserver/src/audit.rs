@@ -168,6 +168,7 @@ impl Trail {
         let ask = Ask {
             user: &request.user,
             verb: &info.verb,
+            is_resource: info.is_resource,
             group: &info.group,
             resource: &info.resource,
             subresource: &info.subresource,
@@ -308,8 +309,12 @@ fn sources(request: &Incoming) -> Vec<String> {
     let text = |name: &str| request.headers.get(name)?.to_str().ok();
     let mut sources: Vec<IpAddr> = Vec::new();
     let forwarded = text("x-forwarded-for").unwrap_or_default();
-    sources.extend(forwarded.split(',').filter_map(|it| it.trim().parse().ok()));
-    let real = text("x-real-ip").and_then(|it| it.trim().parse().ok());
+    sources.extend(
+        forwarded
+            .split(',')
+            .filter_map(|it| it.trim().parse::<IpAddr>().ok()),
+    );
+    let real = text("x-real-ip").and_then(|it| it.trim().parse::<IpAddr>().ok());
     sources.extend(real.filter(|real| !sources.contains(real)));
     let peer = request
         .peer
