@@ -104,6 +104,6 @@ mod tests {
         assert_eq!(refused.0.details.as_ref().unwrap().retry_after_seconds, 1);
         shares.clear();
         assert_eq!(budget.used(), 0);
-        budget.reserve(1).await.unwrap();
+        drop(budget.reserve(1).await.unwrap());
     }
 }

@@ -163,7 +163,8 @@ impl Connections {
         }
     }
 
-    /// How many there are.
+    /// The number of open connections.
+    #[cfg(test)]
     pub fn count(&self) -> usize {
         self.open.lock().len()
     }

@@ -157,7 +157,7 @@ impl FlowControl {
             return Ok(Seat::Free);
         }
         if !self.fair {
-            return self.in_flight(request);
+            return self.in_flight(request).ok_or_else(too_many_requests);
         }
         if self.loaded.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire) {
             self.load(core).await;
@@ -185,8 +185,9 @@ impl FlowControl {
         }
     }
 
-    /// One limit for those that change something and one for the others. Administrators always get an answer.
-    fn in_flight(&self, request: &Incoming) -> Result<Seat, Response<Body>> {
+    /// The seat of a request where priority and fairness is off, `None` where too many are in flight: one limit for
+    /// requests that change something and one for the others. Administrators are always served.
+    fn in_flight(&self, request: &Incoming) -> Option<Seat> {
         let mutating = is_mutating(&request.info.verb);
         let limit = if mutating {
             &self.mutating
@@ -194,14 +195,14 @@ impl FlowControl {
             &self.read_only
         };
         let Some(limit) = limit else {
-            return Ok(Seat::Free);
+            return Some(Seat::Free);
         };
         match limit.clone().try_acquire_owned() {
-            Ok(permit) => Ok(Seat::InFlight(permit)),
-            Err(_) if request.user.in_group(MASTERS) => Ok(Seat::Free),
+            Ok(permit) => Some(Seat::InFlight(permit)),
+            Err(_) if request.user.in_group(MASTERS) => Some(Seat::Free),
             Err(_) => {
                 self.metrics.dropped(mutating);
-                Err(too_many_requests())
+                None
             }
         }
     }

@@ -102,9 +102,12 @@ pub(crate) struct Built {
     pub(crate) config: Vec<u8>,
 }
 
+/// How a layer is compressed.
+pub(crate) type Pack = fn(&[u8]) -> Vec<u8>;
+
 impl Built {
     /// An image of plain layers, each compressed as told.
-    pub(crate) fn new(layers: &[(Vec<u8>, fn(&[u8]) -> Vec<u8>)]) -> Self {
+    pub(crate) fn new(layers: &[(Vec<u8>, Pack)]) -> Self {
         let diff_ids: Vec<Digest> = layers.iter().map(|(plain, _)| Digest::of(plain)).collect();
         let sent: Vec<Vec<u8>> = layers.iter().map(|(plain, pack)| pack(plain)).collect();
         let host = Platform::host();

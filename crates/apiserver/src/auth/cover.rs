@@ -85,17 +85,17 @@ pub(super) fn url_matches(known: &str, path: &str) -> bool {
 /// The rules as errors show them, those that differ in their verbs alone as one, each once and in order.
 pub(super) fn describe(rules: Vec<Rule>) -> Vec<String> {
     let mut all = BTreeSet::new();
-    let mut joined: BTreeMap<(Vec<String>, Vec<String>, Vec<String>), Rule> = BTreeMap::new();
+    let mut joined: BTreeMap<[Vec<String>; 3], Rule> = BTreeMap::new();
     for rule in rules {
         if !rule.urls.is_empty() {
             all.insert(show(&rule));
             continue;
         }
-        let key = (
+        let key = [
             rule.api_groups.clone(),
             rule.resources.clone(),
             rule.resource_names.clone(),
-        );
+        ];
         match joined.get_mut(&key) {
             Some(known) => known.verbs.extend(rule.verbs),
             None => drop(joined.insert(key, rule)),

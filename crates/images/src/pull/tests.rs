@@ -283,13 +283,9 @@ async fn a_blob_longer_than_its_descriptor_is_refused() {
     let (directory, server) = (tempfile::tempdir().unwrap(), Server::start().await);
     let image = Built::simple();
     let name = server.push(&image, "v1");
-    let mut state = server.state.lock();
-    state
-        .blobs
-        .get_mut(image.layers[0].as_str())
-        .unwrap()
-        .extend([0; 100]);
-    drop(state);
+    let layer = image.layers[0].as_str();
+    let lengthen = |blob: Option<&mut Vec<u8>>| blob.unwrap().extend([0; 100]);
+    lengthen(server.state.lock().blobs.get_mut(layer));
     let error = pull(&puller(&directory), &name).await.unwrap_err();
     assert!(matches!(error, Error::Size { .. }), "{error}");
 }

@@ -95,7 +95,7 @@ pub(super) async fn container_spec(
     }
     let memory = node.config.capacity.get("memory");
     let memory = memory.and_then(|text| text.parse::<Quantity>().ok());
-    let memory = memory.map_or_else(host_memory, |it| it.value() as i64);
+    let memory = memory.map_or_else(host_memory, |it| it.value());
     Ok(ContainerSpec {
         owner: Owner {
             pod_uid: pod.uid().unwrap_or_default(),

@@ -16,7 +16,7 @@ pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
     let limit = |name: &str| value(resources.limits.as_ref(), name);
     let request = |name: &str| value(resources.requests.as_ref(), name);
     let cpu = request("cpu").or_else(|| limit("cpu"));
-    let cpu = cpu.map_or(0, |cpu| cpu.milli_value() as i64);
+    let cpu = cpu.map_or(0, |cpu| cpu.milli_value());
     let pages = resources
         .limits
         .iter()
@@ -26,11 +26,11 @@ pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
             let bytes: Quantity = amount.0.parse().ok()?;
             Some((page_size(size)?, u64::try_from(bytes.value()).ok()?))
         });
-    let bytes = |quantity: Quantity| quantity.value() as i64;
+    let bytes = |quantity: Quantity| quantity.value();
     Limits {
-        cpu_shares: Some((cpu * 1024 / 1000).clamp(SHARES.0, SHARES.1) as u64),
+        cpu_shares: Some((cpu.saturating_mul(1024) / 1000).clamp(SHARES.0, SHARES.1) as u64),
         // A period is 100 ms; less than 1 ms of it is not possible.
-        cpu_quota: limit("cpu").map(|cpu| (cpu.milli_value() as i64 * 100).max(1000)),
+        cpu_quota: limit("cpu").map(|cpu| cpu.milli_value().saturating_mul(100).max(1000)),
         memory: limit("memory").map(bytes).filter(|bytes| *bytes > 0),
         pids: None,
         huge_pages: pages.collect(),
