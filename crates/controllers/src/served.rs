@@ -35,7 +35,7 @@ pub(crate) struct ClassicVersion {
 const LAST_DETERMINISTIC: u32 = 27;
 
 /// Group versions that matter for what controllers can do.
-const ASKED: [&str; 16] = [
+const ASKED: [&str; 17] = [
     "coordination.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "resource.k8s.io/v1",
@@ -46,6 +46,7 @@ const ASKED: [&str; 16] = [
     "apps/v1",
     "batch/v1",
     "policy/v1",
+    "rbac.authorization.k8s.io/v1",
     "discovery.k8s.io/v1",
     "storage.k8s.io/v1",
     "scheduling.k8s.io/v1",
