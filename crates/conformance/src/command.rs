@@ -214,7 +214,10 @@ fn pieces(word: &str) -> Result<Word, CommandError> {
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: Result<(&[(&str, &str)], &[&str]), CommandError>) {
+    /// The environment and the words of a command.
+    type Parts<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+
+    fn check(text: &str, expected: Result<Parts<'_>, CommandError>) {
         let path = Path::new("/r");
         let places = Places {
             kubeconfig: Path::new("/k"),
@@ -227,7 +230,7 @@ mod tests {
             instance: "uid",
         };
         let got = Command::parse(text).map(|command| command.fill(&places));
-        let owned = |(env, words): (&[(&str, &str)], &[&str])| Filled {
+        let owned = |(env, words): Parts<'_>| Filled {
             env: env
                 .iter()
                 .map(|(name, value)| ((*name).into(), (*value).into()))
