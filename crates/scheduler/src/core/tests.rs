@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::actions::BindJob;
 
 mod declared;
 mod double_allocations;
@@ -17,8 +16,11 @@ mod failures;
 mod gangs;
 mod leftovers;
 mod nominations;
+mod outcome;
 mod profiles;
 mod volumes;
+
+use outcome::Outcome;
 
 /// Two nodes `n0` and `n1` with devices `d0` and `d1` each, a class `c` of all devices.
 struct World {
@@ -163,36 +165,6 @@ impl World {
             actions.extend(self.core.take_actions());
         }
         Outcome(actions)
-    }
-}
-
-struct Outcome(Vec<Action>);
-
-impl Outcome {
-    fn bound(&self) -> Option<&BindJob> {
-        self.0.iter().find_map(|a| match a {
-            Action::Bind(job) => Some(&**job),
-            _ => None,
-        })
-    }
-
-    fn node(&self) -> Option<&str> {
-        self.bound().map(|job| &*job.node)
-    }
-
-    fn message(&self) -> &str {
-        let found = self.0.iter().find_map(|a| match a {
-            Action::Reject(rejected) => Some(rejected.message.as_str()),
-            _ => None,
-        });
-        found.unwrap_or_default()
-    }
-
-    fn deallocated(&self) -> Option<&ResourceClaim> {
-        self.0.iter().find_map(|a| match a {
-            Action::Deallocate(claim) => Some(&**claim),
-            _ => None,
-        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pods that are placed at once, or not at all. Two nodes with two devices each, pods of one processor of four.
 
 use super::*;
+use crate::actions::BindJob;
 
 mod explain;
 mod room;
