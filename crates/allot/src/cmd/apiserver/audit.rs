@@ -11,6 +11,7 @@ use crate::cmd::bounds;
 
 /// The audit log.
 #[derive(Debug, clap::Args)]
+#[group(id = "audit")]
 pub struct Args {
     /// Policy (audit.k8s.io/v1) that says what is written to the audit log
     #[arg(long, value_name = "FILE")]

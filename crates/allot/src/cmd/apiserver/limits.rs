@@ -13,6 +13,7 @@ const IN_FLIGHT: std::ops::RangeInclusive<usize> = 0..=100_000;
 
 /// Limits and time-outs.
 #[derive(Debug, clap::Args)]
+#[group(id = "limits")]
 pub struct Args {
     /// Requests in flight that change nothing; 0 is no limit
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = bounds::within(IN_FLIGHT))]
