@@ -66,8 +66,13 @@ impl Connection {
 
     /// For how long it has had no request, if it has none.
     pub fn idle_for(&self) -> Option<Duration> {
+        self.idle_since().map(|since| since.elapsed())
+    }
+
+    /// Since when it has had no request, if it has none.
+    fn idle_since(&self) -> Option<Instant> {
         let requests = self.requests.lock();
-        (requests.active == 0).then(|| requests.since.elapsed())
+        (requests.active == 0).then_some(requests.since)
     }
 }
 
@@ -139,10 +144,11 @@ impl Connections {
     /// Ends the connection that has been idle for the longest time; false if there is none.
     pub fn evict(&self) -> bool {
         let mut open = self.open.lock();
+        // Instants are compared, not durations: each duration would be measured at another time.
         let idle = open
             .iter()
-            .filter_map(|(id, connection)| Some((connection.idle_for()?, *id)));
-        let Some((_, id)) = idle.max() else {
+            .filter_map(|(id, connection)| Some((connection.idle_since()?, *id)));
+        let Some((_, id)) = idle.min() else {
             return false;
         };
         if let Some(connection) = open.remove(&id) {

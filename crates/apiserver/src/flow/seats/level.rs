@@ -109,7 +109,11 @@ impl Level {
                 card += usize::from(*known <= card);
             }
             let queue = &self.queues[card];
-            best = best.min((queue.waiting_seats + queue.executing_seats, card));
+            // Of equally empty queues the first that was dealt: the lowest number would make some queues serve more flows.
+            let load = queue.waiting_seats + queue.executing_seats;
+            if load < best.0 {
+                best = (load, card);
+            }
         }
         best.1
     }

@@ -65,7 +65,7 @@ async fn with_level(response: serde_json::Value) -> Server {
     let level = json!({
         "metadata": {"name": "one"},
         "spec": {"type": "Limited", "limited": {
-            "nominalConcurrencyShares": 0, "lendablePercent": 0, "limitResponse": response,
+            "nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0, "limitResponse": response,
         }},
     });
     let path = format!("{GROUP}/prioritylevelconfigurations");
