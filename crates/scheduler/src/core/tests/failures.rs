@@ -190,9 +190,9 @@ fn a_node_without_devices_does_not_count_among_those_to_choose_from() {
     assert_eq!(world.run().node(), Some("n0"));
 }
 
-/// Something is wrong with the devices of one node that only shows when they are written down.
+/// A device whose node selector has more terms than documented is not allocated. Other nodes are tried all the same.
 #[test]
-fn devices_that_can_not_be_written_down_end_the_attempt() {
+fn regression_a_device_with_a_malformed_node_selector_fails_on_its_own_node_only() {
     let term = |zone: &str| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [zone]}]});
     let mut world = World::new("");
     let slice = world.object(json!({
@@ -206,8 +206,5 @@ fn devices_that_can_not_be_written_down_end_the_attempt() {
     world.handle(Input::Slice(Observed::Applied(slice)));
     world.claim("a", json!({}));
     world.pod("p", &["a"]);
-    let outcome = world.run();
-    assert_eq!(outcome.node(), None);
-    let text = "unsupported ResourceSlice.NodeSelector with 2 terms";
-    assert!(outcome.message().contains(text), "{}", outcome.message());
+    assert_eq!(world.run().node(), Some("n0"));
 }
