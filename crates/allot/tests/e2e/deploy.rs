@@ -17,7 +17,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::harness::{ALLOT, PATIENCE, client, create, directory};
+use super::harness::{ALLOT, PATIENCE, apply, client, create, directory};
 
 /// A process that is killed when dropped, and what it logged.
 pub(super) struct Component {
@@ -133,7 +133,8 @@ async fn components_of_a_real_cluster_need_no_more_rights_than_their_manifests_g
         include_str!("../../../../deploy/gpu-driver.yaml"),
         include_str!("../../../../examples/example_resourceclaimtemplate.yaml"),
     ] {
-        create(&client, manifest).await;
+        // Scheduler and controllers share a ClusterRole for readers of their metrics.
+        apply(&client, manifest).await;
     }
     let mut configs = Vec::new();
     for account in ["allot-scheduler", "allot-controllers"] {

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 pub use allot_testing::wait::PATIENCE;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{AttachParams, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{AttachParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::Scope;
 use kube::runtime::wait::{Condition, await_condition, conditions};
@@ -186,6 +186,15 @@ impl Drop for Up {
 
 /// Creates the objects of a manifest, in their namespaces.
 pub async fn create(client: &Client, manifest: &str) {
+    write(client, manifest, false).await;
+}
+
+/// Applies the objects of a manifest, as `kubectl apply --server-side` does: an object may exist.
+pub async fn apply(client: &Client, manifest: &str) {
+    write(client, manifest, true).await;
+}
+
+async fn write(client: &Client, manifest: &str, apply: bool) {
     for object in objects(manifest) {
         let kind =
             GroupVersionKind::try_from(object.types.as_ref().expect("a kind")).expect("kind");
@@ -197,9 +206,16 @@ pub async fn create(client: &Client, manifest: &str) {
             Scope::Cluster => Api::all_with(client.clone(), &resource),
             Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
         };
-        api.create(&PostParams::default(), &object)
-            .await
-            .expect("created");
+        if apply {
+            let name = object.metadata.name.as_deref().expect("a name");
+            api.patch(name, &PatchParams::apply("e2e"), &Patch::Apply(&object))
+                .await
+                .expect("applied");
+        } else {
+            api.create(&PostParams::default(), &object)
+                .await
+                .expect("created");
+        }
     }
 }
 
