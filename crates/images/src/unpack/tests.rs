@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::fixtures::{Layer, gzip, zstd};
 
+mod bounds;
 mod random;
 
 /// A directory to unpack into, next to one that layers should not reach.
@@ -433,85 +434,4 @@ fn later_entries_replace_earlier_ones() {
     );
     assert_eq!(read(place.path("d")), "file");
     assert!(place.path("e/y").exists());
-}
-
-#[test]
-fn sizes_and_counts_are_bounded() {
-    let check = |change: fn(&mut Limits), layer: Layer| {
-        let mut place = Place::new(Whiteouts::Overlay);
-        change(&mut place.limits);
-        place.unpack_all(&[gzip(&layer.tar())]).unwrap_err()
-    };
-    let zeros = "\0".repeat(1 << 20);
-    let many = (0..50).fold(Layer::new(), |layer, index| {
-        layer.file(&index.to_string(), "")
-    });
-    // Links take each entry deeper than its path is long.
-    let deep = (0..10).fold(Layer::new().directory("d"), |layer, index| {
-        let from = if index == 0 {
-            "d".to_owned()
-        } else {
-            format!("s{}", index - 1)
-        };
-        let target = (0..index).fold("/d".to_owned(), |path, _| path + "/x/x") + "/x/x";
-        layer
-            .directory(&format!("{from}/x/x"))
-            .symlink(&format!("s{index}"), &target)
-    });
-    let errors = [
-        check(
-            |limits| limits.unpacked = 1 << 19,
-            Layer::new().file("a", &zeros),
-        ),
-        check(|limits| limits.entries = 49, many),
-        check(
-            |limits| limits.header = 1 << 16,
-            Layer::new().extended("comment", &zeros).file("a", ""),
-        ),
-        check(
-            |limits| limits.header = 1 << 16,
-            Layer::new().entry(b'L', "././@LongLink", "", 0, zeros.as_bytes()),
-        ),
-        check(|limits| limits.depth = 15, deep),
-    ];
-    for error in errors {
-        assert!(matches!(error, Error::TooLarge(_)), "{error:?}");
-    }
-    let attributes = (0..3).map(|index| format!("30 SCHILY.xattr.user.a{index}=12345\n"));
-    let attributes: String = attributes.collect();
-    let layer = || {
-        Layer::new()
-            .entry(b'x', "p", "", 0, attributes.as_bytes())
-            .file("a", "")
-    };
-    let error = check(|limits| limits.xattrs = 2, layer());
-    assert!(matches!(error, Error::Layer { .. }), "{error:?}");
-    let error = check(|limits| limits.xattr_bytes = 20, layer());
-    assert!(matches!(error, Error::Layer { .. }), "{error:?}");
-}
-
-#[test]
-fn bytes_after_the_archive_count() {
-    let place = Place::new(Whiteouts::Overlay);
-    let mut plain = Layer::new().file("a", "").tar();
-    plain.extend([7; 5000]);
-    let report = place.unpack_all(&[gzip(&plain)]).unwrap();
-    assert_eq!(report.diff_id, Some(Digest::of(&plain)));
-}
-
-#[test]
-fn a_cancelled_layer_ends() {
-    let place = Place::new(Whiteouts::Overlay);
-    let cancel = AtomicBool::new(true);
-    let options = Options {
-        limits: Limits::default(),
-        ownership: place.ownership,
-        whiteouts: place.whiteouts,
-    };
-    let trash = place.directory.path().join("trash");
-    let mut unpacker = Unpacker::new(&place.path(""), &trash, options, &cancel).unwrap();
-    let error = unpacker
-        .layer(Layer::new().file("a", "").tar().as_slice())
-        .unwrap_err();
-    assert!(matches!(error, Error::Cancelled));
 }
