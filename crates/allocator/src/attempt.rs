@@ -24,7 +24,7 @@ pub(crate) struct PoolPart<'a> {
     pub(crate) first: u32,
     /// Where the pool's counters start in `Scratch::counters`.
     pub(crate) first_counter: usize,
-    /// Some counter was below zero before, or nobody knows what is left: no device that consumes counters can be used.
+    /// Some counter was below zero before, or what is left is unknown: no device that consumes counters can be used.
     overdrawn: bool,
     /// The part whose counters are used instead of the own, when upstream's errors are repeated:
     /// it knows counters by the name of the pool, whatever the driver.
@@ -234,7 +234,7 @@ impl<'a, O: Observer> Attempt<'a, O> {
         Ok(())
     }
 
-    /// Which devices "all" are for an alternative. While a pool of the node cannot be used, nobody knows: a request fails
+    /// Which devices "all" are for an alternative. While a pool of the node cannot be used, that is unknown: a request fails
     /// on this node then, and of a list the next alternative is tried. Upstream ends the attempt for all nodes.
     fn find_all(&mut self, id: u32, is_list: bool) -> Result<(), Error> {
         let alternative = &self.claims.alternatives[id as usize];

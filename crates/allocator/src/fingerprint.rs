@@ -15,7 +15,7 @@ use crate::slice::CounterSet;
 
 /// 128 bits of a hash; equal means that the input was equal.
 ///
-/// The hash is made for speed, not against somebody who looks for collisions: all of a fingerprint but the driver's name is
+/// The hash is not resistant to deliberate collisions: all of a fingerprint but the driver's name is
 /// written by that driver, who need not trick anybody into believing that two of its slices are alike.
 pub(crate) type Wide = [u64; 2];
 

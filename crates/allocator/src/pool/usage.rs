@@ -84,7 +84,7 @@ impl Usage {
         self.devices = devices;
     }
 
-    /// As [`Usage::change`] while nobody knows the devices; [`Usage::rebuild`] comes before anybody looks.
+    /// As [`Usage::change`] while the devices are unknown; [`Usage::rebuild`] comes before anybody looks.
     pub(crate) fn change_unseen(&mut self, name: &SmolStr, change: impl FnOnce(&mut DeviceUse)) {
         let mut device = self.devices.remove(name).unwrap_or_default();
         change(&mut device);
@@ -161,7 +161,7 @@ impl Usage {
         self.devices.iter()
     }
 
-    /// Whether a device is in use that is not published any more, so that nobody knows which counters it consumes.
+    /// Whether a device is in use that is not published any more, so that the counters that it consumes are unknown.
     pub(crate) fn has_unpublished(&self) -> bool {
         self.unpublished > 0
     }

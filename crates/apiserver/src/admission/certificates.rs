@@ -32,7 +32,7 @@ pub(super) async fn check(core: &Core, attributes: &Attributes<'_>, request: &Va
             if !restricted || signer != CLIENT_SIGNER {
                 return Ok(());
             }
-            // What can not be read is refused: nobody knows whom the signer would take it for.
+            // A request that cannot be read is refused: the signer might take it for any subject.
             let requested = STANDARD
                 .decode(text(request, &["spec", "request"]))
                 .map_err(|_| certificate::SubjectError::Malformed)

@@ -25,7 +25,7 @@ pub struct Args {
     /// Old files that are kept; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = bounds::within(0..=1_000_000_usize))]
     audit_log_maxbackup: usize,
-    /// Days that old files are kept; 0 for ever
+    /// Days that rotated files are kept; 0 keeps them without a limit
     #[arg(long, value_name = "DAYS", default_value_t = 0, value_parser = bounds::within(0..=36_500_u64))]
     audit_log_maxage: u64,
 }
