@@ -409,6 +409,10 @@ def subset(want, have):
     return want == have
 
 
+def canonical(v):
+    return json.dumps(v, sort_keys=True)
+
+
 def short(v):
     t = json.dumps(v)
     return t if len(t) < 300 else t[:297] + "..."
@@ -436,8 +440,9 @@ def check(obj, cond):
         "atmost": lambda: len(items) <= arg,
         "has": lambda: any(subset(arg, v) for v in items) or any(subset(arg, v) for v in vals),
         "hasnot": lambda: not any(subset(arg, v) for v in items),
-        "set": lambda: sorted(map(json.dumps, items)) == sorted(map(json.dumps, arg)),
-        "unique": lambda: len(set(map(json.dumps, items))) == len(items),
+        # The order of an object's members means nothing.
+        "set": lambda: sorted(map(canonical, items)) == sorted(map(canonical, arg)),
+        "unique": lambda: len(set(map(canonical, items))) == len(items),
         "quantity": lambda: len(vals) == 1 and quantity(single) == quantity(arg),
         "gt": lambda: len(vals) == 1 and quantity(single) > quantity(arg),
         "lt": lambda: len(vals) == 1 and quantity(single) < quantity(arg),
