@@ -19,7 +19,9 @@ pub struct Remote {
 
 /// A server on a socket, over a data directory; the token `secret` is the administrator's.
 pub async fn start(directory: &std::path::Path) -> Remote {
-    let backend = Arc::new(Embedded::open(directory, Options::default()).unwrap());
+    // A stream of the last server may hold the store for a moment after its connections have ended.
+    let open = || async { Embedded::open(directory, Options::default()) };
+    let backend = Arc::new(allot_testing::wait::until("the store is closed", open).await);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = Config {
         advertise: Some(listener.local_addr().unwrap()),
