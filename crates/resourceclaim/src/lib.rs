@@ -13,7 +13,8 @@
 //!     resource_claim_name: Some("shared".into()),
 //!     ..PodResourceClaim::default()
 //! };
-//! let name = allot_resourceclaim::claim_name(&Pod::default(), &entry);
+//! let pod = Pod::default();
+//! let name = allot_resourceclaim::claim_name(&pod, &entry);
 //! assert_eq!(name, Ok(Some("shared")));
 //! ```
 
