@@ -6,6 +6,8 @@
 
 mod children;
 mod driver;
+mod place;
+pub mod progress;
 mod ready;
 
 use std::collections::BTreeSet;
@@ -18,14 +20,19 @@ use std::time::Duration;
 use allot_apiserver::identity::{MASTERS, User};
 use allot_controllers::{Config as Controllers, Controller};
 use allot_node::{Config as Node, RuntimeKind};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::clusters::default_directory;
+use crate::clusters::record::{Process, Record};
 use crate::cmd::{apiserver, bounds, scheduler};
+pub use place::Place;
+use place::{end_containers, removed};
+use progress::Progress;
 
 /// Longest path of a Unix socket that Linux takes, with its final NUL.
 const SOCKET_PATH_MAX: usize = 108;
@@ -143,18 +150,13 @@ pub struct Cluster {
     stop_components: CancellationToken,
     api: tokio::task::JoinHandle<std::io::Result<()>>,
     stop_api: CancellationToken,
+    progress: Progress,
+    /// Where it lives.
+    pub directory: PathBuf,
     /// Holds what a cluster in memory needs on disk.
-    _scratch: Option<tempfile::TempDir>,
-}
-
-/// The directory of a cluster whose user named none: `$XDG_DATA_HOME/allot`.
-pub fn default_directory() -> anyhow::Result<PathBuf> {
-    let home = std::env::var_os("XDG_DATA_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share")));
-    home.map(|home| home.join("allot"))
-        .context("no home directory is known; pass --data-dir")
+    scratch: Option<tempfile::TempDir>,
+    /// Holds a directory that was named for a cluster in memory; the store holds that of another one.
+    _lock: Option<allot_store::DirectoryLock>,
 }
 
 /// A runtime that is shut down without waiting, which is all that is possible where another one runs.
@@ -184,19 +186,20 @@ impl Drop for Threads {
 impl Cluster {
     /// Starts everything and returns as soon as the API server answers; [`Cluster::ready`] waits
     /// for the rest.
-    pub async fn start(mut args: Args) -> anyhow::Result<Self> {
-        // A restart in memory knows nothing of an earlier run: its files must not either.
-        let scratch = (args.apiserver.in_memory && args.apiserver.data_dir.is_none())
-            .then(|| tempfile::Builder::new().prefix("allot-").tempdir())
-            .transpose()
-            .context("cannot create a temporary directory")?;
-        let directory = match (&scratch, args.apiserver.data_dir.take()) {
-            (Some(scratch), _) => scratch.path().to_owned(),
-            (None, Some(directory)) => std::path::absolute(directory)?,
-            (None, None) => default_directory()?,
-        };
+    pub async fn start(args: Args) -> anyhow::Result<Self> {
+        Self::start_at(Place::of(&args)?, args, Progress::default()).await
+    }
+
+    /// The same at a place that was chosen before.
+    pub async fn start_at(
+        place: Place,
+        mut args: Args,
+        progress: Progress,
+    ) -> anyhow::Result<Self> {
+        let Place { directory, scratch } = place;
         // What nobody can start again must leave no containers behind.
         let ephemeral = scratch.is_some();
+        progress.step("starting: the API server");
         let nodes = node_directories(&directory, args.nodes)?;
         args.apiserver.data_dir = Some(directory.clone());
         let classic = matches!(args.driver, Some(Driver::Test | Driver::Net));
@@ -228,6 +231,10 @@ impl Cluster {
         let scheduling =
             scheduler::read_config(args.scheduler_config.as_deref(), features.clone())?;
 
+        // Another cluster may run there, whose kubeconfig would be replaced.
+        let lock = (args.apiserver.in_memory && !ephemeral)
+            .then(|| allot_store::DirectoryLock::take(&directory))
+            .transpose()?;
         let (stop_api, stop_components) = (CancellationToken::new(), CancellationToken::new());
         let running = apiserver::start(&args.apiserver, stop_api.clone()).await?;
         running.server.check_policy_types();
@@ -249,7 +256,10 @@ impl Cluster {
             stop_components: stop_components.clone(),
             api: running.task,
             stop_api,
-            _scratch: scratch,
+            progress,
+            directory,
+            scratch,
+            _lock: lock,
         };
 
         let client = as_user("system:kube-scheduler", "allot-scheduler");
@@ -316,13 +326,35 @@ impl Cluster {
             // A Node of an earlier run is ready before anything listens.
             futures::future::join_all(self.registered.iter().map(|node| node.wait())).await;
             if self.accounts_are_made {
-                ready::wait_for_account(&self.client).await?;
+                ready::wait_for_account(&self.client, &self.progress).await?;
             }
-            ready::wait(&self.client, self.nodes, self.driver.as_ref()).await
+            let driver = self.driver.as_ref();
+            ready::wait(&self.client, self.nodes, driver, &self.progress).await
         };
-        tokio::select! {
+        let result = tokio::select! {
             result = waited => result,
             failed = self.components.join_next() => failed.map_or(Ok(()), |joined| joined?),
+        };
+        self.progress.clear();
+        result
+    }
+
+    /// What other commands are told about it.
+    #[must_use]
+    pub fn record(&self) -> Record {
+        Record {
+            name: None,
+            data_dir: self.directory.clone(),
+            temporary: self.scratch.is_some(),
+            process: Process::current(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            server: self.url.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            merged_into: None,
+            nodes: self.nodes,
+            log: None,
+            started: jiff::Timestamp::now(),
+            ready: false,
         }
     }
 
@@ -338,6 +370,12 @@ impl Cluster {
             served = &mut self.api => {
                 served??;
                 bail!("the API server ended unexpectedly")
+            }
+            () = removed(self.directory.clone()) => {
+                let directory = self.directory.clone();
+                self.stop().await;
+                end_containers(directory.clone()).await;
+                bail!("the data directory {} was removed", directory.display())
             }
         };
         self.stop().await;

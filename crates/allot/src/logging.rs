@@ -1,6 +1,9 @@
-//! Logs on standard error, the same for every command.
+//! Logs on standard error, the same for every command; `allot up` can log into a file instead.
+
+pub mod file;
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
@@ -26,8 +29,35 @@ enum Format {
     Json,
 }
 
-/// Starts logging. `default` is the level of a command whose user asked for nothing.
-pub fn init(args: &Args, default: &str) {
+/// A line of progress stands on the terminal: it goes before anything else is written there.
+pub static PROGRESS: AtomicBool = AtomicBool::new(false);
+
+/// Takes the line of progress from the terminal.
+pub const CLEAR: &str = "\r\x1b[K";
+
+/// Where a log line goes: into the log file once there is one, else to standard error.
+struct Output;
+
+impl std::io::Write for Output {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        if let Some(written) = file::write(line) {
+            return written.map(|()| line.len());
+        }
+        let mut stderr = std::io::stderr().lock();
+        if PROGRESS.swap(false, Ordering::Relaxed) {
+            stderr.write_all(CLEAR.as_bytes())?;
+        }
+        stderr.write(line)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// Starts logging. `default` is the level of a command whose user asked for nothing. Colours are for terminals, unless
+/// the log goes into a file later.
+pub fn init(args: &Args, default: &str, into_file: bool) {
     let level = match args.verbose {
         None => default,
         Some(0) => "warn",
@@ -41,8 +71,8 @@ pub fn init(args: &Args, default: &str) {
         .unwrap_or_else(|_| EnvFilter::new(format!("warn,allot={level},kube_client=off")));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
+        .with_ansi(!into_file && std::io::stderr().is_terminal())
+        .with_writer(|| Output)
         // It would be told on standard error, where nobody reads any more, and that is a panic.
         .log_internal_errors(false);
     // A second call in one process changes nothing.

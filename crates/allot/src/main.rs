@@ -5,13 +5,14 @@
 #![deny(clippy::print_stdout)]
 
 mod cluster;
+mod clusters;
 mod cmd;
 mod logging;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 /// Objects of the API are trees of small pieces, and a fifth of all time went into the system's allocator.
 #[global_allocator]
@@ -31,6 +32,12 @@ pub struct Cli {
 enum Command {
     /// Run an embedded control plane and nodes on this machine
     Up(cmd::up::Args),
+    /// Tell whether a cluster runs, and what is in it
+    Status(cmd::status::Args),
+    /// Print the log of a cluster that runs in the background
+    Logs(cmd::logs::Args),
+    /// End a cluster with everything that runs of it
+    Down(cmd::down::Args),
     /// Start a temporary cluster, run the examples and show what happens
     Demo(cmd::demo::Args),
     /// Run the API server alone
@@ -69,6 +76,9 @@ enum Command {
     Bench(cmd::bench::Args),
     /// Print a shell completion script
     Completion(cmd::completion::Args),
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Manual(cmd::manual::Args),
 }
 
 impl Command {
@@ -92,10 +102,20 @@ fn main() -> ExitCode {
     if args.next().is_some_and(|arg| arg == "node-shim") {
         allot_node::shim::main(args);
     }
-    let cli = Cli::parse();
-    logging::init(&cli.log, cli.command.log_level());
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(error) => return fail(&error),
+    };
+    let into_file = matches!(&cli.command, Command::Up(args) if args.logs_into_file());
+    logging::init(&cli.log, cli.command.log_level(), into_file);
     let result = match cli.command {
         Command::Up(args) => cmd::up::run(args),
+        Command::Status(args) => match cmd::status::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Logs(args) => cmd::logs::run(args),
+        Command::Down(args) => cmd::down::run(args),
         Command::Demo(args) => cmd::demo::run(args),
         Command::Apiserver(args) => cmd::apiserver::run(args),
         Command::Scheduler(args) => cmd::scheduler::run(args),
@@ -115,16 +135,37 @@ fn main() -> ExitCode {
         Command::Store(args) => cmd::store::run(args),
         Command::Bench(args) => cmd::bench::run(args),
         Command::Completion(args) => cmd::completion::run(args),
+        Command::Manual(args) => cmd::manual::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {}", describe(&error));
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "error: {}", describe(error));
+    ExitCode::FAILURE
+}
+
+/// The command line, with what a configuration file adds to it.
+fn parse() -> anyhow::Result<Cli> {
+    let cli = Cli::parse();
+    let Command::Up(up) = &cli.command else {
+        return Ok(cli);
+    };
+    let Some(file) = up.config() else {
+        return Ok(cli);
+    };
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let arguments = cmd::up::configuration::expand(Cli::command(), &arguments, file)?;
+    Cli::try_parse_from(arguments).map_err(|error| {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        anyhow::anyhow!("{}: {}", file.display(), text.trim_end())
+    })
 }
 
 /// An error with its causes in one line. Many libraries put the cause into their own text as well: it is told once.

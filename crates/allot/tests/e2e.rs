@@ -23,6 +23,8 @@ mod harness;
 mod input;
 #[path = "e2e/kubectl.rs"]
 mod kubectl;
+#[path = "e2e/lifecycle.rs"]
+mod lifecycle;
 #[path = "e2e/rootless.rs"]
 mod rootless;
 #[path = "e2e/scarcity.rs"]

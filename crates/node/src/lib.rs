@@ -40,6 +40,7 @@ mod plugins;
 mod podresources;
 mod pods;
 mod register;
+pub mod remains;
 mod runtime;
 mod server;
 pub mod shim;

@@ -71,13 +71,6 @@ impl Embedded {
     /// # Errors
     /// [`Error::Locked`] if another process has it, [`Error::Corrupt`] or [`Error::Open`] naming the file.
     pub fn open(directory: &Path, options: Options) -> Result<Self, Error> {
-        std::fs::create_dir_all(directory).map_err(|error| Error::Open {
-            path: directory.to_owned(),
-            detail: match error.kind() {
-                std::io::ErrorKind::AlreadyExists => "it is no directory".to_owned(),
-                _ => error.to_string(),
-            },
-        })?;
         let lock = DirectoryLock::take(directory)?;
         let (path, opener) = disk::file_opener(directory)?;
         let mut reserve = Box::new(FileReserve::of(directory));

@@ -42,6 +42,7 @@ pub use backend::{Backend, Error, Expect, ListOptions, Operation, Page, Write};
 pub use disk::Opener;
 pub use embedded::{Embedded, Options};
 pub use entry::{Draft, Entry, Event, EventKind};
+pub use lock::DirectoryLock;
 pub use maintenance::{CheckReport, check, compact, dump};
 pub use reserve::Reserve;
 pub use watch::Watcher;

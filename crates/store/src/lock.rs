@@ -8,14 +8,24 @@ use crate::Error;
 
 /// Holds the directory until dropped.
 #[derive(Debug)]
-pub(crate) struct DirectoryLock {
+pub struct DirectoryLock {
     // The lock belongs to the open file and ends with it, also when the process is killed.
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Takes the directory or says who has it.
+    /// Takes the directory, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names the process that has it; [`Error::Open`] says why it cannot be used.
     pub fn take(directory: &Path) -> Result<Self, Error> {
+        std::fs::create_dir_all(directory).map_err(|error| Error::Open {
+            path: directory.to_owned(),
+            detail: match error.kind() {
+                std::io::ErrorKind::AlreadyExists => "it is no directory".to_owned(),
+                _ => error.to_string(),
+            },
+        })?;
         let path = directory.join("lock");
         let open_error = |error: std::io::Error| Error::Open {
             path: path.clone(),

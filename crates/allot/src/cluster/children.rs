@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -198,7 +199,14 @@ async fn keep_running(
     let mut pause = FIRST_PAUSE;
     loop {
         let started = Instant::now();
+        // The file is exchanged when it is full, which another process would not see.
+        if crate::logging::file::is_used() {
+            command.stderr(Stdio::piped());
+        }
         let mut child = command.spawn().context("cannot start the driver")?;
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(log(stderr));
+        }
         // Held outside, because waiting for a child closes its standard input.
         let stdin = child.stdin.take();
         let ended = tokio::select! {
@@ -216,6 +224,23 @@ async fn keep_running(
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
             () = stop.cancelled() => return Ok(()),
         }
+    }
+}
+
+/// Longest line of a driver's log.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// Writes what a driver logs into the log file.
+async fn log(stderr: tokio::process::ChildStderr) {
+    let mut stderr = tokio::io::BufReader::new(stderr);
+    let mut line = Vec::new();
+    while let Ok(1..) = (&mut stderr)
+        .take(LONGEST_LINE as u64)
+        .read_until(b'\n', &mut line)
+        .await
+    {
+        let _ = crate::logging::file::write(&line);
+        line.clear();
     }
 }
 

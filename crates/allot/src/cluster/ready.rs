@@ -13,34 +13,39 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
 use super::children::Driver;
+use super::progress::Progress;
 
 /// Waits until `nodes` nodes are ready and the driver, if there is one, can be used on as many.
 pub(super) async fn wait(
     client: &Client,
     nodes: usize,
     driver: Option<&Driver>,
+    progress: &Progress,
 ) -> anyhow::Result<()> {
-    until::<Node>(client, nodes, |node| {
+    let wait = Wait { client, progress };
+    wait.until::<Node>("nodes", nodes, |node| {
         has_condition(node, "Ready").then(|| node.metadata.name.clone())?
     })
     .await
     .context("waiting for the nodes")?;
     match driver {
         None => Ok(()),
-        Some(Driver::Gpu) => until::<ResourceSlice>(client, nodes, |slice| {
-            slice.data["spec"]["nodeName"].as_str().map(str::to_owned)
-        })
-        .await
-        .context("waiting for the driver's devices"),
-        Some(Driver::Test { name, .. }) => registered(client, nodes, name).await,
+        Some(Driver::Gpu) => wait
+            .until::<ResourceSlice>("nodes with devices", nodes, |slice| {
+                slice.data["spec"]["nodeName"].as_str().map(str::to_owned)
+            })
+            .await
+            .context("waiting for the driver's devices"),
+        Some(Driver::Test { name, .. }) => wait.registered(nodes, name).await,
         Some(Driver::Net) => {
-            until::<CustomResourceDefinition>(client, allot_driver_net::KINDS, |kind| {
+            wait.until::<CustomResourceDefinition>("kinds", allot_driver_net::KINDS, |kind| {
                 has_condition(kind, "Established").then(|| kind.metadata.name.clone())?
             })
             .await
             .context("waiting for the driver's kinds")?;
-            registered(client, nodes, allot_driver_net::DRIVER_NAME).await?;
-            until::<Node>(client, nodes, |node| {
+            wait.registered(nodes, allot_driver_net::DRIVER_NAME)
+                .await?;
+            wait.until::<Node>("nodes with interfaces", nodes, |node| {
                 let annotations = node.metadata.annotations.as_ref()?;
                 annotations.get(allot_driver_net::interfaces::ANNOTATION)?;
                 node.metadata.name.clone()
@@ -51,21 +56,66 @@ pub(super) async fn wait(
     }
 }
 
-/// Waits until a driver is registered on as many nodes.
-async fn registered(client: &Client, nodes: usize, driver: &str) -> anyhow::Result<()> {
-    until::<Node>(client, nodes, |node| {
-        let annotations = node.metadata.annotations.as_ref()?;
-        let drivers = annotations.get(REGISTERED_DRIVERS)?;
-        let registered = drivers.split(',').any(|known| known == driver);
-        registered.then(|| node.metadata.name.clone())?
-    })
-    .await
-    .context("waiting for the driver to register")
+/// Waits for objects, and tells how many have come.
+struct Wait<'a> {
+    client: &'a Client,
+    progress: &'a Progress,
+}
+
+impl Wait<'_> {
+    /// Waits until a driver is registered on as many nodes.
+    async fn registered(&self, nodes: usize, driver: &str) -> anyhow::Result<()> {
+        self.until::<Node>("nodes with the driver", nodes, |node| {
+            let annotations = node.metadata.annotations.as_ref()?;
+            let drivers = annotations.get(REGISTERED_DRIVERS)?;
+            let registered = drivers.split(',').any(|known| known == driver);
+            registered.then(|| node.metadata.name.clone())?
+        })
+        .await
+        .context("waiting for the driver to register")
+    }
+
+    /// Waits until objects with `count` different keys were seen.
+    async fn until<K>(
+        &self,
+        what: &str,
+        count: usize,
+        key: impl Fn(&DynamicObject) -> Option<String> + Send,
+    ) -> anyhow::Result<()>
+    where
+        K: kube::Resource<DynamicType = ()>,
+    {
+        self.until_seen(&ApiResource::erase::<K>(&()), what, count, &key)
+            .await
+    }
+
+    async fn until_seen(
+        &self,
+        kind: &ApiResource,
+        what: &str,
+        count: usize,
+        key: &(dyn Fn(&DynamicObject) -> Option<String> + Send),
+    ) -> anyhow::Result<()> {
+        let all = Api::<DynamicObject>::all_with(self.client.clone(), kind);
+        let mut seen = BTreeSet::new();
+        let mut events = std::pin::pin!(watcher::watcher(all, watcher::Config::default()));
+        while seen.len() < count {
+            self.progress
+                .step(&format!("starting: {} of {count} {what} ready", seen.len()));
+            match events.try_next().await? {
+                Some(Event::Apply(object) | Event::InitApply(object)) => seen.extend(key(&object)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Waits for the account that pods run as, without which the first ones would get no token.
-pub(super) async fn wait_for_account(client: &Client) -> anyhow::Result<()> {
-    until::<ServiceAccount>(client, 1, |account| {
+pub(super) async fn wait_for_account(client: &Client, progress: &Progress) -> anyhow::Result<()> {
+    let wait = Wait { client, progress };
+    wait.until::<ServiceAccount>("accounts", 1, |account| {
         let here = account.metadata.namespace.as_deref() == Some(client.default_namespace());
         let name = account.metadata.name.clone();
         name.filter(|name| here && name == "default")
@@ -78,35 +128,4 @@ fn has_condition(object: &DynamicObject, name: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
     conditions.any(|condition| condition["type"] == name && condition["status"] == "True")
-}
-
-/// Waits until objects with `count` different keys were seen.
-async fn until<K>(
-    client: &Client,
-    count: usize,
-    key: impl Fn(&DynamicObject) -> Option<String> + Send,
-) -> anyhow::Result<()>
-where
-    K: kube::Resource<DynamicType = ()>,
-{
-    until_seen(client, &ApiResource::erase::<K>(&()), count, &key).await
-}
-
-async fn until_seen(
-    client: &Client,
-    kind: &ApiResource,
-    count: usize,
-    key: &(dyn Fn(&DynamicObject) -> Option<String> + Send),
-) -> anyhow::Result<()> {
-    let all = Api::<DynamicObject>::all_with(client.clone(), kind);
-    let mut seen = BTreeSet::new();
-    let mut events = std::pin::pin!(watcher::watcher(all, watcher::Config::default()));
-    while seen.len() < count {
-        match events.try_next().await? {
-            Some(Event::Apply(object) | Event::InitApply(object)) => seen.extend(key(&object)),
-            Some(_) => {}
-            None => break,
-        }
-    }
-    Ok(())
 }

@@ -47,6 +47,24 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// The default directory is root's.
+fn hint(error: allot_node::Error, root: &std::path::Path) -> anyhow::Error {
+    let denied = match &error {
+        allot_node::Error::Io { path, source } => {
+            source.kind() == std::io::ErrorKind::PermissionDenied && path.starts_with(root)
+        }
+        _ => false,
+    };
+    let error = anyhow::Error::new(error);
+    match denied {
+        true => error.context(format!(
+            "{} is not writable for this user: choose another directory with --root-dir",
+            root.display()
+        )),
+        false => error,
+    }
+}
+
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let ca = args
@@ -79,6 +97,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let configs: Vec<Config> = configs.collect();
     super::component::block_on(async move |shutdown| {
         let client = super::component::client(args.kubeconfig.as_deref(), "allot-node").await?;
-        Ok(allot_node::run_fleet(client, configs, shutdown).await?)
+        let run = allot_node::run_fleet(client, configs, shutdown).await;
+        run.map_err(|error| hint(error, &args.root_dir))
     })
 }

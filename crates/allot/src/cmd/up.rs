@@ -1,39 +1,240 @@
 //! `allot up`: a whole cluster on this machine.
 
-use std::io::{Write as _, stdout};
+pub mod configuration;
+pub mod context;
+mod detach;
+
+use std::io::{Write as _, stderr, stdout};
+use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::cluster::{self, Cluster};
+use allot_node::remains;
+
+use crate::cluster::progress::Progress;
+use crate::cluster::{self, Cluster, Place, Runtime};
+use crate::clusters::record::Record;
+use crate::clusters::{self, quoted};
+use crate::logging;
 
 /// Flags of `allot up`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  allot up &\n  kubectl --kubeconfig ~/.local/share/allot/kubeconfig get resourceslices"
+    after_help = "Example:\n  allot up --detach\n  kubectl --kubeconfig ~/.local/share/allot/kubeconfig get resourceslices\n  allot status\n  allot down"
 )]
 pub struct Args {
+    /// Name of the cluster, for several of them; it lives in `allot-NAME` beside the default directory
+    #[arg(long, value_name = "NAME", value_parser = clusters::name)]
+    name: Option<String>,
+    /// File with flags in YAML, by their names without dashes; what is on the command line wins
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Return when the cluster is ready, and let it go on in the background; `allot down` ends it
+    #[arg(long)]
+    detach: bool,
+    /// Log into this file, in files of 10 MiB of which five are kept; with --detach default `logs/allot.log` in the data directory
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// Add a context for the cluster to ~/.kube/config, or to the file in $KUBECONFIG, and make it the current one; `allot down` takes it away
+    #[arg(long)]
+    kubeconfig_merge: bool,
+    /// This is the process in the background
+    #[arg(long, hide = true)]
+    detached: bool,
     #[command(flatten)]
     cluster: cluster::Args,
 }
 
+impl Args {
+    /// The file with further flags.
+    #[must_use]
+    pub fn config(&self) -> Option<&std::path::Path> {
+        self.config.as_deref()
+    }
+
+    /// The log goes into a file and not to a terminal.
+    #[must_use]
+    pub fn logs_into_file(&self) -> bool {
+        self.detached || self.log_file.is_some()
+    }
+}
+
 /// Runs the cluster until it is told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
+    if args.detach && !args.detached {
+        return detach::run(&args.shown());
+    }
+    let detached = args.detached;
+    let result = here(args);
+    if let (true, Err(error)) = (detached, &result) {
+        detach::tell_failure(error);
+    }
+    result
+}
+
+impl Args {
+    /// The cluster in the words of the command line.
+    fn shown(&self) -> String {
+        match &self.name {
+            Some(name) => format!("cluster {name}"),
+            None => "cluster".to_owned(),
+        }
+    }
+
+    /// The directory of a name that was given instead of one.
+    fn place(&mut self) -> anyhow::Result<Place> {
+        let server = &mut self.cluster.apiserver;
+        if self.name.is_some() && server.data_dir.is_none() && !server.in_memory {
+            server.data_dir = Some(clusters::directory(self.name.as_deref(), None)?);
+        }
+        Place::of(&self.cluster)
+    }
+}
+
+/// Runs the cluster in this process.
+fn here(mut args: Args) -> anyhow::Result<()> {
     let started = Instant::now();
-    super::component::block_on(async move |shutdown| {
+    if args.detached {
+        detach::leave_terminal();
+    }
+    let progress = Progress::on_terminal();
+    let place = args.place()?;
+    let target = match args.kubeconfig_merge {
+        true => Some(context::check(args.name.as_deref(), &place.directory)?),
+        false => None,
+    };
+    let log = match (&args.log_file, args.detached) {
+        (Some(file), _) => Some(std::path::absolute(file)?),
+        (None, true) => Some(place.directory.join("logs/allot.log")),
+        (None, false) => None,
+    };
+    if let Some(log) = &log {
+        logging::file::start(log)?;
+    }
+    let end = End {
+        flags: clusters::flags(args.name.as_deref(), &place.directory),
+        directory: place.directory.clone(),
+        temporary: place.is_temporary(),
+        simulated: args.cluster.runtime == Runtime::Simulated,
+        detached: args.detached,
+        log: log.clone(),
+    };
+    let told = progress.clone();
+    let mut record = None;
+    let result = super::component::block_on(async |shutdown| {
         let mut cluster = tokio::select! {
-            started = Cluster::start(args.cluster) => started?,
+            started = Cluster::start_at(place, args.cluster, progress) => started?,
             () = shutdown.cancelled() => return Ok(()),
         };
+        let current = record.insert(Record {
+            name: args.name,
+            log,
+            ..cluster.record()
+        });
+        write(current);
         tokio::select! {
             ready = cluster.ready() => {
                 ready?;
+                if let Some(target) = target {
+                    context::merge(&target, current)?;
+                    current.merged_into = Some(target);
+                }
+                current.ready = true;
+                write(current);
+                told.clear();
                 // The cluster goes on also if nobody reads this any more.
-                let _ = writeln!(stdout(), "ready: {} in {} ms, export KUBECONFIG={}",
+                let _ = writeln!(stdout(), "ready: {} in {} ms, export KUBECONFIG={}\n{}",
                     cluster.url,
                     started.elapsed().as_millis(),
-                    cluster.kubeconfig.display());
+                    quoted(&cluster.kubeconfig),
+                    end.promise());
+                if end.detached {
+                    detach::leave_output();
+                }
             }
             () = shutdown.cancelled() => {}
         }
-        cluster.run(shutdown).await
-    })
+        let stopping = shutdown.clone();
+        let detached = end.detached;
+        let say = tokio::spawn(async move {
+            stopping.cancelled().await;
+            if !detached {
+                let _ = writeln!(stderr(), "stopping; once more ends at once");
+            }
+        });
+        let ended = cluster.run(shutdown).await;
+        say.abort();
+        ended
+    });
+    told.clear();
+    end.tell(record);
+    result
+}
+
+/// Tells other commands about the cluster. Without that it runs all the same.
+fn write(record: &Record) {
+    if let Err(error) = record.write() {
+        tracing::warn!("`allot status` and `allot down` do not know this cluster: {error:#}");
+    }
+}
+
+/// What happens at the end, and what is said about it.
+struct End {
+    /// How other commands are told about the cluster.
+    flags: String,
+    directory: PathBuf,
+    temporary: bool,
+    simulated: bool,
+    detached: bool,
+    log: Option<PathBuf>,
+}
+
+impl End {
+    /// What goes on when it ends, said when it is ready.
+    fn promise(&self) -> String {
+        let Self { flags, .. } = self;
+        let mut text = match (self.temporary, self.simulated) {
+            (true, _) => "nothing goes on when it ends".to_owned(),
+            (false, true) => format!(
+                "`allot up{flags}` goes on with what is in {} when it has ended",
+                quoted(&self.directory)
+            ),
+            (false, false) => {
+                format!("containers go on when it ends; `allot down{flags}` ends them as well")
+            }
+        };
+        if let Some(log) = self.log.as_deref().filter(|_| self.detached) {
+            text += &format!("\nit runs in the background and logs into {}", quoted(log));
+        }
+        text
+    }
+
+    /// Says which containers go on. The record stays while there are any, so that they are found.
+    fn tell(&self, record: Option<Record>) {
+        // Containers of a cluster that was never started are another one's.
+        let Some(record) = record else {
+            return;
+        };
+        let remaining = match self.temporary || self.simulated {
+            true => Vec::new(),
+            false => remains::find(&self.directory),
+        };
+        if remaining.is_empty() {
+            if let (true, Some(merged)) = (self.temporary, &record.merged_into) {
+                let _ = context::remove(merged, &record.data_dir);
+            }
+            record.forget();
+            return;
+        }
+        let names: Vec<String> = remaining.iter().map(remains::Remaining::name).collect();
+        let count = super::count(names.len(), "container");
+        let _ = writeln!(
+            stderr(),
+            "{count} {}: {}; `allot down{flags}` ends {}, `allot up{flags}` finds {} again",
+            if names.len() == 1 { "goes on" } else { "go on" },
+            super::some(&names),
+            if names.len() == 1 { "it" } else { "them" },
+            if names.len() == 1 { "it" } else { "them" },
+            flags = self.flags,
+        );
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -59,7 +60,13 @@ struct Container {
     /// Output with the lines in the making; a terminal has one stream only.
     streams: Vec<(OwnedFd, Lines)>,
     attached: Attached,
+    /// The container's directory, to see when it is removed.
+    directory: Option<OwnedFd>,
 }
+
+/// How often the container's directory is looked at. It is not watched: every watch of this kind takes one of the few
+/// that the kernel gives to a user (`fs.inotify.max_user_instances`), and there is a helper for every container.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A pair of pipe ends that no other program inherits.
 pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), String> {
@@ -115,6 +122,7 @@ fn start(directory: &Path) -> Result<(Container, State), String> {
         log,
         streams,
         attached,
+        directory: File::open(directory).map(OwnedFd::from).ok(),
     };
     Ok((container, state))
 }
@@ -219,6 +227,7 @@ impl Container {
 
     fn copy_until(&mut self, ended: &OwnedFd) {
         let mut buffer = vec![0u8; 32 * 1024];
+        let mut looked = Instant::now();
         loop {
             let mut watched: Vec<PollFd<'_>> = self
                 .streams
@@ -227,7 +236,16 @@ impl Container {
                 .collect();
             watched.push(PollFd::new(ended, PollFlags::IN));
             self.attached.watch(&mut watched);
-            if poll(&mut watched, None).is_err() {
+            let timeout = rustix::event::Timespec {
+                tv_sec: LOOK.as_secs() as i64,
+                tv_nsec: 0,
+            };
+            let polled = poll(&mut watched, Some(&timeout));
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.end_if_removed();
+            }
+            if !matches!(polled, Ok(1..)) {
                 continue;
             }
             let events: Vec<PollFlags> = watched.iter().map(PollFd::revents).collect();
@@ -249,6 +267,18 @@ impl Container {
             let attached = &mut self.attached;
             while readable(fd) && copy(fd.as_fd(), lines, &mut self.log, attached, &mut buffer) {}
             let _ = lines.finish(&mut self.log);
+        }
+    }
+
+    /// Without its directory no agent can find the container again: it ends.
+    fn end_if_removed(&self) {
+        let Some(directory) = &self.directory else {
+            return;
+        };
+        let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        let path = std::fs::read_link(link).unwrap_or_default();
+        if path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)") {
+            sys::kill(self.pid, libc::SIGKILL);
         }
     }
 

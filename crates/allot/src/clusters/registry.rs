@@ -1,0 +1,56 @@
+//! The clusters of this user, wherever their directories are: one small file for each in `$XDG_STATE_HOME/allot`.
+//! It serves `--all`, and finds clusters in memory. It is a help and not the truth: without a home directory there is
+//! none.
+
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use super::record::Record;
+
+/// Most records that are looked at.
+const MOST: usize = 1000;
+
+fn directory() -> Option<PathBuf> {
+    Some(super::below_home("XDG_STATE_HOME", ".local/state")?.join("clusters"))
+}
+
+fn file(record: &Record) -> Option<PathBuf> {
+    let process = serde_json::to_value(&record.process).ok()?;
+    let (pid, start) = (process["pid"].as_i64()?, process["start"].as_u64()?);
+    Some(directory()?.join(format!("{pid}-{start}.json")))
+}
+
+/// Adds a cluster, or changes what is known of it.
+pub(super) fn add(record: &Record) -> anyhow::Result<()> {
+    let path = file(record).context("no home directory is known")?;
+    let directory = path.parent().context("no directory")?;
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(directory)?;
+    record.write_to(&path)
+}
+
+/// Takes a cluster away.
+pub(super) fn remove(record: &Record) {
+    if let Some(path) = file(record) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// All known clusters, the oldest first: those that run, and those that ended and left something behind.
+#[must_use]
+pub fn all() -> Vec<Record> {
+    let entries = directory().and_then(|directory| std::fs::read_dir(directory).ok());
+    let files = entries.into_iter().flatten().flatten().take(MOST);
+    let mut all: Vec<Record> = files
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        })
+        .filter_map(|path| Record::read(&path))
+        .collect();
+    all.sort_by_key(|record| record.started);
+    all
+}

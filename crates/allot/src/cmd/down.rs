@@ -1,0 +1,177 @@
+//! `allot down`: ends a cluster of `allot up` with everything that runs of it.
+
+use std::io::{Write as _, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use allot_node::remains;
+use anyhow::bail;
+use rustix::process::Signal;
+
+use super::bounds;
+use super::up::context;
+use crate::clusters::record::{self, Alive, Record};
+use crate::clusters::{self, Which, registry};
+
+/// How long the server may take to end by itself.
+const SERVER: Duration = Duration::from_secs(30);
+/// And after it was told a second time, or killed.
+const LATE: Duration = Duration::from_secs(10);
+
+/// Flags of `allot down`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The data directory stays, and `allot up` goes on with what is in it. What does not run needs no ending: \
+                  the command may be repeated."
+)]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Every cluster of this user
+    #[arg(long, conflicts_with = "which")]
+    all: bool,
+    /// Seconds that containers may take to end by themselves
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = bounds::within(bounds::SECONDS))]
+    grace_period: u64,
+}
+
+/// Ends clusters.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    let grace = Duration::from_secs(args.grace_period);
+    let records = registry::all();
+    if !args.all {
+        let directory = args.which.directory()?;
+        let known = records.iter().filter(|record| record.data_dir == directory);
+        let mut known: Vec<Record> = known.cloned().collect();
+        known.extend(Record::of(&directory));
+        if !end(&directory, &known, grace)? {
+            writeln!(stdout(), "nothing runs in {}", directory.display())?;
+            name_others(&directory, &records);
+        }
+        return Ok(());
+    }
+    let mut directories: Vec<PathBuf> = records.iter().map(|it| it.data_dir.clone()).collect();
+    if let Ok(default) = clusters::default_directory() {
+        let beside = default.parent().and_then(|it| std::fs::read_dir(it).ok());
+        let beside = beside.into_iter().flatten().flatten();
+        directories.extend(beside.filter_map(|entry| {
+            let name = entry.file_name();
+            let name = name.to_str()?.strip_prefix("allot-")?;
+            clusters::name(name).ok().map(|_| entry.path())
+        }));
+        directories.push(default);
+    }
+    directories.sort();
+    directories.dedup();
+    let (mut any, mut failed) = (false, Vec::new());
+    for directory in directories {
+        let known = records.iter().filter(|record| record.data_dir == directory);
+        let mut known: Vec<Record> = known.cloned().collect();
+        known.extend(Record::of(&directory));
+        match end(&directory, &known, grace) {
+            Ok(ended) => any |= ended,
+            Err(error) => failed.push(crate::describe(&error)),
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    if !any {
+        writeln!(stdout(), "nothing runs")?;
+    }
+    Ok(())
+}
+
+/// Names other clusters that run, where the one that was asked about does not.
+pub fn name_others(directory: &Path, records: &[Record]) {
+    let others = records.iter().filter(|record| record.data_dir != directory);
+    for record in others.filter(|record| record.alive().is_some()) {
+        let flags = clusters::flags(record.name.as_deref(), &record.data_dir);
+        let _ = writeln!(
+            stderr(),
+            "another cluster runs: `allot status{flags}`, `allot down{flags}`"
+        );
+    }
+}
+
+/// Ends what runs of the cluster in a directory; false if that was nothing.
+fn end(directory: &Path, known: &[Record], grace: Duration) -> anyhow::Result<bool> {
+    let mut any = false;
+    let mut out = stdout();
+    let alive: Vec<Alive> = known.iter().filter_map(Record::alive).collect();
+    // Both files name the same process.
+    for (index, process) in alive.iter().enumerate() {
+        if alive[..index]
+            .iter()
+            .all(|other| other.pid() != process.pid())
+        {
+            end_server(process)?;
+            any = true;
+            let _ = writeln!(out, "ended the server, process {}", process.pid());
+        }
+    }
+    if let Some(pid) = record::holder(directory) {
+        bail!(
+            "process {pid} has {}: `allot up` that is still starting, or another command; end it first",
+            directory.display()
+        );
+    }
+    let containers = remains::find(directory);
+    if !containers.is_empty() {
+        let names: Vec<String> = containers.iter().map(remains::Remaining::name).collect();
+        let failed = remains::end(containers, grace);
+        anyhow::ensure!(failed.is_empty(), "cannot end {}", failed.join("; "));
+        any = true;
+        let count = super::count(names.len(), "container");
+        let _ = writeln!(out, "ended {count}: {}", super::some(&names));
+    }
+    let (unmounted, failed) = remains::unmount(directory);
+    anyhow::ensure!(failed.is_empty(), "cannot unmount {}", failed.join("; "));
+    for path in unmounted {
+        any = true;
+        let _ = writeln!(out, "unmounted {}", path.display());
+    }
+    for record in known {
+        if let Some(merged) = &record.merged_into
+            && context::remove(merged, &record.data_dir)?
+        {
+            any = true;
+            let _ = writeln!(out, "removed the context from {}", merged.display());
+        }
+        if record.temporary && is_scratch(&record.data_dir) {
+            // What a killed process could not remove.
+            any |= std::fs::remove_dir_all(&record.data_dir).is_ok();
+        }
+        record.forget();
+    }
+    Ok(any)
+}
+
+/// Ends the server: politely, then at once as the second signal asks for, and by force at last.
+fn end_server(process: &Alive) -> anyhow::Result<()> {
+    process.signal(Signal::TERM)?;
+    if process.ended_within(SERVER) {
+        return Ok(());
+    }
+    process.signal(Signal::TERM)?;
+    if process.ended_within(LATE) {
+        return Ok(());
+    }
+    process.signal(Signal::KILL)?;
+    anyhow::ensure!(
+        process.ended_within(LATE),
+        "process {} was killed and does not end",
+        process.pid()
+    );
+    Ok(())
+}
+
+/// A directory that a cluster in memory made for itself. A record alone is not believed about what may be removed.
+fn is_scratch(directory: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let name = directory.file_name().and_then(|name| name.to_str());
+    let own = std::fs::symlink_metadata(directory)
+        .is_ok_and(|it| it.is_dir() && it.uid() == rustix::process::geteuid().as_raw());
+    own && name.is_some_and(|name| name.starts_with("allot-"))
+        && directory.parent() == Some(&std::env::temp_dir())
+}

@@ -1,0 +1,372 @@
+//! `allot status`: whether a cluster of `allot up` runs, and what is in it.
+
+use std::collections::BTreeSet;
+use std::io::{Write as _, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use allot_node::{REGISTERED_DRIVERS, remains};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde::Serialize;
+
+use crate::clusters::record::{self, Record};
+use crate::clusters::{self, Which, registry};
+
+/// How long the API server may take for each answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Flags of `allot status`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exits with 0 if the cluster runs (with --all: if any does), and with 1 if not."
+)]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Every cluster of this user
+    #[arg(long, conflicts_with = "which")]
+    all: bool,
+    /// text or json
+    #[arg(long, short, default_value = "text", value_parser = ["text", "json"])]
+    output: String,
+}
+
+/// What is told about a cluster.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    running: bool,
+    /// It was ready for pods.
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    data_dir: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubeconfig: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<Content>,
+    /// Containers with processes on this machine, also of a cluster that has ended.
+    containers: Vec<String>,
+    /// What is not as it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// What the API server says.
+#[derive(Debug, Serialize)]
+struct Content {
+    nodes: Count,
+    pods: Pods,
+    drivers: BTreeSet<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Count {
+    ready: usize,
+    total: usize,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Pods {
+    running: usize,
+    pending: usize,
+    succeeded: usize,
+    failed: usize,
+    total: usize,
+}
+
+/// Tells what runs.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let records = registry::all();
+    if args.all {
+        let mut all = Vec::new();
+        for record in records {
+            let found = runtime.block_on(status(&record.data_dir, Some(record.clone())));
+            if found.running || !found.containers.is_empty() {
+                all.push(found);
+            }
+        }
+        match args.output.as_str() {
+            "json" => writeln!(stdout(), "{}", serde_json::to_string_pretty(&all)?)?,
+            _ => write!(stdout(), "{}", table(&all))?,
+        }
+        return Ok(code(all.iter().any(|status| status.running)));
+    }
+    let directory = args.which.directory()?;
+    let known = Record::of(&directory);
+    let known = known.or_else(|| records.iter().find(|it| it.data_dir == directory).cloned());
+    let found = runtime.block_on(status(&directory, known));
+    match args.output.as_str() {
+        "json" => writeln!(stdout(), "{}", serde_json::to_string_pretty(&found)?)?,
+        _ => write!(stdout(), "{}", text(&found, args.which.name.as_deref()))?,
+    }
+    if !found.running {
+        super::down::name_others(&directory, &records);
+    }
+    Ok(code(found.running))
+}
+
+fn code(running: bool) -> ExitCode {
+    match running {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
+    }
+}
+
+async fn status(directory: &Path, record: Option<Record>) -> Status {
+    let containers = remains::find(directory);
+    let mut status = Status {
+        data_dir: directory.display().to_string(),
+        containers: containers.iter().map(remains::Remaining::name).collect(),
+        ..Status::default()
+    };
+    let alive = record.as_ref().and_then(Record::alive);
+    let (Some(record), Some(process)) = (record, alive) else {
+        status.problem = record::holder(directory).map(|pid| {
+            format!(
+                "process {pid} has the data directory: `allot up` that starts, or another command"
+            )
+        });
+        return status;
+    };
+    let age = Timestamp::now().as_second() - record.started.as_second();
+    status.running = true;
+    status.ready = record.ready;
+    status.name = record.name;
+    status.pid = Some(process.pid());
+    status.version = Some(record.version);
+    status.server = Some(record.server);
+    status.log = record.log.map(|log| log.display().to_string());
+    status.started = Some(record.started.to_string());
+    status.age_seconds = Some(age.max(0));
+    let content = tokio::time::timeout(PATIENCE, content(&record.kubeconfig));
+    match content.await {
+        Ok(Ok(content)) => status.content = Some(content),
+        Ok(Err(error)) => status.problem = Some(crate::describe(&error)),
+        Err(_) => {
+            let seconds = PATIENCE.as_secs();
+            status.problem = Some(format!("the API server does not answer within {seconds} s"));
+        }
+    }
+    status.kubeconfig = Some(record.kubeconfig.display().to_string());
+    status
+}
+
+async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
+    let client: Client = super::component::client(Some(kubeconfig), "allot-status").await?;
+    let everything = ListParams::default();
+    let nodes = Api::<Node>::all(client.clone()).list(&everything).await?;
+    let pods = Api::<Pod>::all(client).list(&everything).await?;
+    let ready = |node: &&Node| {
+        let conditions = node.status.iter().flat_map(|status| &status.conditions);
+        conditions
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let drivers = nodes.items.iter().filter_map(|node| {
+        let annotations = node.metadata.annotations.as_ref()?;
+        annotations.get(REGISTERED_DRIVERS)
+    });
+    let drivers = drivers
+        .flat_map(|names| names.split(','))
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let mut count = Pods {
+        total: pods.items.len(),
+        ..Pods::default()
+    };
+    for pod in &pods.items {
+        let phase = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        match phase {
+            Some("Running") => count.running += 1,
+            Some("Succeeded") => count.succeeded += 1,
+            Some("Failed") => count.failed += 1,
+            _ => count.pending += 1,
+        }
+    }
+    Ok(Content {
+        nodes: Count {
+            ready: nodes.items.iter().filter(ready).count(),
+            total: nodes.items.len(),
+        },
+        pods: count,
+        drivers,
+    })
+}
+
+/// One cluster, a fact a line.
+fn text(status: &Status, name: Option<&str>) -> String {
+    let mut lines = Vec::new();
+    let mut add = |what: &'static str, value: Option<String>| {
+        lines.extend(value.map(|value| format!("{what:<11} {value}\n")));
+    };
+    let flags = clusters::flags(name, Path::new(&status.data_dir));
+    let age = status.age_seconds.map(age).unwrap_or_default();
+    let state = match (status.running, status.ready, status.pid) {
+        (true, ready, Some(pid)) => {
+            let state = if ready { "running" } else { "starting" };
+            format!("{state}, process {pid}, for {age}")
+        }
+        _ => "not running".to_owned(),
+    };
+    add(
+        "cluster",
+        Some(status.name.clone().unwrap_or_else(|| "(no name)".into())),
+    );
+    add("state", Some(state));
+    add("version", status.version.clone());
+    add("server", status.server.clone());
+    if let Some(Content {
+        nodes,
+        pods,
+        drivers,
+    }) = &status.content
+    {
+        add(
+            "nodes",
+            Some(format!("{} of {} ready", nodes.ready, nodes.total)),
+        );
+        let Pods {
+            running,
+            pending,
+            succeeded,
+            failed,
+            ..
+        } = pods;
+        add(
+            "pods",
+            Some(format!(
+                "{running} running, {pending} pending, {succeeded} succeeded, {failed} failed"
+            )),
+        );
+        let drivers: Vec<&str> = drivers.iter().map(String::as_str).collect();
+        let none = || "none".to_owned();
+        add(
+            "drivers",
+            Some(if drivers.is_empty() {
+                none()
+            } else {
+                drivers.join(", ")
+            }),
+        );
+    }
+    let containers = match (status.containers.len(), status.running) {
+        (0, _) => None,
+        (count, true) => Some(count.to_string()),
+        (_, false) => Some(format!(
+            "still running: {}; `allot down{flags}` ends them",
+            super::some(&status.containers)
+        )),
+    };
+    add("containers", containers);
+    add("directory", Some(status.data_dir.clone()));
+    add("kubeconfig", status.kubeconfig.clone());
+    add("log", status.log.clone());
+    add("problem", status.problem.clone());
+    lines.concat()
+}
+
+/// Several clusters, one a line.
+fn table(all: &[Status]) -> String {
+    let mut rows =
+        vec![["NAME", "STATE", "PID", "NODES", "PODS", "AGE", "DIRECTORY"].map(str::to_owned)];
+    rows.extend(all.iter().map(|status| {
+        let state = match (status.running, status.ready) {
+            (true, true) => "running",
+            (true, false) => "starting",
+            (false, _) => "containers",
+        };
+        let content = status.content.as_ref();
+        [
+            status.name.clone().unwrap_or_else(|| "-".into()),
+            state.to_owned(),
+            status.pid.map_or_else(|| "-".into(), |pid| pid.to_string()),
+            content.map_or_else(
+                || "-".into(),
+                |it| format!("{}/{}", it.nodes.ready, it.nodes.total),
+            ),
+            content.map_or_else(|| "-".into(), |it| it.pods.total.to_string()),
+            status.age_seconds.map_or_else(|| "-".into(), age),
+            status.data_dir.clone(),
+        ]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..6).map(width).collect();
+    let line = |row: &[String; 7]| {
+        let (last, cells) = row.split_last().unwrap_or((&row[6], &row[..6]));
+        let cells = cells.iter().zip(&widths);
+        let cells: String = cells
+            .map(|(cell, width)| format!("{cell:<width$}   "))
+            .collect();
+        format!("{cells}{last}\n")
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A time as kubectl shows ages: the largest unit, or two of them while the first is small.
+fn age(seconds: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        ..120 => format!("{seconds}s"),
+        120..600 => format!("{minutes}m{}s", seconds % 60),
+        600..10_800 => format!("{minutes}m"),
+        10_800..172_800 => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (119, "119s"),
+            (125, "2m5s"),
+            (3_600, "60m"),
+            (10_800, "3h"),
+            (200_000, "2d"),
+        ] {
+            assert_eq!(age(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_ended_names_what_goes_on() {
+        let status = Status {
+            data_dir: "/tmp/a b".into(),
+            containers: vec!["default/pod/main".into()],
+            ..Status::default()
+        };
+        let text = text(&status, None);
+        assert!(text.contains("state       not running\n"), "{text}");
+        let expected =
+            "still running: default/pod/main; `allot down --data-dir '/tmp/a b'` ends them";
+        assert!(text.contains(expected), "{text}");
+    }
+}

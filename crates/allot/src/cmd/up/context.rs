@@ -1,0 +1,272 @@
+//! A cluster's context in the user's kubeconfig.
+//!
+//! Entries of a cluster carry an extension that says whose they are: only those are ever replaced or removed. The file
+//! is held by kubectl's own lock and replaced as a whole, readable by its user alone; comments do not survive, as with
+//! `kubectl config`.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use allot_apiserver::pki::write_private;
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::clusters::record::Record;
+
+/// Name of the extension.
+const EXTENSION: &str = "allot.dev/cluster";
+
+/// Largest kubeconfig.
+const LARGEST: u64 = 16 << 20;
+
+/// How long another program may hold the file.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The lists of a kubeconfig, and what their entries hold.
+const LISTS: [(&str, &str); 3] = [
+    ("clusters", "cluster"),
+    ("users", "user"),
+    ("contexts", "context"),
+];
+
+/// The kubeconfig to change: of those in `$KUBECONFIG` the first that exists, as for kubectl; else `~/.kube/config`.
+fn target() -> anyhow::Result<PathBuf> {
+    if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
+        let files: Vec<PathBuf> = std::env::split_paths(&list)
+            .filter(|file| !file.as_os_str().is_empty())
+            .collect();
+        let chosen = files.iter().find(|file| file.exists()).or(files.last());
+        let chosen = chosen.context("$KUBECONFIG names no file")?;
+        return Ok(std::path::absolute(chosen)?);
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let home = home.filter(|home| home.is_absolute());
+    let home = home.context("--kubeconfig-merge: HOME is not set; name a file in KUBECONFIG")?;
+    Ok(home.join(".kube/config"))
+}
+
+/// The name of a cluster's context.
+fn context_name(name: Option<&str>) -> String {
+    name.map_or_else(|| "allot".to_owned(), |name| format!("allot-{name}"))
+}
+
+/// The kubeconfig that a cluster's context goes into, before there is a cluster.
+///
+/// # Errors
+/// There is no such file, it cannot be read, or it has an entry of that name that is not this cluster's.
+pub fn check(name: Option<&str>, directory: &Path) -> anyhow::Result<PathBuf> {
+    let target = target()?;
+    let config = read(&target)?;
+    free(&config, &context_name(name), directory)
+        .with_context(|| format!("--kubeconfig-merge: {}", target.display()))?;
+    Ok(target)
+}
+
+/// Puts the context of a cluster into a kubeconfig and makes it the current one.
+///
+/// # Errors
+/// The file cannot be changed, or has an entry of that name that is not this cluster's.
+pub fn merge(target: &Path, record: &Record) -> anyhow::Result<()> {
+    let own = read(&record.kubeconfig)?;
+    edit(target, |config| {
+        let name = context_name(record.name.as_deref());
+        free(config, &name, &record.data_dir)?;
+        take_away(config, &record.data_dir);
+        let owner = json!([{"name": EXTENSION, "extension": {"dataDir": record.data_dir}}]);
+        for (list, holds) in LISTS {
+            let mut content = match list {
+                "contexts" => json!({"cluster": name, "user": name}),
+                _ => own[list][0][holds].clone(),
+            };
+            ensure!(
+                content.is_object(),
+                "{} has no {list}",
+                record.kubeconfig.display()
+            );
+            content["extensions"] = owner.clone();
+            entries(config, list)?.push(json!({"name": name, holds: content}));
+        }
+        config["current-context"] = json!(name);
+        config["apiVersion"] = json!("v1");
+        config["kind"] = json!("Config");
+        Ok(true)
+    })
+    .with_context(|| format!("--kubeconfig-merge: {}", target.display()))
+}
+
+/// Takes the entries of a cluster out of a kubeconfig; nothing happens where there are none.
+///
+/// # Errors
+/// The file cannot be changed.
+pub fn remove(target: &Path, directory: &Path) -> anyhow::Result<bool> {
+    if !target.exists() {
+        return Ok(false);
+    }
+    let mut removed = false;
+    edit(target, |config| {
+        removed = take_away(config, directory);
+        Ok(removed)
+    })
+    .with_context(|| target.display().to_string())?;
+    Ok(removed)
+}
+
+/// Whether an entry is of the cluster in a directory.
+fn is_of(entry: &Value, holds: &str, directory: &Path) -> bool {
+    owner(entry, holds).is_some_and(|owner| owner == directory)
+}
+
+/// The directory of the cluster that an entry is of, if it is one of ours.
+fn owner(entry: &Value, holds: &str) -> Option<PathBuf> {
+    let extensions = entry[holds]["extensions"].as_array()?;
+    let own = extensions.iter().find(|it| it["name"] == EXTENSION)?;
+    Some(own["extension"]["dataDir"].as_str()?.into())
+}
+
+/// Checks that a name can be used: nobody has it, this cluster, or one whose directory is gone.
+fn free(config: &Value, name: &str, directory: &Path) -> anyhow::Result<()> {
+    for (list, holds) in LISTS {
+        for entry in config[list].as_array().into_iter().flatten() {
+            if entry["name"] != name {
+                continue;
+            }
+            match owner(entry, holds) {
+                Some(owner) if owner == directory || !owner.exists() => {}
+                Some(owner) => bail!(
+                    "{name:?} in {list} is the cluster in {}; give this one another --name",
+                    owner.display()
+                ),
+                None => {
+                    bail!("{name:?} in {list} is not of `allot up`; give this cluster a --name")
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the entries of a cluster, and those of the same names whose directories are gone.
+fn take_away(config: &mut Value, directory: &Path) -> bool {
+    let mut names = Vec::new();
+    for (list, holds) in LISTS {
+        let Some(entries) = config[list].as_array_mut() else {
+            continue;
+        };
+        entries.retain(|entry| {
+            let gone = owner(entry, holds).is_some_and(|owner| !owner.exists());
+            let goes = gone || is_of(entry, holds, directory);
+            if goes {
+                names.extend(entry["name"].as_str().map(str::to_owned));
+            }
+            !goes
+        });
+    }
+    let current = config["current-context"].as_str();
+    if current.is_some_and(|current| names.iter().any(|name| name == current)) {
+        config["current-context"] = json!("");
+    }
+    !names.is_empty()
+}
+
+fn entries<'a>(config: &'a mut Value, list: &str) -> anyhow::Result<&'a mut Vec<Value>> {
+    let entries = &mut config[list];
+    if entries.is_null() {
+        *entries = json!([]);
+    }
+    entries
+        .as_array_mut()
+        .with_context(|| format!("{list} is no list"))
+}
+
+/// A kubeconfig; an empty one where there is no file.
+fn read(path: &Path) -> anyhow::Result<Value> {
+    let cannot = || format!("cannot read the kubeconfig {}", path.display());
+    let text = match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(cannot),
+        Ok(file) => {
+            ensure!(
+                file.len() <= LARGEST,
+                "{}: longer than {LARGEST} bytes",
+                cannot()
+            );
+            std::fs::read_to_string(path).with_context(cannot)?
+        }
+    };
+    let config: Option<Value> = serde_saphyr::from_str(&text).with_context(cannot)?;
+    let config = config
+        .filter(|config| !config.is_null())
+        .unwrap_or_else(|| json!({}));
+    ensure!(config.is_object(), "{}: it is no mapping", cannot());
+    Ok(config)
+}
+
+/// Changes a kubeconfig. What `change` makes is written if it returns true.
+fn edit(
+    path: &Path,
+    change: impl FnOnce(&mut Value) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    // A link stays one.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let _lock = Lock::take(&path)?;
+    let mut config = read(&path)?;
+    if !change(&mut config)? {
+        return Ok(());
+    }
+    let mut text = serde_saphyr::to_string(&config)?;
+    let same = serde_saphyr::from_str::<Value>(&text).is_ok_and(|again| again == config);
+    if !same {
+        // JSON is YAML, and nothing in it can be read as something else.
+        text = serde_json::to_string_pretty(&config)?;
+    }
+    let before = std::fs::metadata(&path).ok();
+    write_private(&path, &text)?;
+    if let Some(before) = before {
+        // For root in the home of somebody else.
+        let _ = std::os::unix::fs::chown(&path, Some(before.uid()), Some(before.gid()));
+    }
+    Ok(())
+}
+
+/// The lock that kubectl takes before it writes a kubeconfig: a file beside it.
+struct Lock(PathBuf);
+
+impl Lock {
+    fn take(path: &Path) -> anyhow::Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".lock");
+        let lock = PathBuf::from(name);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let made = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(&lock);
+            match made {
+                Ok(_) => return Ok(Self(lock)),
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(error).with_context(|| lock.display().to_string());
+                }
+                Err(_) if Instant::now() > deadline => bail!(
+                    "{} exists: another program changes the file, or was killed while it did; then remove it",
+                    lock.display()
+                ),
+                // There is no event for it in kubectl's protocol.
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

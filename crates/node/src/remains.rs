@@ -1,0 +1,306 @@
+//! What a node agent that has ended left behind on the machine: containers that go on, and mounts.
+//!
+//! It is found without the agent and without its files: helpers of containers are looked for among the processes of
+//! the machine, by the directory in their arguments. So it is also found when the directory is gone. Each process is
+//! held by a file descriptor before it is looked at, so that a later process with the same PID is never meant.
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::oci;
+use crate::shim::spec::{self, ContainerSpec, State};
+
+/// How long a killed process may take to end.
+const KILLED: Duration = Duration::from_secs(10);
+/// Looks for processes that were forked while others were killed.
+const LOOKS: usize = 100;
+
+/// A process that is held by a descriptor: signals reach it or nothing.
+#[derive(Debug)]
+struct Held {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+impl Held {
+    fn open(pid: i32) -> Option<Self> {
+        let pid = Pid::from_raw(pid)?;
+        let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        Some(Self { pid, fd })
+    }
+
+    fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
+        match pidfd_send_signal(&self.fd, signal) {
+            // It has ended.
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// A container that runs although nothing looks after it.
+#[derive(Debug)]
+pub struct Remaining {
+    directory: PathBuf,
+    spec: Option<ContainerSpec>,
+    /// The helper, and what it forked and did not become something else.
+    helpers: Vec<Held>,
+}
+
+impl Remaining {
+    /// What it is called: namespace, pod and container, or its directory where nothing else is known.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.spec {
+            Some(ContainerSpec { owner, .. }) => format!(
+                "{}/{}/{}",
+                owner.pod_namespace, owner.pod_name, owner.container
+            ),
+            None => self.directory.display().to_string(),
+        }
+    }
+}
+
+/// Containers that run with a directory below `directory`.
+#[must_use]
+pub fn find(directory: &Path) -> Vec<Remaining> {
+    let resolved = directory.canonicalize().ok();
+    let mut found = BTreeMap::<PathBuf, Vec<Held>>::new();
+    for pid in processes() {
+        let Some(held) = Held::open(pid) else {
+            continue;
+        };
+        let Some(container) = container_of(pid) else {
+            continue;
+        };
+        let below =
+            |path: &Path, directory: &Path| path != directory && path.starts_with(directory);
+        let same = below(&container, directory)
+            || resolved.as_ref().is_some_and(|resolved| {
+                container
+                    .canonicalize()
+                    .is_ok_and(|container| below(&container, resolved))
+            });
+        if same {
+            found.entry(container).or_default().push(held);
+        }
+    }
+    let remaining = found.into_iter().map(|(directory, helpers)| Remaining {
+        spec: spec::read(&directory.join(spec::SPEC)).ok(),
+        directory,
+        helpers,
+    });
+    remaining.collect()
+}
+
+/// The container's directory in the arguments of a helper: `PROGRAM node-shim run DIRECTORY`.
+fn container_of(pid: i32) -> Option<PathBuf> {
+    // A process that has ended and was not waited for has no arguments any more.
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = line.strip_suffix(b"\0")?;
+    let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    match arguments.as_slice() {
+        [.., b"node-shim", b"run", directory] => {
+            let directory = Path::new(std::ffi::OsStr::from_bytes(directory));
+            directory.is_absolute().then(|| directory.to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Ends containers: politely, and after `grace` by force. Returns what could not be ended, with the reason.
+pub fn end(containers: Vec<Remaining>, grace: Duration) -> Vec<String> {
+    // Before anything ends: what loses its parents cannot be found any more.
+    let families: Vec<Vec<Held>> = containers.iter().map(family).collect();
+    if !grace.is_zero() {
+        containers.iter().for_each(ask);
+        let helpers = containers.iter().flat_map(|it| &it.helpers);
+        wait(helpers, grace);
+    }
+    let mut failed = Vec::new();
+    for (container, family) in containers.iter().zip(&families) {
+        if let Err(error) = kill(container, family) {
+            failed.push(format!("{}: {error}", container.name()));
+        }
+    }
+    failed
+}
+
+/// Asks the container's program to end. One whose files are gone cannot be found, and is killed later.
+fn ask(container: &Remaining) {
+    let Ok(state) = spec::read::<State>(&container.directory.join(spec::STATE)) else {
+        return;
+    };
+    // Held first: what has the start time then is the container's own.
+    let init = Held::open(state.pid);
+    if let Some(init) = init.filter(|_| spec::start_time(state.pid) == Some(state.pid_start)) {
+        let _ = init.signal(Signal::TERM);
+    }
+}
+
+/// Everything below the helpers of a container. The helper collects orphans, so all of its processes are there.
+fn family(container: &Remaining) -> Vec<Held> {
+    let mut children = HashMap::<i32, Vec<i32>>::new();
+    for pid in processes() {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let helpers = container.helpers.iter();
+    let mut open: Vec<i32> = helpers.map(|it| it.pid.as_raw_nonzero().get()).collect();
+    let mut all = Vec::new();
+    while let Some(pid) = open.pop() {
+        for child in children.remove(&pid).unwrap_or_default() {
+            // Held, and then still the child of that parent: no later process with the same PID.
+            all.extend(Held::open(child).filter(|_| parent(child) == Some(pid)));
+            open.push(child);
+        }
+    }
+    all
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the name in parentheses and may contain anything.
+    let rest = &stat[stat.rfind(')')? + 2..];
+    rest.split(' ').nth(1)?.parse().ok()
+}
+
+fn kill(container: &Remaining, family: &[Held]) -> Result<(), String> {
+    let text = |error: rustix::io::Errno| error.to_string();
+    for held in family {
+        held.signal(Signal::KILL).map_err(text)?;
+    }
+    // What was forked meanwhile.
+    for _ in 0..LOOKS {
+        let more = self::family(container);
+        if more.is_empty() {
+            break;
+        }
+        for held in &more {
+            held.signal(Signal::KILL).map_err(text)?;
+        }
+        if wait(more.iter(), Duration::from_millis(20)) {
+            break;
+        }
+    }
+    // Now the helper writes down how its container ended, and ends.
+    if !wait(container.helpers.iter(), Duration::from_secs(1)) {
+        for helper in &container.helpers {
+            helper.signal(Signal::KILL).map_err(text)?;
+        }
+    }
+    let ended = wait(container.helpers.iter(), KILLED);
+    let cgroup = container.spec.as_ref().map(oci::cgroups_path);
+    let cgroup = cgroup.or_else(|| {
+        let id = container.directory.file_name()?.to_str()?.to_owned();
+        Some(oci::cgroups_path(&ContainerSpec {
+            id,
+            ..ContainerSpec::default()
+        }))
+    });
+    if let Some(cgroup) = cgroup {
+        oci::cgroup::kill(&cgroup);
+        oci::cgroup::remove(&cgroup);
+    }
+    match ended {
+        true => Ok(()),
+        false => Err("it was killed and does not end".to_owned()),
+    }
+}
+
+/// Waits until all have ended; false when some have not at the end of that time.
+fn wait<'a>(processes: impl Iterator<Item = &'a Held>, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    let mut open: Vec<&Held> = processes.collect();
+    while !open.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut watched: Vec<PollFd<'_>> = open
+            .iter()
+            .map(|held| PollFd::new(&held.fd, PollFlags::IN))
+            .collect();
+        if matches!(poll(&mut watched, Some(&timeout)), Ok(0)) {
+            return false;
+        }
+        let over: Vec<bool> = watched.iter().map(|it| !it.revents().is_empty()).collect();
+        let mut over = over.into_iter();
+        open.retain(|_| !over.next().unwrap_or(false));
+    }
+    true
+}
+
+/// Takes away the mounts below a directory in this process's mount namespace. Returns where they were, and what
+/// could not be taken away, with the reason.
+pub fn unmount(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    // Later mounts lie on earlier ones.
+    for point in mount_points(&table).into_iter().rev() {
+        if !point.starts_with(directory) || point == directory {
+            continue;
+        }
+        match rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH) {
+            Ok(()) => done.push(point),
+            Err(error) => failed.push(format!("{}: {error}", point.display())),
+        }
+    }
+    (done, failed)
+}
+
+/// The mount points of a mount table; blanks are written in octal there.
+fn mount_points(table: &[u8]) -> Vec<PathBuf> {
+    let lines = table.split(|byte| *byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    points
+        .map(|point| {
+            let mut path = Vec::with_capacity(point.len());
+            let mut rest = point;
+            while let [first, tail @ ..] = rest {
+                let octal = tail
+                    .get(..3)
+                    .filter(|_| *first == b'\\')
+                    .and_then(|digits| std::str::from_utf8(digits).ok())
+                    .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+                path.push(octal.unwrap_or(*first));
+                rest = &tail[if octal.is_some() { 3 } else { 0 }..];
+            }
+            PathBuf::from(std::ffi::OsStr::from_bytes(&path))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_with_blanks_are_read() {
+        let table =
+            b"22 1 0:21 / /proc rw - proc proc rw\n30 22 0:5 / /a\\040b\\134c rw - tmpfs t rw\n";
+        let points = [PathBuf::from("/proc"), PathBuf::from("/a b\\c")];
+        assert_eq!(mount_points(table), points);
+        assert_eq!(mount_points(b"\nshort line\n").len(), 0);
+    }
+
+    #[test]
+    fn this_process_is_nobody_s_container() {
+        let pid = std::process::id() as i32;
+        assert_eq!(container_of(pid), None);
+        assert!(parent(pid).is_some());
+    }
+}
