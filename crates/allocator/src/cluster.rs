@@ -13,6 +13,7 @@ use crate::pool::{Member, Pool, Share};
 use crate::slice::Slice;
 use crate::taint::TaintRule;
 
+mod census;
 mod change_stamp;
 mod conflict;
 mod count;
@@ -20,6 +21,7 @@ mod entry;
 mod inventory;
 mod paged;
 
+pub use census::{DeviceState, Fullness};
 pub(crate) use change_stamp::ChangeStamp;
 pub use conflict::Conflict;
 pub use count::{ClassSelectors, DeviceCount};

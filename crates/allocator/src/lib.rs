@@ -58,8 +58,8 @@ pub use allocation::{AllocatedDevice, Allocation};
 pub use allocator::{Allocator, Error, ErrorKind, Limits, Outcome, Policy};
 pub use claims::{ClaimShapes, Claims, Classes, MAX_RESULTS};
 pub use cluster::{
-    ClassSelectors, Cluster, Conflict, DeviceCount, Held, HeldKind, Holder, Inventoried,
-    PoolProblem,
+    ClassSelectors, Cluster, Conflict, DeviceCount, DeviceState, Fullness, Held, HeldKind, Holder,
+    Inventoried, PoolProblem,
 };
 pub use features::Features;
 pub use node::Node;

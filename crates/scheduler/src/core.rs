@@ -330,6 +330,18 @@ impl Core {
         );
     }
 
+    /// What is needed to count devices by class, elsewhere: that takes time in proportion to the cluster.
+    pub fn census(&self) -> impl FnOnce() + Send + use<> {
+        let cluster = self.claims.cluster().clone();
+        let names = self.classes.names();
+        let classes = names.filter_map(|name| Some((name.to_owned(), self.classes.get(name)?)));
+        let classes: Vec<_> = classes
+            .map(|(name, class)| (name, self.allocator.selectors(class)))
+            .collect();
+        let metrics = self.metrics.clone();
+        move || metrics.full(cluster.census(&classes))
+    }
+
     /// Nodes and pods as the scheduler sees them.
     pub fn cache(&self) -> &Cache {
         &self.cache

@@ -1,7 +1,9 @@
 //! Metrics with upstream's names, in a registry that the caller serves.
 
+mod fullness;
 mod points;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use allot_allocator::Fullness;
+use fullness::Devices;
 use points::Points;
 pub(crate) use points::{End, Point};
 
@@ -72,6 +76,7 @@ struct Inner {
     /// Nodes, steps, given up.
     work: [Counter; 3],
     points: Points,
+    devices: Devices,
 }
 
 fn millisecond() -> Histogram {
@@ -204,6 +209,7 @@ impl Metrics {
             counter
         });
         let points = Points::register(&mut registry);
+        let devices = Devices::register(&mut registry);
         // Set all the time, so looked up once.
         let one = |family: &Family<One, Gauge>, label, value: &str| {
             family.get_or_create(&[(label, value.to_owned())]).clone()
@@ -231,6 +237,7 @@ impl Metrics {
             double_allocations,
             work,
             points,
+            devices,
         }))
     }
 
@@ -272,6 +279,16 @@ impl Metrics {
             .get_or_create(&[("attempts", label)])
             .observe(waited.as_secs_f64());
         self.0.pod_attempts.observe(f64::from(attempts));
+    }
+
+    /// A pod with claims was bound, `waited` after it came.
+    pub(crate) fn allocated(&self, waited: Duration) {
+        self.0.devices.allocated(waited);
+    }
+
+    /// How full the cluster is, by driver and class.
+    pub(crate) fn full(&self, census: BTreeMap<(String, String), Fullness>) {
+        self.0.devices.show(census);
     }
 
     /// Sizes of the queue and of the cache.
@@ -392,6 +409,47 @@ mod tests {
             "scheduler_allot_allocator_steps_total 7",
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
+        }
+    }
+
+    /// The chart's alerts and dashboard name metrics that exist, and the operator's handbook explains each of ours.
+    #[test]
+    fn the_chart_and_the_handbook_name_what_there_is() {
+        let sources = [
+            include_str!("metrics.rs"),
+            include_str!("metrics/fullness.rs"),
+            include_str!("metrics/points.rs"),
+        ]
+        .concat();
+        let chart = [
+            include_str!("../../../charts/allot/files/alerts.yaml"),
+            include_str!("../../../charts/allot/files/dashboard.json"),
+        ]
+        .concat();
+        let words = |text: &str| -> std::collections::BTreeSet<String> {
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let names = words.filter(|word| word.starts_with("scheduler_"));
+            names.map(str::to_owned).collect()
+        };
+        let names = words(&chart);
+        assert!(names.len() > 10, "{names:?}");
+        for name in names {
+            let suffixes = ["_total", "_bucket", "_count", "_sum"];
+            let base = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+            let base = base.unwrap_or(&name);
+            let dynamic = base.starts_with("scheduler_allot_allocator_");
+            assert!(
+                dynamic || sources.contains(&format!("\"{base}\"")),
+                "{name}"
+            );
+        }
+        let handbook = words(include_str!("../../../docs/OPERATIONS.md"));
+        for name in words(&sources).iter().filter(|name| {
+            let word = name.trim_end_matches('_');
+            word.starts_with("scheduler_allot_") && word.len() == name.len()
+        }) {
+            let known = handbook.iter().any(|it| it.starts_with(name.as_str()));
+            assert!(known, "docs/OPERATIONS.md does not explain {name}");
         }
     }
 }

@@ -122,6 +122,7 @@ pub async fn run_with_metrics(
         lists: Lists::new(kinds),
         slow: false,
         shutdown: shutdown.clone(),
+        census: Census::default(),
     }
     .run()
     .await;
@@ -333,6 +334,41 @@ struct Loop {
     /// The last attempt took long; the next one is expected to.
     slow: bool,
     shutdown: CancellationToken,
+    census: Census,
+}
+
+/// How often devices are counted for the metrics, while anything changes.
+const CENSUS: Duration = Duration::from_secs(5);
+
+/// When devices are counted, which happens on another thread.
+#[derive(Default)]
+struct Census {
+    /// When the last count began, after the start.
+    last: Option<Duration>,
+    /// Something has changed since.
+    is_old: bool,
+    running: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Census {
+    /// When to count again.
+    fn due(&self) -> Option<Duration> {
+        self.is_old
+            .then(|| self.last.map_or(Duration::ZERO, |last| last + CENSUS))
+    }
+
+    /// Counts if it is time, and the last count has ended.
+    fn count(&mut self, core: &Core, now: Duration) {
+        let busy = self.running.as_ref().is_some_and(|it| !it.is_finished());
+        if self.due().is_none_or(|due| due > now) {
+            return;
+        }
+        self.last = Some(now);
+        if !busy {
+            self.is_old = false;
+            self.running = Some(tokio::task::spawn_blocking(core.census()));
+        }
+    }
 }
 
 impl Loop {
@@ -348,6 +384,9 @@ impl Loop {
             let wakeup = self
                 .core
                 .next_wakeup(self.time())
+                .into_iter()
+                .chain(self.census.due().filter(|_| self.lists.are_complete()))
+                .min()
                 .unwrap_or(Duration::from_secs(3600));
             let input = tokio::select! {
                 biased;
@@ -365,6 +404,7 @@ impl Loop {
             if !self.lists.are_complete() {
                 continue;
             }
+            self.census.count(&self.core, self.start.elapsed());
             loop {
                 let time = self.time();
                 // Attempts take processor time: tell the runtime when it is much; telling costs a change of threads.
@@ -387,6 +427,7 @@ impl Loop {
                 // What happened meanwhile counts for the next attempt.
                 tokio::task::yield_now().await;
                 self.take(None);
+                self.census.count(&self.core, self.start.elapsed());
                 self.core.tick(self.time());
                 self.core.measure();
                 self.flush();
@@ -400,6 +441,7 @@ impl Loop {
         let mut left = BATCH;
         while let Some(input) = next {
             self.lists.note(&input);
+            self.census.is_old = true;
             let time = self.time();
             self.core.handle(input, time);
             left -= 1;

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1 as api;
 use super::Cluster;
 use crate::features::Features;
 use crate::node::Node;
-use crate::selector::{Selector, SelectorCache};
+use crate::selector::{Device, Selector, SelectorCache};
 
 /// What a device class selects, compiled.
 #[derive(Debug, Clone)]
@@ -23,6 +23,19 @@ impl ClassSelectors {
                 .map(|cel| cache.compile(features, &cel.expression))
                 .collect(),
         )
+    }
+
+    /// Whether all of them select a device.
+    ///
+    /// # Errors
+    /// When one can not be evaluated for it.
+    pub(super) fn select(&self, device: &Device) -> Result<bool, String> {
+        for selector in &self.0 {
+            if !selector.matches(device)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -53,14 +66,7 @@ impl Cluster {
                 if slice.ignored || !scope.matches(node)? {
                     continue;
                 }
-                let mut selected = true;
-                for selector in &class.0 {
-                    selected = selector.matches(&device.cel)?;
-                    if !selected {
-                        break;
-                    }
-                }
-                if selected {
+                if class.select(&device.cel)? {
                     count.all += 1;
                     count.in_use += i64::from(pool.usage.device(&device.name).is_some());
                 }

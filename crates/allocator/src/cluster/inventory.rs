@@ -93,12 +93,12 @@ impl Cluster {
 }
 
 /// Whether nothing is left of a capacity.
-fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
+pub(super) fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
     let taken = |c: &Capacity| used.takes(&c.name) && used.consumed(&c.name) >= c.value.amount;
     capacities.iter().any(taken)
 }
 
-fn problem(pool: &Pool, state: ViewState) -> Option<PoolProblem> {
+pub(super) fn problem(pool: &Pool, state: ViewState) -> Option<PoolProblem> {
     match state {
         ViewState::Usable => None,
         ViewState::Invalid(reason) => Some(PoolProblem::Invalid(reason)),

@@ -2,6 +2,7 @@
 
 mod client;
 mod process;
+mod requests;
 mod serving;
 
 use std::time::Duration;
@@ -61,6 +62,11 @@ impl Signals {
     }
 }
 
+/// A page of metrics: a component's own (OpenMetrics 1.0), and those of every process.
+fn metrics_page(own: &str) -> String {
+    exposition::prometheus_text(own) + &process::metrics() + &requests::metrics()
+}
+
 /// Where metrics are unless a flag says otherwise.
 pub const METRICS: &str = "/metrics";
 
@@ -98,10 +104,7 @@ pub async fn serve_metrics(
                 let (metrics, path) = (metrics.clone(), path.clone());
                 async move {
                     let (status, body) = match request.uri().path() {
-                        asked if asked == &*path => (
-                            200,
-                            exposition::prometheus_text(&metrics()) + &process::metrics(),
-                        ),
+                        asked if asked == &*path => (200, metrics_page(&metrics())),
                         "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
                         _ => (404, "not found\n".to_owned()),
                     };

@@ -285,6 +285,9 @@ impl Core {
                 self.metrics.attempt(&profile, Outcome::Scheduled, taken);
                 let waited = time.now.saturating_sub(binding.queued.entered);
                 self.metrics.bound(binding.queued.attempts, waited);
+                if !binding.claims.is_empty() {
+                    self.metrics.allocated(waited);
+                }
                 for uid in &binding.in_flight {
                     let change = self.claims.settle(uid, pod, true);
                     self.after(&change, time);

@@ -22,6 +22,8 @@ use tokio::time::Instant;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
+use super::requests;
+
 #[cfg(test)]
 mod tests;
 
@@ -181,6 +183,23 @@ impl Service<Request<Body>> for Transport {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let method = request.method().clone();
+        let authority = request.uri().authority();
+        let host = authority.map(ToString::to_string).unwrap_or_default();
+        let answer = self.send(request);
+        Box::pin(async move {
+            let sent = std::time::Instant::now();
+            let answer = answer.await;
+            let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+            requests::count(&host, &method, code, sent.elapsed());
+            answer
+        })
+    }
+}
+
+impl Transport {
+    /// Sends a request on a connection of its kind.
+    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Result<Answer, BoxError>> {
         match traffic(&request) {
             Traffic::Write if self.watches == Watches::Apart => {
                 let (client, writes, limit) =

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allot_apimachinery::exposition::{CONTENT_TYPE, prometheus_text};
+use allot_apimachinery::exposition::CONTENT_TYPE;
 use anyhow::Context as _;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -129,8 +129,7 @@ impl Pages {
         }
         match (request.method(), path) {
             (&Method::GET, "/metrics") => {
-                let mut text = prometheus_text(&(self.metrics)());
-                text += &super::process::metrics();
+                let text = super::metrics_page(&(self.metrics)());
                 page(StatusCode::OK, CONTENT_TYPE, text)
             }
             (_, "/metrics") => page(
