@@ -29,3 +29,5 @@ mod lifecycle;
 mod rootless;
 #[path = "e2e/scarcity.rs"]
 mod scarcity;
+#[path = "e2e/upgrade.rs"]
+mod upgrade;
