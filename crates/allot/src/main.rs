@@ -107,7 +107,12 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error),
     };
     let into_file = matches!(&cli.command, Command::Up(args) if args.logs_into_file());
-    logging::init(&cli.log, cli.command.log_level(), into_file);
+    // What a file holds is bounded, and nothing else tells what happened in the background.
+    let level = match into_file {
+        true => "info",
+        false => cli.command.log_level(),
+    };
+    logging::init(&cli.log, level, into_file);
     let result = match cli.command {
         Command::Up(args) => cmd::up::run(args),
         Command::Status(args) => match cmd::status::run(args) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use allot_node::{REGISTERED_DRIVERS, remains};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Serialize;
@@ -175,19 +176,28 @@ async fn content(kubeconfig: &Path) -> anyhow::Result<Content> {
     let client: Client = super::component::client(Some(kubeconfig), "allot-status").await?;
     let everything = ListParams::default();
     let nodes = Api::<Node>::all(client.clone()).list(&everything).await?;
-    let pods = Api::<Pod>::all(client).list(&everything).await?;
+    let pods = Api::<Pod>::all(client.clone()).list(&everything).await?;
     let ready = |node: &&Node| {
         let conditions = node.status.iter().flat_map(|status| &status.conditions);
         conditions
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True")
     };
-    let drivers = nodes.items.iter().filter_map(|node| {
+    // Those that have published devices, and those that a node knows: each may come first.
+    let slices = match Api::<ResourceSlice>::all(client).list(&everything).await {
+        Ok(slices) => slices.items,
+        // An older release, or one without devices.
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let registered = nodes.items.iter().filter_map(|node| {
         let annotations = node.metadata.annotations.as_ref()?;
         annotations.get(REGISTERED_DRIVERS)
     });
-    let drivers = drivers
-        .flat_map(|names| names.split(','))
+    let registered = registered.flat_map(|names| names.split(','));
+    let publishing = slices.iter().map(|slice| slice.spec.driver.as_str());
+    let drivers = registered
+        .chain(publishing)
         .filter(|name| !name.is_empty())
         .map(str::to_owned)
         .collect();
@@ -232,10 +242,12 @@ fn text(status: &Status, name: Option<&str>) -> String {
         }
         _ => "not running".to_owned(),
     };
-    add(
-        "cluster",
-        Some(status.name.clone().unwrap_or_else(|| "(no name)".into())),
-    );
+    let unnamed = match clusters::default_directory() {
+        Ok(default) if default == Path::new(&status.data_dir) => "default",
+        _ => "(no name)",
+    };
+    let name = status.name.clone().unwrap_or_else(|| unnamed.to_owned());
+    add("cluster", Some(name));
     add("state", Some(state));
     add("version", status.version.clone());
     add("server", status.server.clone());
