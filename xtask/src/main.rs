@@ -1,8 +1,9 @@
-//! Repository chores: `cargo xtask test`, `check` and `tidy`.
+//! Repository chores: `cargo xtask test`, `check`, `tidy`, `image` and `dist`.
 
 #![forbid(unsafe_code)]
 
 mod check;
+mod package;
 mod test;
 mod tidy;
 
@@ -14,7 +15,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test [OPTIONS] [-- FILTER...]   builds and runs the tests; what fails runs again alone, once
                                   OPTIONS are those of `cargo test`: -p CRATE, --test NAME, --lib, --release
   check                           formatting, tidy, and lints and unit tests of the crates that differ from HEAD's parent
-  tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check";
+  tidy                            the invariants of docs/ARCHITECTURE.md that a reader of text can check
+  image [OPTIONS]                 a container image as an OCI layout, with its bill of materials; no container engine
+  dist [OPTIONS]                  a tarball and a Debian package, with manual pages, completions and systemd units";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -22,8 +25,13 @@ fn main() -> ExitCode {
         Some("test") => test::run(&arguments.collect::<Vec<_>>()),
         Some("check") => check::run(),
         Some("tidy") => Ok(tidy::run()),
+        Some("image") => package::image(&arguments.collect::<Vec<_>>()),
+        Some("dist") => package::dist(&arguments.collect::<Vec<_>>()),
         _ => {
-            eprintln!("{USAGE}");
+            eprintln!(
+                "{USAGE}\n                                  {}",
+                package::OPTIONS
+            );
             Ok(false)
         }
     };
