@@ -18,7 +18,7 @@ use crate::clusters::record::{self, Record};
 use crate::clusters::{self, Which, registry};
 
 /// How long the API server may take for each answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Flags of `allot status`.
 #[derive(Debug, clap::Args)]
