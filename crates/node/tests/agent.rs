@@ -18,5 +18,7 @@ mod images;
 mod isolation;
 #[path = "support/programs.rs"]
 mod programs;
+#[path = "agent/pulls.rs"]
+mod pulls;
 #[path = "agent/volumes.rs"]
 mod volumes;
