@@ -142,8 +142,15 @@ func TestDriverFromAnImage(t *testing.T) {
 
 	c := own(t, "--in-memory", "--nodes", "3", "--driver", "none")
 	const ns = "demo-driver"
-	mustHelm(t, c, "upgrade", "-i", "--create-namespace", "--namespace", ns, "demo", filepath.Join(dir, "chart"),
-		"--set", "image="+address+"/demo/driver:v1", "--wait", "--timeout=60s")
+	// The program has 50 MB, and three nodes that were not optimised unpack it.
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	defer cancel()
+	install := exec.CommandContext(ctx, newestHelm(t), "upgrade", "-i", "--create-namespace", "--namespace", ns, "demo",
+		filepath.Join(dir, "chart"), "--set", "image="+address+"/demo/driver:v1", "--wait", "--timeout=280s")
+	install.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG="+c.kubeconfig)
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("helm: %v: %s", err, out)
+	}
 	set, err := c.client.AppsV1().DaemonSets(ns).Get(within(t), "demo-kubeletplugin", metav1.GetOptions{})
 	must(t, err)
 	if set.Status.NumberReady != 3 {
