@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use allot_cdi::{ContainerEdits, Registry};
+use allot_cdi::{ContainerEdits, Hook, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
@@ -100,6 +100,12 @@ pub(super) async fn container_spec(
         }
     };
     security.groups.extend(edits.additional_gids);
+    let own_hook = |mut hook: Hook| {
+        // A driver in a container knows its own directory by the kubelet's name.
+        let path = node.config.own_path(Path::new(&hook.path));
+        hook.path = path.to_string_lossy().into_owned();
+        hook
+    };
     if !security.privileged {
         // Devices come from drivers alone.
         let volumes = volumes::count(container);
@@ -125,7 +131,7 @@ pub(super) async fn container_spec(
         hostname,
         mounts,
         devices: edits.device_nodes,
-        hooks: edits.hooks,
+        hooks: edits.hooks.into_iter().map(own_hook).collect(),
         security,
         limits: limits::of(pod, container, node.memory()),
         tty: container.tty.unwrap_or(false),

@@ -89,6 +89,27 @@ fn many_layers_lie_over_each_other() {
     check("cat /d/top; set -- /d/*; echo $#", on(&paths), "0\n121\n");
 }
 
+/// Where layers cannot be laid over each other, a container has a copy of its own.
+#[test]
+fn a_copy_takes_the_place_of_layers() {
+    for user in [As::Root, As::Nobody] {
+        let Some(machine) = machine(user) else {
+            continue;
+        };
+        let copy = layer(&[("etc/word", "from the image\n")]);
+        for file in programs::files(&["sh", "cat"]) {
+            let to = copy.path().join(file.strip_prefix("/").unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(&file, &to).unwrap();
+        }
+        give(copy.path());
+        let script = "cat /etc/word; echo changed > /etc/word; cat /etc/word; test -e /usr/share/doc || echo alone";
+        let change = |spec: &mut ContainerSpec| spec.root.copy = Some(copy.path().to_owned());
+        let (_, text) = Container::start(user, machine, script, change).end();
+        assert_eq!(text, "from the image\nchanged\nalone\n", "{user:?}");
+    }
+}
+
 #[test]
 fn users_are_those_of_the_image() {
     let passwd = "root:x:0:0::/root:/bin/sh\napp:x:1234:0::/srv:/bin/sh\n";
