@@ -92,7 +92,7 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result {
             rustix::process::geteuid().as_raw(),
             rustix::process::getegid().as_raw(),
         );
-        let inside = account::single(&spec.security, &spec.root.lower);
+        let inside = account::single(&spec.security, &spec.root);
         sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).step(|| "user namespace".into())?;
         let put = |file: &str, text: String| fs::write(file, text).step(|| file.to_owned());
         put("/proc/self/setgroups", "deny".into())?;
@@ -119,7 +119,7 @@ pub(super) fn account(spec: &ContainerSpec, root: &Path) -> Result<Account> {
         return Ok(found);
     }
     // There are no other ids.
-    let (user, group) = account::single(&spec.security, &spec.root.lower);
+    let (user, group) = account::single(&spec.security, &spec.root);
     Ok(Account {
         user,
         group,
