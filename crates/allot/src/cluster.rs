@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use allot_apiserver::identity::{MASTERS, User};
 use allot_controllers::{Config as Controllers, Controller};
-use allot_node::{Config as Node, RuntimeKind};
-use anyhow::{anyhow, bail};
+use allot_node::{Config as Node, ImageMode, RuntimeKind};
+use anyhow::{Context, anyhow, bail};
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::SetOnce;
@@ -55,6 +55,13 @@ pub struct Args {
     /// How containers run: as processes in namespaces of their own, or not at all
     #[arg(long, value_enum, default_value_t = Runtime::Auto)]
     pub runtime: Runtime,
+    /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be reached and
+    /// the pod names a command), require (always their image) or host (always the host's files)
+    #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
+    pub images: ImageMode,
+    /// File with mirrors, plain-HTTP registries and certificates of registries; docs/images.md has its form
+    #[arg(long, value_name = "FILE")]
+    pub registries: Option<PathBuf>,
     /// Switch on what dynamic resource allocation needs in the emulated release: its feature gate and API version
     #[arg(long)]
     pub dra: bool,
@@ -123,7 +130,8 @@ impl Args {
             #[command(flatten)]
             args: Args,
         }
-        let flags = ["allot", "--in-memory", "--listen", "127.0.0.1:0"];
+        // It shows what it shows without a network.
+        let flags = "allot --in-memory --listen 127.0.0.1:0 --images host".split(' ');
         Ok(<Parsed as clap::Parser>::try_parse_from(flags)?.args)
     }
 }
@@ -210,6 +218,9 @@ impl Cluster {
         if args.dra {
             args.apiserver.switch_on_dra(classic)?;
         }
+        let registries = args.registries.as_deref();
+        let registries = registries.map(allot_images::Registries::read).transpose()?;
+        let registries = registries.unwrap_or_default();
         let controllers = Controllers::embedded().select(&args.controllers)?;
         args.apiserver.accounts_are_made = controllers
             .controllers
@@ -282,6 +293,8 @@ impl Cluster {
                         node_config(name, root, args.runtime.into(), &running.authority)?;
                     config.api_server = Some(running.address);
                     config.ephemeral = ephemeral;
+                    config.images.mode = args.images;
+                    config.images.registries = registries.clone();
                     anyhow::Ok(config)
                 })
                 .collect::<anyhow::Result<Vec<_>>>()?;

@@ -1,6 +1,8 @@
-//! Layers, images and a registry for tests.
+//! Layers, images and a registry for tests of this crate and, by the feature `fixtures`, of others.
 
-pub(crate) mod registry;
+#![allow(missing_docs, clippy::unwrap_used)]
+
+pub mod registry;
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -12,21 +14,14 @@ use crate::{Digest, Limits, Store, Timeouts};
 
 /// An archive, entry by entry. Paths are taken as they are, which tar's own builder would refuse.
 #[derive(Default)]
-pub(crate) struct Layer(Vec<u8>);
+pub struct Layer(Vec<u8>);
 
 impl Layer {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn entry(
-        mut self,
-        kind: u8,
-        path: &str,
-        link: &str,
-        mode: u32,
-        content: &[u8],
-    ) -> Self {
+    pub fn entry(mut self, kind: u8, path: &str, link: &str, mode: u32, content: &[u8]) -> Self {
         let mut header = [0u8; 512];
         let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
         put(0, path.as_bytes());
@@ -49,24 +44,24 @@ impl Layer {
         self
     }
 
-    pub(crate) fn file(self, path: &str, content: &str) -> Self {
+    pub fn file(self, path: &str, content: &str) -> Self {
         self.entry(b'0', path, "", 0o644, content.as_bytes())
     }
 
-    pub(crate) fn directory(self, path: &str) -> Self {
+    pub fn directory(self, path: &str) -> Self {
         self.entry(b'5', path, "", 0o755, b"")
     }
 
-    pub(crate) fn symlink(self, path: &str, target: &str) -> Self {
+    pub fn symlink(self, path: &str, target: &str) -> Self {
         self.entry(b'2', path, target, 0o777, b"")
     }
 
-    pub(crate) fn hard_link(self, path: &str, target: &str) -> Self {
+    pub fn hard_link(self, path: &str, target: &str) -> Self {
         self.entry(b'1', path, target, 0o644, b"")
     }
 
     /// An extended header for the next entry.
-    pub(crate) fn extended(self, key: &str, value: &str) -> Self {
+    pub fn extended(self, key: &str, value: &str) -> Self {
         let rest = key.len() + value.len() + 3;
         let mut length = rest + 1;
         while length != rest + length.to_string().len() {
@@ -76,45 +71,51 @@ impl Layer {
         self.entry(b'x', "PaxHeaders/0", "", 0o644, record.as_bytes())
     }
 
-    pub(crate) fn tar(mut self) -> Vec<u8> {
+    pub fn tar(mut self) -> Vec<u8> {
         self.0.extend([0; 1024]);
         self.0
     }
 }
 
-pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
+pub fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()
 }
 
-pub(crate) fn zstd(content: &[u8]) -> Vec<u8> {
+pub fn zstd(content: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(content, ruzstd::encoding::CompressionLevel::Fastest)
 }
 
 /// An image with its blobs.
 #[derive(Clone)]
-pub(crate) struct Built {
-    pub(crate) manifest: Vec<u8>,
-    pub(crate) media_type: &'static str,
-    pub(crate) blobs: Vec<Vec<u8>>,
-    pub(crate) layers: Vec<Digest>,
-    pub(crate) config: Vec<u8>,
+pub struct Built {
+    pub manifest: Vec<u8>,
+    pub media_type: &'static str,
+    pub blobs: Vec<Vec<u8>>,
+    pub layers: Vec<Digest>,
+    pub config: Vec<u8>,
 }
 
 /// How a layer is compressed.
-pub(crate) type Pack = fn(&[u8]) -> Vec<u8>;
+pub type Pack = fn(&[u8]) -> Vec<u8>;
 
 impl Built {
     /// An image of plain layers, each compressed as told.
-    pub(crate) fn new(layers: &[(Vec<u8>, Pack)]) -> Self {
+    pub fn new(layers: &[(Vec<u8>, Pack)]) -> Self {
+        let run = json!({"Entrypoint": ["/bin/app"], "Cmd": null, "Env": ["A=1"], "User": "app", "WorkingDir": "/srv",
+                         "Volumes": {"/data": {}}, "Labels": {"a": "b"}, "StopSignal": "SIGINT"});
+        Self::with_config(layers, run)
+    }
+
+    /// As [`Built::new`], with what the image says about how it is run.
+    pub fn with_config(layers: &[(Vec<u8>, Pack)], run: serde_json::Value) -> Self {
         let diff_ids: Vec<Digest> = layers.iter().map(|(plain, _)| Digest::of(plain)).collect();
         let sent: Vec<Vec<u8>> = layers.iter().map(|(plain, pack)| pack(plain)).collect();
         let host = Platform::host();
         let config = json!({
             "architecture": host.architecture, "os": host.os,
-            "config": {"Entrypoint": ["/bin/app"], "Cmd": null, "Env": ["A=1"], "User": "app", "WorkingDir": "/srv",
-                       "Volumes": {"/data": {}}, "Labels": {"a": "b"}, "StopSignal": "SIGINT"},
+            "config": run,
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
         });
         let config = serde_json::to_vec(&config).unwrap();
@@ -135,7 +136,7 @@ impl Built {
         }
     }
 
-    pub(crate) fn docker(mut self) -> Self {
+    pub fn docker(mut self) -> Self {
         let text = String::from_utf8(self.manifest).unwrap();
         self.manifest = text.replace(OCI_MANIFEST, DOCKER_MANIFEST).into_bytes();
         self.media_type = DOCKER_MANIFEST;
@@ -143,7 +144,7 @@ impl Built {
     }
 
     /// An image with one small file.
-    pub(crate) fn simple() -> Self {
+    pub fn simple() -> Self {
         let plain = Layer::new()
             .directory("etc/")
             .file(
@@ -155,13 +156,13 @@ impl Built {
         Self::new(&[(plain, gzip)])
     }
 
-    pub(crate) fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Digest {
         Digest::of(&self.manifest)
     }
 }
 
 /// Deadlines that tests wait for; everything else is far from them.
-pub(crate) fn timeouts() -> Timeouts {
+pub fn timeouts() -> Timeouts {
     Timeouts {
         connect: Duration::from_secs(30),
         response: Duration::from_secs(60),
@@ -169,6 +170,6 @@ pub(crate) fn timeouts() -> Timeouts {
     }
 }
 
-pub(crate) fn store(directory: &std::path::Path) -> Store {
+pub fn store(directory: &std::path::Path) -> Store {
     Store::open(directory.join("images"), Limits::default(), timeouts()).unwrap()
 }

@@ -17,8 +17,8 @@ mod config;
 mod decompress;
 mod digest;
 mod error;
-#[cfg(test)]
-mod fixtures;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
 pub mod import;
 pub mod keyring;
 mod limits;

@@ -59,7 +59,7 @@ pub struct Waiting {
     pub reason: &'static str,
     /// The status' message.
     pub message: String,
-    /// What went wrong in this attempt; absent in a pause.
+    /// What went wrong in this attempt, or in a pause in the last one.
     pub cause: Option<Error>,
     /// How long to wait before the next attempt is made; absent where it would not help.
     pub retry_after: Option<Duration>,
@@ -97,7 +97,7 @@ pub struct Manager {
 struct State {
     backoff: Backoff,
     /// The last error by key of the back-off.
-    errors: HashMap<String, String>,
+    errors: HashMap<String, Error>,
 }
 
 impl Manager {
@@ -226,10 +226,10 @@ impl Manager {
         if let Some((left, error)) = paused {
             let mut message = format!("Back-off pulling image {image:?}");
             tell(normal("BackOff", message.clone()));
-            if let Some(error) = error {
-                message = format!("{message}: {error}");
+            if let Some(error) = &error {
+                message = format!("{message}: ErrImagePull: {error}");
             }
-            let mut waiting = waiting("ImagePullBackOff", message, None);
+            let mut waiting = waiting("ImagePullBackOff", message, error);
             waiting.retry_after = Some(left);
             return Err(waiting);
         }
@@ -266,9 +266,7 @@ impl Manager {
                 if state.errors.len() > 10_000 {
                     state.errors.clear();
                 }
-                state
-                    .errors
-                    .insert(key.clone(), format!("ErrImagePull: {error}"));
+                state.errors.insert(key.clone(), error.clone());
                 let mut waiting = waiting("ErrImagePull", error.to_string(), Some(error));
                 waiting.retry_after = state.backoff.left(&key, now);
                 Err(waiting)

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_images::{Limits, Registries, Timeouts, backoff};
 use tokio::sync::SetOnce;
 
 /// What runs the containers.
@@ -36,6 +37,73 @@ impl std::str::FromStr for RuntimeKind {
     }
 }
 
+/// The directory of a kubelet on other nodes.
+const KUBELET: &str = "/var/lib/kubelet";
+/// Where CDI files are on other nodes.
+const CDI: [&str; 3] = ["/etc/cdi", "/var/run/cdi", "/run/cdi"];
+
+/// Where the files of containers come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ImageMode {
+    /// From images. A container that names a command runs from the host's files, with a Warning event, when the registry
+    /// of its image cannot be reached.
+    Auto,
+    /// From images, as at a kubelet.
+    Require,
+    /// From an allow-list of the host's files. No registry is asked.
+    #[default]
+    Host,
+}
+
+impl std::str::FromStr for ImageMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "require" => Ok(Self::Require),
+            "host" => Ok(Self::Host),
+            _ => Err(format!(
+                "unknown source of images {text:?}: expected auto, require or host"
+            )),
+        }
+    }
+}
+
+/// How a node gets the images of its containers. They are kept below `<root_dir>/images`.
+#[derive(Debug, Clone)]
+pub struct Images {
+    /// Where the files of containers come from.
+    pub mode: ImageMode,
+    /// Mirrors, plain HTTP and authorities.
+    pub registries: Registries,
+    /// Bounds for what registries send.
+    pub limits: Limits,
+    /// Deadlines for what registries do.
+    pub timeouts: Timeouts,
+    /// The first pause after a pull that failed, and the longest.
+    pub pauses: (Duration, Duration),
+    /// When images that no container uses are removed.
+    pub collection: allot_images::collect::Policy,
+    /// How often it is looked whether images have to be removed.
+    pub collection_period: Duration,
+}
+
+impl Default for Images {
+    fn default() -> Self {
+        Self {
+            mode: ImageMode::default(),
+            registries: Registries::default(),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            pauses: (backoff::INITIAL, backoff::MAX),
+            collection: allot_images::collect::Policy::default(),
+            // As a kubelet.
+            collection_period: Duration::from_secs(300),
+        }
+    }
+}
+
 /// Certificates of the node's HTTPS API (logs, exec, attach, port-forward).
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
@@ -57,6 +125,8 @@ pub struct Config {
     pub root_dir: PathBuf,
     /// What runs the containers.
     pub runtime: RuntimeKind,
+    /// Where the files of containers come from.
+    pub images: Images,
     /// Where CDI files are looked for, in rising priority. Empty means `<root_dir>/cdi` only.
     pub cdi_dirs: Vec<PathBuf>,
     /// Where the HTTPS API listens; port 0 picks one. `None`: not served.
@@ -96,6 +166,7 @@ impl Config {
             node_name: node_name.into(),
             root_dir: root_dir.into(),
             runtime: RuntimeKind::Auto,
+            images: Images::default(),
             cdi_dirs: Vec::new(),
             listen: Some(SocketAddr::new(address, 0)),
             tls: Tls::default(),
@@ -110,6 +181,28 @@ impl Config {
             ephemeral: false,
             slice_grace: Duration::from_secs(30),
             registered: Arc::default(),
+        }
+    }
+
+    /// Where a path that is a kubelet's on other nodes is on this one: the directories of a kubelet, in which charts of
+    /// drivers look for sockets and leave theirs, and those with CDI files. Others are what they are.
+    pub fn own_path(&self, path: &Path) -> PathBuf {
+        if let Ok(rest) = path.strip_prefix(KUBELET) {
+            return self.root_dir.join(rest);
+        }
+        let dirs = self.cdi_dirs();
+        // Of several the last one counts most.
+        let (Some(own), Some(rest)) = (
+            dirs.last(),
+            CDI.iter().find_map(|dir| path.strip_prefix(dir).ok()),
+        ) else {
+            return path.to_owned();
+        };
+        let known = dirs.iter().any(|dir| path.starts_with(dir));
+        if known {
+            path.to_owned()
+        } else {
+            own.join(rest)
         }
     }
 
@@ -130,5 +223,34 @@ impl Config {
         } else {
             self.cdi_dirs.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_a_kubelet_are_those_of_the_node() {
+        let mut config = Config::new("n", "/data/n");
+        let check = |config: &Config, path: &str, expected: &str| {
+            assert_eq!(config.own_path(Path::new(path)), Path::new(expected));
+        };
+        check(&config, "/var/lib/kubelet/plugins/d", "/data/n/plugins/d");
+        check(&config, "/var/lib/kubelet", "/data/n/");
+        check(&config, "/var/lib/kubelets", "/var/lib/kubelets");
+        check(&config, "/var/run/cdi", "/data/n/cdi/");
+        check(&config, "/etc/cdi/a.json", "/data/n/cdi/a.json");
+        check(&config, "/etc/cdis", "/etc/cdis");
+        check(&config, "/dev/null", "/dev/null");
+        config.cdi_dirs = vec!["/etc/cdi".into(), "/srv/cdi".into()];
+        check(&config, "/etc/cdi/a.json", "/etc/cdi/a.json");
+        check(&config, "/var/run/cdi", "/srv/cdi/");
+        config.root_dir = "/var/lib/kubelet".into();
+        check(
+            &config,
+            "/var/lib/kubelet/plugins",
+            "/var/lib/kubelet/plugins",
+        );
     }
 }

@@ -24,6 +24,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The images of the node cannot be used.
+    #[error("images: {0}")]
+    Images(String),
     /// The container helper does not work.
     #[error("container helper {program:?}: {reason}")]
     Shim {

@@ -34,6 +34,7 @@ mod claims;
 mod config;
 mod error;
 mod events;
+mod images;
 mod metrics;
 mod oci;
 mod plugins;
@@ -45,7 +46,7 @@ mod runtime;
 mod server;
 pub mod shim;
 
-pub use config::{Config, RuntimeKind, Tls};
+pub use config::{Config, ImageMode, Images, RuntimeKind, Tls};
 pub use error::Error;
 pub use plugins::REGISTERED_DRIVERS;
 
@@ -85,7 +86,7 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     let made = private.recursive(true).mode(0o750).create(&pods);
     made.map_err(|source| io(&pods, source))?;
     let runtime = make_runtime(&config).await?;
-    let plugins = Arc::new(Plugins::default());
+    let plugins = Arc::new(Plugins::of(config.clone()));
     let api = Arc::new(claims::ResourceApi::new(client.clone()));
     let claims = claims::Claims::new(
         Arc::clone(&api),
@@ -93,9 +94,11 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         config.root_dir.join("dra_manager_state"),
     )?;
     let events = Recorder::new(client.clone(), config.node_name.clone());
+    let images = open_images(&client, &config, &*runtime, &events).await?;
     let node = Arc::new(Node {
         client: client.clone(),
         runtime: Arc::clone(&runtime),
+        images: images.clone(),
         claims,
         events: events.clone(),
         services: pods::Services::new(client.clone(), config.api_server),
@@ -173,6 +176,16 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
         ));
         tasks.spawn(plugins::announce(client, name, Arc::clone(&plugins)));
     }
+    if let Some(images) = images {
+        let wanted = &config.images;
+        tasks.spawn(images::collect(
+            images,
+            wanted.collection.clone(),
+            wanted.collection_period,
+            events.clone(),
+            object.clone(),
+        ));
+    }
     tasks.spawn(register::heartbeat(
         client.clone(),
         config.clone(),
@@ -191,6 +204,10 @@ pub async fn run(client: Client, config: Config, shutdown: CancellationToken) ->
     tasks.shutdown().await;
     if config.ephemeral {
         stop_all(&*runtime).await;
+        let pods = std::fs::read_dir(config.root_dir.join("pods"));
+        for pod in pods.into_iter().flatten().flatten() {
+            pods::unmount_all(&pod.path());
+        }
     }
     Ok(())
 }
@@ -219,6 +236,31 @@ pub async fn run_fleet(
         .into_iter()
         .map(|config| run(client.clone(), config, shutdown.clone()));
     futures::future::try_join_all(runs).await.map(drop)
+}
+
+/// The images of the node, if its containers run from images.
+async fn open_images(
+    client: &Client,
+    config: &Config,
+    runtime: &dyn runtime::Runtime,
+    events: &Recorder,
+) -> Result<Option<Arc<images::Images>>, Error> {
+    let plain = runtime.isolation() == shim::spec::Isolation::None;
+    match config.images.mode {
+        ImageMode::Host => return Ok(None),
+        _ if config.runtime == RuntimeKind::Simulated => return Ok(None),
+        // A plain process has the files of the host, whatever its image is.
+        ImageMode::Auto if plain => return Ok(None),
+        ImageMode::Require if plain => {
+            return Err(Error::Images(
+                "containers cannot run from images on this machine, because namespaces are not permitted".into(),
+            ));
+        }
+        ImageMode::Auto | ImageMode::Require => {}
+    }
+    let (client, events) = (client.clone(), events.clone());
+    let images = images::Images::open(config, client, events, runtime.lays_layers()).await?;
+    Ok(Some(Arc::new(images)))
 }
 
 async fn make_runtime(config: &Config) -> Result<DynRuntime, Error> {

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tonic::transport::Channel;
 
 use crate::claims::ResourceApi;
+use crate::config::Config;
 
 mod health;
 mod resources;
@@ -80,9 +81,27 @@ pub(crate) struct Plugins {
     pub(crate) classic: AtomicBool,
     /// What drivers say about their devices.
     pub(crate) health: health::Health,
+    /// The node that the plugins are of; none in tests of this module.
+    node: Option<Config>,
 }
 
 impl Plugins {
+    /// Those of a node, of which there are none yet.
+    pub(crate) fn of(node: Config) -> Self {
+        Self {
+            node: Some(node),
+            ..Self::default()
+        }
+    }
+
+    /// Where a plugin's socket is. One that runs in a container names the path that it sees there, which is the
+    /// kubelet's usual one.
+    fn endpoint(&self, told: &Path) -> PathBuf {
+        let own = self.node.as_ref().map(|node| node.own_path(told));
+        own.filter(|own| own.exists())
+            .unwrap_or_else(|| told.to_owned())
+    }
+
     /// The plugin to use for a driver: the newest that is connected, else the newest.
     pub(crate) fn get(&self, driver: &str) -> Result<Arc<Plugin>, String> {
         if driver.is_empty() {
@@ -327,7 +346,7 @@ async fn accept(socket: &Path, info: PluginInfo, plugins: &Plugins) -> Result<Ar
     let endpoint = if info.endpoint.is_empty() {
         socket.to_owned()
     } else {
-        PathBuf::from(&info.endpoint)
+        plugins.endpoint(Path::new(&info.endpoint))
     };
     let classic = plugins.classic.load(Ordering::Relaxed);
     let service = choose(&info, &endpoint, classic).map_err(|error| {

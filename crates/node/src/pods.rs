@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_apimachinery::quantity::Quantity;
 use allot_reflector::{Collection, Observed};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
@@ -17,9 +18,11 @@ use tokio_util::sync::CancellationToken;
 use crate::claims::Claims;
 use crate::config::Config;
 use crate::events::Recorder;
+use crate::images::Images;
 use crate::runtime::{DynRuntime, Found};
 
 mod env;
+mod etc;
 mod handler;
 mod launch;
 mod lifecycle;
@@ -38,6 +41,7 @@ mod worker;
 pub(crate) use services::Services;
 pub(crate) use state::ContainerState;
 pub(crate) use status::log_path;
+pub(crate) use volumes::unmount_all;
 
 /// What a worker is told about its pod.
 #[derive(Debug, Clone)]
@@ -52,6 +56,8 @@ pub(crate) struct Node {
     pub(crate) client: Client,
     pub(crate) config: Config,
     pub(crate) runtime: DynRuntime,
+    /// None where containers run from the host's files alone.
+    pub(crate) images: Option<Arc<Images>>,
     pub(crate) claims: Claims,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
@@ -74,6 +80,21 @@ impl Node {
     /// Where a pod's volumes are.
     pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
         self.config.root_dir.join("pods").join(uid)
+    }
+
+    /// Forgets a container that has ended, or that was never started.
+    pub(crate) fn remove_container(&self, id: &str) {
+        self.runtime.remove(id);
+        if let Some(images) = &self.images {
+            images.release(id);
+        }
+    }
+
+    /// Bytes of memory of the node.
+    fn memory(&self) -> i64 {
+        let told = self.config.capacity.get("memory");
+        let told = told.and_then(|text| text.parse::<Quantity>().ok());
+        told.map_or_else(limits::host_memory, |it| it.value())
     }
 
     /// Whether containers are only pretended, so that nobody looks at what they are given.
@@ -172,7 +193,12 @@ async fn complete(client: &Client, mut pod: Pod) -> Pod {
 /// Gives every pod its worker; ends when the source does.
 pub(crate) async fn dispatch(node: Arc<Node>, mut events: mpsc::Receiver<PodEvent>) {
     let mut found: HashMap<String, Vec<Found>> = HashMap::new();
-    for container in node.runtime.recover().await {
+    let recovered = node.runtime.recover().await;
+    if let Some(images) = &node.images {
+        let ids = recovered.iter().map(|found| found.running.id.clone());
+        images.release_others(&ids.collect());
+    }
+    for container in recovered {
         found
             .entry(container.owner.pod_uid.clone())
             .or_default()
@@ -249,7 +275,7 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
             node.runtime
                 .stop(container.running.id.clone(), Duration::from_secs(2))
                 .await;
-            node.runtime.remove(&container.running.id);
+            node.remove_container(&container.running.id);
         }
     });
     futures::future::join_all(stops).await;
@@ -260,6 +286,7 @@ async fn collect_garbage(node: Arc<Node>, orphans: HashMap<String, Vec<Found>>) 
     {
         let uid = entry.file_name().to_string_lossy().into_owned();
         if !node.pods.lock().contains_key(&uid) {
+            unmount_all(&entry.path());
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::shim::spec::{ContainerSpec, Exit, Isolation, Owner};
 
 mod process;
+mod signal;
 mod simulated;
 
 pub use process::Process;
@@ -23,6 +24,8 @@ pub struct Running {
     pub id: String,
     /// When its program was started.
     pub started: Timestamp,
+    /// What its status calls its image; empty for the host's files.
+    pub image_id: String,
     /// Becomes `Some` when it ends.
     pub exit: watch::Receiver<Option<Exit>>,
 }
@@ -64,6 +67,11 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Whether limits for CPU, memory and processes are enforced by the kernel.
     fn enforces_limits(&self) -> bool {
+        false
+    }
+
+    /// Whether layers of an image can be laid over each other. Where they cannot, every container needs a copy.
+    fn lays_layers(&self) -> bool {
         false
     }
 

@@ -20,6 +20,7 @@ use std::path::Path;
 
 mod attach;
 mod create;
+mod devices;
 mod exec;
 mod init;
 mod log;

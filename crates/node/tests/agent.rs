@@ -12,7 +12,13 @@ mod containers;
 mod harness;
 #[path = "agent/health.rs"]
 mod health;
+#[path = "agent/images.rs"]
+mod images;
 #[path = "agent/isolation.rs"]
 mod isolation;
+#[path = "support/programs.rs"]
+mod programs;
+#[path = "agent/pulls.rs"]
+mod pulls;
 #[path = "agent/volumes.rs"]
 mod volumes;

@@ -4,7 +4,11 @@
 mod attacks;
 #[path = "shim/harness.rs"]
 mod harness;
+#[path = "shim/images.rs"]
+mod images;
 #[path = "shim/limits.rs"]
 mod limits;
+#[path = "support/programs.rs"]
+mod programs;
 #[path = "shim/security.rs"]
 mod security;

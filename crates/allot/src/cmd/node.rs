@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use allot_node::{Config, RuntimeKind};
+use allot_node::{Config, ImageMode, RuntimeKind};
 
 use super::bounds;
 
@@ -25,6 +25,13 @@ pub struct Args {
     /// What runs the containers: auto, process or simulated
     #[arg(long, default_value = "auto")]
     runtime: RuntimeKind,
+    /// Where the files of containers come from: auto (their image, or the host's files if its registry cannot be reached and
+    /// the pod names a command), require (always their image) or host (always the host's files)
+    #[arg(long, env = "ALLOT_IMAGES", default_value = "auto")]
+    images: ImageMode,
+    /// File with mirrors, plain-HTTP registries and certificates; docs/images.md has its form
+    #[arg(long, value_name = "FILE")]
+    registries: Option<PathBuf>,
     /// Directories with CDI files, last one first in priority; <root-dir>/cdi when absent
     #[arg(long, value_name = "DIR")]
     cdi_dir: Vec<PathBuf>,
@@ -72,6 +79,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .as_ref()
         .map(std::fs::read)
         .transpose()?;
+    let registries = args
+        .registries
+        .as_deref()
+        .map(allot_images::Registries::read)
+        .transpose()?
+        .unwrap_or_default();
     let configs = (0..args.nodes).map(|index| {
         let (name, root) = match args.nodes {
             1 => (args.node_name.clone(), args.root_dir.clone()),
@@ -82,6 +95,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         };
         let mut config = Config::new(name, root);
         config.runtime = args.runtime;
+        config.images.mode = args.images;
+        config.images.registries = registries.clone();
         config.cdi_dirs = args.cdi_dir.clone();
         config.listen = Some(args.listen);
         config.tls.client_ca_pem = ca.clone();

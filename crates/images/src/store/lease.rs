@@ -78,15 +78,30 @@ impl Store {
     ///
     /// [`Error::Config`] for a name that [`is_lease_name`] does not accept, [`Error::Io`].
     pub fn hold(&self, name: &str, image: &Image) -> Result<()> {
+        self.hold_all(name, std::iter::once(image))
+    }
+
+    /// As [`Store::hold`], for several images at once: a container may have volumes that are images, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::hold`].
+    pub fn hold_all<'a>(
+        &self,
+        name: &str,
+        images: impl IntoIterator<Item = &'a Image>,
+    ) -> Result<()> {
         if !is_lease_name(name) {
             return Err(Error::Config(format!(
                 "{name:?} can not be the name of a lease"
             )));
         }
-        let mut digests: BTreeSet<&Digest> =
-            BTreeSet::from([&image.target, &image.manifest, &image.id]);
-        digests.extend(&image.config.diff_ids);
-        digests.extend(image.layers.iter().map(|layer| &layer.digest));
+        let mut digests: BTreeSet<&Digest> = BTreeSet::new();
+        for image in images {
+            digests.extend([&image.target, &image.manifest, &image.id]);
+            digests.extend(&image.config.diff_ids);
+            digests.extend(image.layers.iter().map(|layer| &layer.digest));
+        }
         let text =
             serde_json::to_vec(&digests).map_err(|error| Error::Internal(error.to_string()))?;
         let _lock = self.lock()?;
@@ -123,6 +138,16 @@ impl Store {
             .collect();
         held.sort();
         Ok(held)
+    }
+
+    /// The digests of everything that is held or being pulled, among them the ids of images in use.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], or [`Error::Config`] for a lease that can not be read.
+    pub fn in_use(&self) -> Result<BTreeSet<Digest>> {
+        let _lock = self.lock()?;
+        self.leased()
     }
 
     fn lease_names(&self) -> Result<Vec<String>> {

@@ -1,18 +1,18 @@
 //! From a container of the API to what the runtime starts.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use allot_apimachinery::quantity::Quantity;
-use allot_cdi::{ContainerEdits, Registry};
+use allot_cdi::{ContainerEdits, Hook, Registry};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
 
 use super::env::{self, Downward, Sources};
 use super::volumes::Volume;
-use super::{Node, limits, log_path, message, security, volumes};
+use super::{Node, etc, limits, log_path, message, security, volumes};
 use crate::events::Kind;
-use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Mount, Owner, RootFs};
+use crate::images::Files;
+use crate::shim::spec::{ContainerSpec, ImageConfig, Isolation, Mount, Owner};
 
 /// Why a container cannot be made: reason of the waiting state, and message.
 pub(super) struct Obstacle {
@@ -29,12 +29,21 @@ fn config(message: String) -> Obstacle {
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Everything about a container, from the pod, its volumes and its claims.
+/// What has been made for a container.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    /// The volumes of its pod.
+    pub(super) volumes: &'a BTreeMap<String, Volume>,
+    /// What it runs on.
+    pub(super) files: &'a Files,
+}
+
+/// Everything about a container but its root directory, from the pod, its volumes, its image and its claims.
 pub(super) async fn container_spec(
     node: &Node,
     pod: &Pod,
     container: &Container,
-    volumes: &BTreeMap<String, Volume>,
+    given: Given<'_>,
     attempt: u32,
 ) -> Result<ContainerSpec, Obstacle> {
     let namespace = pod.namespace().unwrap_or_default();
@@ -48,8 +57,8 @@ pub(super) async fn container_spec(
     let own = env::environment(&downward, container, &mut sources, services)
         .await
         .map_err(config)?;
-    let root = RootFs::default();
-    let args = arguments(container, &root.config, &own, node.runtime.name())?;
+    let image = given.files.config();
+    let args = arguments(node, container, given.files, &own)?;
     let edits = edits(node, pod, container)?;
     let spec = pod.spec.clone().unwrap_or_default();
     let hostname = match (&spec.hostname, spec.host_network) {
@@ -62,21 +71,26 @@ pub(super) async fn container_spec(
         ("PATH".to_owned(), PATH.to_owned()),
         ("HOSTNAME".to_owned(), hostname.clone()),
     ];
-    vars.extend(pairs(&root.config.env));
+    vars.extend(pairs(&image.env));
     if container.tty == Some(true) {
         vars.push(("TERM".to_owned(), "xterm".to_owned()));
     }
     vars.extend(own.iter().cloned());
     vars.extend(pairs(&edits.env));
-    let mut mounts = volumes::mounts(container, volumes, &own).map_err(config)?;
+    let mut mounts =
+        volumes::mounts(container, given.volumes, given.files, &own).map_err(config)?;
     for mount in &edits.mounts {
-        mounts.push(device_mount(mount).map_err(config)?);
+        mounts.push(device_mount(node, mount).map_err(config)?);
+    }
+    if given.files.image.is_some() {
+        // The host's files have them already.
+        etc::add(node, pod, &hostname, &mut mounts).map_err(config)?;
     }
     mounts.extend(message::mount(node, pod, container, attempt).map_err(config)?);
     let mut security = match node.pretends() {
         true => Default::default(),
         false => {
-            let decided = decide(node, pod, container, &root.config).map_err(config)?;
+            let decided = decide(node, pod, container, &image).map_err(config)?;
             for note in decided.notes {
                 let events = &node.events;
                 let name = Some(container.name.as_str());
@@ -86,6 +100,12 @@ pub(super) async fn container_spec(
         }
     };
     security.groups.extend(edits.additional_gids);
+    let own_hook = |mut hook: Hook| {
+        // A driver in a container knows its own directory by the kubelet's name.
+        let path = node.config.own_path(Path::new(&hook.path));
+        hook.path = path.to_string_lossy().into_owned();
+        hook
+    };
     if !security.privileged {
         // Devices come from drivers alone.
         let volumes = volumes::count(container);
@@ -93,9 +113,6 @@ pub(super) async fn container_spec(
             mount.options.push("rnodev".into());
         }
     }
-    let memory = node.config.capacity.get("memory");
-    let memory = memory.and_then(|text| text.parse::<Quantity>().ok());
-    let memory = memory.map_or_else(host_memory, |it| it.value());
     Ok(ContainerSpec {
         owner: Owner {
             pod_uid: pod.uid().unwrap_or_default(),
@@ -110,14 +127,13 @@ pub(super) async fn container_spec(
             .working_dir
             .clone()
             .filter(|it| !it.is_empty())
-            .or_else(|| Some(root.config.working_dir.clone()).filter(|it| !it.is_empty())),
+            .or_else(|| working_directory(&image)),
         hostname,
         mounts,
         devices: edits.device_nodes,
-        hooks: edits.hooks,
-        root,
+        hooks: edits.hooks.into_iter().map(own_hook).collect(),
         security,
-        limits: limits::of(pod, container, memory),
+        limits: limits::of(pod, container, node.memory()),
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
@@ -152,14 +168,6 @@ fn decide(
     security::decide(&machine, pod, container, image)
 }
 
-/// Bytes of memory of this machine; none if the kernel does not say.
-fn host_memory() -> i64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<i64>().ok());
-    kib.unwrap_or(0) * 1024
-}
-
 fn pairs(variables: &[String]) -> impl Iterator<Item = (String, String)> {
     variables
         .iter()
@@ -167,8 +175,18 @@ fn pairs(variables: &[String]) -> impl Iterator<Item = (String, String)> {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
+/// Where the image wants its program to start. A path that is not absolute counts from the root.
+fn working_directory(image: &ImageConfig) -> Option<String> {
+    let wanted = image.working_dir.as_str();
+    match wanted {
+        "" => None,
+        _ if wanted.starts_with('/') => Some(wanted.to_owned()),
+        _ => Some(format!("/{wanted}")),
+    }
+}
+
 /// A mount that a device asks for. Options are those of the OCI runtime specification.
-fn device_mount(mount: &allot_cdi::Mount) -> Result<Mount, String> {
+fn device_mount(node: &Node, mount: &allot_cdi::Mount) -> Result<Mount, String> {
     let bind = mount
         .kind
         .as_deref()
@@ -184,7 +202,7 @@ fn device_mount(mount: &allot_cdi::Mount) -> Result<Mount, String> {
     let read_only = options.iter().any(|option| option == "ro");
     options.retain(|option| !matches!(option.as_str(), "ro" | "rw" | "bind" | "rbind"));
     Ok(Mount {
-        source: PathBuf::from(&mount.host_path),
+        source: node.config.own_path(Path::new(&mount.host_path)),
         target: PathBuf::from(&mount.container_path),
         read_only,
         options,
@@ -194,24 +212,36 @@ fn device_mount(mount: &allot_cdi::Mount) -> Result<Mount, String> {
 
 /// Program and arguments: the container's go before the image's. Without an image the command has to be in the pod.
 fn arguments(
+    node: &Node,
     container: &Container,
-    image: &ImageConfig,
+    files: &Files,
     env: &[(String, String)],
-    runtime: &str,
 ) -> Result<Vec<String>, Obstacle> {
     let own = |list: &Option<Vec<String>>| -> Vec<String> {
         let list = list.iter().flatten();
         list.map(|arg| env::expand(arg, env)).collect()
     };
+    let image = files.config();
     let (command, args) = (own(&container.command), own(&container.args));
     let all = match (command.is_empty(), args.is_empty()) {
         (false, _) => [command, args].concat(),
         (true, false) => [image.entrypoint.clone(), args].concat(),
         (true, true) => [image.entrypoint.clone(), image.cmd.clone()].concat(),
     };
-    let unknown =
-        container.command.as_ref().is_none_or(Vec::is_empty) && *image == ImageConfig::default();
-    if (unknown || all.is_empty()) && runtime != "simulated" {
+    if node.pretends() {
+        return Ok(all);
+    }
+    let unknown = container.command.as_ref().is_none_or(Vec::is_empty) && files.image.is_none();
+    if files.image.is_some() && all.is_empty() {
+        return Err(Obstacle {
+            reason: "CreateContainerError",
+            message: format!(
+                "failed to generate container \"{}\" spec: no command specified",
+                container.name
+            ),
+        });
+    }
+    if unknown || all.is_empty() {
         return Err(Obstacle {
             reason: "CreateContainerError",
             message: format!(

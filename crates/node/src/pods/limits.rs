@@ -10,6 +10,14 @@ use crate::shim::spec::Limits;
 /// Smallest and largest share of the CPU that the kernel knows.
 const SHARES: (i64, i64) = (2, 262_144);
 
+/// Bytes of memory of this machine; none if the kernel does not say.
+pub(super) fn host_memory() -> i64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().split(' ').next()?.parse::<i64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 /// What a container may use up. `memory` is the capacity of the node in bytes.
 pub(super) fn of(pod: &Pod, container: &Container, memory: i64) -> Limits {
     let resources = container.resources.clone().unwrap_or_default();

@@ -39,6 +39,8 @@ pub(crate) struct ContainerState {
     pub(crate) last: Option<Terminated>,
     pub(crate) restarts: u32,
     pub(crate) health: Health,
+    /// What the status calls the image of the last run; empty for the host's files.
+    pub(crate) image_id: String,
     pub(super) backoff: Duration,
     pub(crate) retry_at: Option<Instant>,
 }

@@ -35,7 +35,7 @@ pub(super) struct Input<'a> {
     /// No container will be started any more.
     pub(super) ending: bool,
     /// Why the pod as a whole has failed: reason and message.
-    pub(super) failed: Option<(&'static str, &'static str)>,
+    pub(super) failed: Option<(&'a str, &'a str)>,
     pub(super) now: Timestamp,
     /// When the agent first saw the pod.
     pub(super) start: Timestamp,
@@ -241,6 +241,16 @@ pub(super) fn status(input: &Input<'_>) -> Value {
     if !ephemeral.is_empty() {
         status["ephemeralContainerStatuses"] = json!(ephemeral);
     }
+    if let Some(("Evicted", message)) = input.failed
+        && let Some(conditions) = status["conditions"].as_array_mut()
+    {
+        let condition = Condition {
+            status: "True",
+            reason: "TerminationByKubelet",
+            message: message.to_owned(),
+        };
+        conditions.push(condition.json(input, "DisruptionTarget"));
+    }
     if let Some((reason, message)) = input.failed {
         status["reason"] = json!(reason);
         status["message"] = json!(message);
@@ -394,7 +404,7 @@ fn container_status(input: &Input<'_>, container: &Container, init: bool) -> Val
     let mut status = json!({
         "name": container.name,
         "image": image,
-        "imageID": "",
+        "imageID": state.image_id,
         "ready": ready,
         "started": state.up(),
         "restartCount": state.restarts,

@@ -8,19 +8,26 @@ use std::path::{Component, Path, PathBuf};
 use k8s_openapi::api::core::v1::{self as v1, Container, Pod};
 
 use super::env::Problem;
+use crate::config::ImageMode;
+use crate::images::Files;
 use crate::shim::spec::Mount;
 
 mod content;
+mod memory;
+mod usage;
 mod writer;
 
 pub(super) use content::{Contents, Tokens};
+pub(crate) use memory::unmount_all;
 
 /// A volume that has been made.
 #[derive(Debug, Clone)]
 pub(super) struct Volume {
     path: PathBuf,
-    /// Its content is the API server's: containers cannot change it.
+    /// Its content is the API server's or an image's: containers cannot change it.
     read_only: bool,
+    /// It is an image, which is there when a container needs it.
+    image: bool,
 }
 
 /// Makes all volumes of a pod; returns them by name.
@@ -33,8 +40,13 @@ pub(super) async fn prepare(
         let path = one(contents, directory, volume)
             .await
             .map_err(|error| problem(volume, error))?;
-        let read_only = content::comes_from_api(volume);
-        made.insert(volume.name.clone(), Volume { path, read_only });
+        let image = volume.image.is_some();
+        let made_here = Volume {
+            path,
+            read_only: image || content::comes_from_api(volume),
+            image,
+        };
+        made.insert(volume.name.clone(), made_here);
     }
     Ok(made)
 }
@@ -42,6 +54,28 @@ pub(super) async fn prepare(
 /// Whether a pod has volumes that [`refresh`] could change.
 pub(super) fn may_change(pod: &Pod) -> bool {
     volumes(pod).any(content::comes_from_api)
+}
+
+/// Whether a pod has volumes that may hold only so much.
+pub(super) fn has_size_limits(pod: &Pod) -> bool {
+    volumes(pod).any(|volume| volume.empty_dir.as_ref().and_then(memory::limit).is_some())
+}
+
+/// What is wrong, in the kubelet's words, if one of a pod's volumes holds more than it may.
+pub(super) fn too_large(pod: &Pod, directory: &Path) -> Option<String> {
+    volumes(pod).find_map(|volume| {
+        let empty = volume.empty_dir.as_ref()?;
+        let limit = memory::limit(empty)?;
+        let used = usage::of(&directory.join("volumes").join(&volume.name));
+        let within = used.is_some_and(|used| used <= limit);
+        let shown = &empty.size_limit.as_ref()?.0;
+        (!within).then(|| {
+            format!(
+                "Usage of EmptyDir volume \"{}\" exceeds the limit \"{shown}\". ",
+                volume.name
+            )
+        })
+    })
 }
 
 /// Brings what volumes hold up to date: config maps and secrets may have changed, tokens grow old.
@@ -71,10 +105,27 @@ async fn one(
 ) -> Result<PathBuf, Problem> {
     let path = directory.join("volumes").join(&volume.name);
     if let Some(host) = &volume.host_path {
-        return host_path(&host.path, host.type_.as_deref().unwrap_or_default());
+        let own = contents.node.config.own_path(Path::new(&host.path));
+        return host_path(&own, host.type_.as_deref().unwrap_or_default());
     }
-    if volume.empty_dir.is_some() {
+    if volume.image.is_some() {
+        if contents.node.config.images.mode == ImageMode::Host {
+            return Err("images are not pulled on this node".into());
+        }
+        return Ok(PathBuf::new());
+    }
+    if let Some(empty) = &volume.empty_dir {
+        if empty
+            .medium
+            .as_deref()
+            .is_some_and(|medium| !matches!(medium, "" | "Memory"))
+        {
+            return Err("emptyDir in huge pages is not supported by this node".into());
+        }
         make_dir(&path, 0o777)?;
+        if memory::is_wanted(empty) {
+            contents.memory(volume, empty, &path)?;
+        }
         for_group(contents.downward.pod, &path, false)?;
         return Ok(path);
     }
@@ -140,8 +191,7 @@ fn inside(name: &str) -> Result<&Path, Problem> {
     }
 }
 
-fn host_path(path: &str, kind: &str) -> Result<PathBuf, Problem> {
-    let path = Path::new(path);
+fn host_path(path: &Path, kind: &str) -> Result<PathBuf, Problem> {
     match kind {
         "DirectoryOrCreate" => make_dir(path, 0o755)?,
         "FileOrCreate" if !path.exists() => {
@@ -187,6 +237,7 @@ pub(super) fn count(container: &Container) -> usize {
 pub(super) fn mounts(
     container: &Container,
     volumes: &BTreeMap<String, Volume>,
+    files: &Files,
     env: &[(String, String)],
 ) -> Result<Vec<Mount>, Problem> {
     let mut mounts = Vec::new();
@@ -198,10 +249,18 @@ pub(super) fn mounts(
             .sub_path_expr
             .as_deref()
             .map(|text| super::env::expand(text, env));
-        let source = volume
-            .path
-            .canonicalize()
-            .map_err(|error| format!("{}: {error}", volume.path.display()))?;
+        let (mut source, mut layers, mut options) = (PathBuf::new(), Vec::new(), Vec::new());
+        if volume.image {
+            let ready = files.volumes.get(&mount.name);
+            let ready = ready.ok_or_else(|| format!("volume {:?} has no image", mount.name))?;
+            layers.clone_from(&ready.rootfs.lower);
+            options.extend(["noexec".to_owned(), "nosuid".to_owned()]);
+        } else {
+            source = volume
+                .path
+                .canonicalize()
+                .map_err(|error| format!("{}: {error}", volume.path.display()))?;
+        }
         let sub_path = expanded
             .as_deref()
             .or(mount.sub_path.as_deref())
@@ -224,12 +283,13 @@ pub(super) fn mounts(
         let read_only = volume.read_only || mount.read_only.unwrap_or(false);
         mounts.push(Mount {
             source,
+            layers,
             sub_path,
             target: PathBuf::from(&mount.mount_path),
             read_only,
             shallow: mount.recursive_read_only.as_deref() == Some("Disabled"),
             follow,
-            options: Vec::new(),
+            options,
             name,
         });
     }

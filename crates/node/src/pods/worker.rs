@@ -26,6 +26,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const FORCED_GRACE: Duration = Duration::from_secs(2);
 
 mod adopt;
+mod evict;
+mod pull;
 mod report;
 mod setup;
 mod start;
@@ -41,6 +43,8 @@ pub(super) struct Worker {
     ready: bool,
     volumes: Option<BTreeMap<String, Volume>>,
     tokens: Tokens,
+    /// Images that are being seen to, by container.
+    pulls: HashMap<String, pull::Pending>,
     /// When volumes are looked at again.
     refresh: Wake,
     setup_retry: (Duration, Option<Instant>),
@@ -52,7 +56,9 @@ pub(super) struct Worker {
     /// They have found something.
     news: Arc<Notify>,
     /// Why the pod as a whole has failed: reason and message.
-    failed: Option<(&'static str, &'static str)>,
+    failed: Option<(&'static str, String)>,
+    /// When the sizes of volumes are looked at again.
+    sizes: Wake,
 }
 
 /// When to look again without an event.
@@ -107,6 +113,7 @@ impl Worker {
             ready: false,
             volumes: None,
             tokens: Tokens::default(),
+            pulls: HashMap::new(),
             refresh: None,
             setup_retry: (RETRY.0, None),
             start: status
@@ -118,6 +125,7 @@ impl Worker {
             probes: HashMap::new(),
             news: Arc::default(),
             failed: None,
+            sizes: None,
             node,
         };
         worker.adopt(&pod, recovered);
@@ -234,6 +242,7 @@ impl Worker {
             return None;
         }
         let deadline = self.keep_deadline(pod).await;
+        let deadline = earlier(deadline, self.keep_size_limits(pod).await);
         if self.failed.is_some() {
             return None;
         }

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags};
 use serde::Deserialize;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -34,6 +34,7 @@ pub struct Process {
     shim: Vec<OsString>,
     isolation: Isolation,
     cgroups: bool,
+    overlay: bool,
     reasons: Vec<String>,
     containers: Mutex<HashMap<String, Container>>,
 }
@@ -41,6 +42,8 @@ pub struct Process {
 #[derive(Debug, Clone)]
 struct Container {
     state: State,
+    /// What asks its program to end.
+    stop: i32,
     exit: watch::Receiver<Option<Exit>>,
 }
 
@@ -48,6 +51,7 @@ struct Container {
 struct Probe {
     isolation: Isolation,
     cgroups: bool,
+    overlay: bool,
     reasons: Vec<String>,
 }
 
@@ -95,6 +99,7 @@ impl Process {
             shim,
             isolation: probe.isolation,
             cgroups: probe.cgroups,
+            overlay: probe.overlay,
             reasons: probe.reasons,
             containers: Mutex::default(),
         })
@@ -152,10 +157,11 @@ impl Process {
         let over = async move {
             let _ = child.wait().await;
         };
-        let exit = self.watch(id, state, directory, over);
+        let exit = self.watch(&spec, state, directory, over);
         Ok(Running {
             id: id.to_owned(),
             started,
+            image_id: spec.root.image_id,
             exit,
         })
     }
@@ -163,16 +169,19 @@ impl Process {
     /// Reports the end of a container when `over` completes, which is when its shim ends.
     fn watch(
         &self,
-        id: &str,
+        spec: &ContainerSpec,
         state: State,
         directory: PathBuf,
         over: impl Future<Output = ()> + Send + 'static,
     ) -> watch::Receiver<Option<Exit>> {
         let (sender, exit) = watch::channel(None);
+        let stop = spec.root.config.stop_signal.as_deref();
+        let stop = stop.and_then(super::signal::number);
         self.containers.lock().insert(
-            id.to_owned(),
+            spec.id.clone(),
             Container {
                 state,
+                stop: stop.unwrap_or(libc::SIGTERM),
                 exit: exit.clone(),
             },
         );
@@ -184,14 +193,15 @@ impl Process {
     }
 
     fn adopt(&self, id: &str, directory: &Path) -> Option<Found> {
-        let spec: ContainerSpec = spec::read(&directory.join(spec::SPEC)).ok()?;
+        let mut spec: ContainerSpec = spec::read(&directory.join(spec::SPEC)).ok()?;
+        id.clone_into(&mut spec.id);
         // Without state the program never ran, or the shim was killed at once.
         let state: State = spec::read(&directory.join(spec::STATE)).ok()?;
         let started = state.started;
         let alive = spec::start_time(state.shim) == Some(state.shim_start);
         let shim = Pid::from_raw(state.shim).filter(|_| alive);
         let over = shim.and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
-        let exit = self.watch(id, state, directory.to_owned(), async move {
+        let exit = self.watch(&spec, state, directory.to_owned(), async move {
             // SAFETY: an OwnedFd always yields the same descriptor and keeps it open until it is dropped.
             let over = over.and_then(|fd: OwnedFd| unsafe { AsyncFd::register(fd) }.ok());
             if let Some(over) = over {
@@ -203,16 +213,17 @@ impl Process {
             running: Running {
                 id: id.to_owned(),
                 started,
+                image_id: spec.root.image_id,
                 exit,
             },
         })
     }
 
-    fn signal(&self, container: &Container, signal: Signal) {
+    fn signal(&self, container: &Container, signal: i32) {
         let State { pid, pid_start, .. } = container.state;
-        if let Some(pid) = Pid::from_raw(pid).filter(|_| spec::start_time(pid) == Some(pid_start)) {
+        if pid > 0 && spec::start_time(pid) == Some(pid_start) {
             // Gone between the look and the signal is as good as gone.
-            let _ = rustix::process::kill_process(pid, signal);
+            super::signal::send(pid, signal);
         }
     }
 }
@@ -237,6 +248,10 @@ impl Runtime for Process {
 
     fn enforces_limits(&self) -> bool {
         self.cgroups
+    }
+
+    fn lays_layers(&self) -> bool {
+        self.overlay
     }
 
     fn limitations(&self) -> Vec<String> {
@@ -291,7 +306,7 @@ impl Runtime for Process {
                 return;
             }
             if !grace.is_zero() {
-                self.signal(&container, Signal::TERM);
+                self.signal(&container, container.stop);
                 if tokio::time::timeout(grace, ended(&mut container.exit))
                     .await
                     .is_ok()
@@ -299,7 +314,7 @@ impl Runtime for Process {
                     return;
                 }
             }
-            self.signal(&container, Signal::KILL);
+            self.signal(&container, libc::SIGKILL);
             ended(&mut container.exit).await;
         }
         .boxed()

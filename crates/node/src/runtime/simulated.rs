@@ -74,6 +74,7 @@ impl Runtime for Simulated {
         std::future::ready(Ok(Running {
             id,
             started: Timestamp::now(),
+            image_id: String::new(),
             exit,
         }))
         .boxed()

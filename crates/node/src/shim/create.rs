@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use libcontainer::container::Container;
 use libcontainer::container::builder::ContainerBuilder;
 use libcontainer::syscall::syscall::SyscallType;
+use oci_spec::runtime::Spec;
 use rustix::process::Pid;
 
 use super::program::{Program, Role};
 use super::spec::{self, ContainerSpec};
-use super::stage;
+use super::stage::{self, Hierarchy, Staged};
 use super::supervise::pipe;
-use super::{sys, terminal};
+use super::{devices, sys, terminal};
 use crate::oci;
 
 /// Name of the container in the directory that is its own.
@@ -89,12 +90,17 @@ pub(super) fn create(
         .with_systemd(false)
         .with_detach(true)
         .build();
-    let started = built.and_then(|mut container| container.start().map(|()| container));
-    drop(failing);
-    let container = match started {
-        Ok(container) => container,
-        Err(error) => return Err(chain(&error)),
+    let started = match built {
+        Err(error) => Err(chain(&error)),
+        // Nothing of the image has run yet.
+        Ok(mut container) => {
+            limit_devices(spec, &staged, &oci);
+            let started = container.start().map_err(|error| chain(&error));
+            started.map(|()| container)
+        }
     };
+    drop(failing);
+    let container = started?;
     let mut problem = String::new();
     File::from(failure)
         .read_to_string(&mut problem)
@@ -151,6 +157,21 @@ impl Made {
         if let Err(error) = self.container.delete(true) {
             eprintln!("clean up: {}", chain(&error));
         }
+    }
+}
+
+/// Puts the device rules in force that libcontainer does not look after.
+fn limit_devices(spec: &ContainerSpec, staged: &Staged, oci: &Spec) {
+    if staged.cgroups != Hierarchy::V2 || spec.security.privileged {
+        return;
+    }
+    let resources = oci.linux().as_ref().and_then(|it| it.resources().as_ref());
+    let rules = resources.and_then(|resources| resources.devices().clone());
+    let path = oci::cgroups_path(spec);
+    let path = Path::new("/sys/fs/cgroup").join(path.strip_prefix("/").unwrap_or(&path));
+    if let Err(problem) = devices::enforce(&rules.unwrap_or_default(), &path) {
+        // The nodes themselves are not there either; a kernel without such programs has that one wall less.
+        eprintln!("{problem}");
     }
 }
 

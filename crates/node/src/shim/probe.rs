@@ -9,6 +9,7 @@ use rustix::process::WaitOptions;
 use super::create;
 use super::program::Role;
 use super::spec::{ContainerSpec, Isolation};
+use super::stage;
 use super::supervise::pipe;
 use super::sys::{self, Fork};
 
@@ -28,22 +29,38 @@ pub(super) fn run(directory: &Path) -> i32 {
     for (number, (isolation, cgroups)) in candidates.iter().enumerate() {
         let directory = directory.join(number.to_string());
         match attempt(&directory, *isolation, *cgroups) {
-            Ok(()) => return print(*isolation, *cgroups, &reasons),
+            Ok(()) => {
+                let overlay = layers(&directory, *isolation);
+                let overlay = overlay.map_err(|reason| reasons.push(reason)).is_ok();
+                return print(*isolation, (*cgroups, overlay), &reasons);
+            }
             Err(reason) => reasons.push(reason),
         }
     }
-    print(Isolation::None, false, &reasons)
+    print(Isolation::None, (false, false), &reasons)
 }
 
-fn print(isolation: Isolation, cgroups: bool, reasons: &[String]) -> i32 {
+fn print(isolation: Isolation, (cgroups, overlay): (bool, bool), reasons: &[String]) -> i32 {
     println!(
         "{}",
-        serde_json::json!({"isolation": isolation, "cgroups": cgroups, "reasons": reasons})
+        serde_json::json!({"isolation": isolation, "cgroups": cgroups, "overlay": overlay, "reasons": reasons})
     );
     0
 }
 
-/// A whole container, except for its program. In a process of its own: namespaces cannot be left again.
+/// Whether layers of images can be laid over each other.
+fn layers(directory: &Path, isolation: Isolation) -> Result<(), String> {
+    let directory = directory.join("overlay");
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    let spec = ContainerSpec {
+        isolation,
+        ..ContainerSpec::default()
+    };
+    apart(|| stage::enter(&spec).and_then(|()| stage::try_layers(&spec, &directory)))
+}
+
+/// A whole container, except for its program.
 fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), String> {
     std::fs::create_dir_all(directory)
         .map_err(|error| format!("{}: {error}", directory.display()))?;
@@ -55,22 +72,26 @@ fn attempt(directory: &Path, isolation: Isolation, cgroups: bool) -> Result<(), 
         cgroups,
         ..ContainerSpec::default()
     };
-    let (failure, mut failing) =
-        pipe().map(|(read, write)| (File::from(read), File::from(write)))?;
     let null = || File::open("/dev/null").map(Into::into);
     let stdio = || Ok::<_, std::io::Error>([null()?, null()?, null()?]);
+    apart(|| {
+        let stdio = stdio().map_err(|error| format!("/dev/null: {error}"))?;
+        let made = create::create(&spec, directory, Some(stdio), Role::Probe)?;
+        let _ = rustix::process::waitpid(Some(made.pid), WaitOptions::empty());
+        made.clean_up(&spec);
+        Ok(())
+    })
+}
+
+/// Does something in a process of its own: namespaces cannot be left again.
+fn apart(work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let (failure, mut failing) =
+        pipe().map(|(read, write)| (File::from(read), File::from(write)))?;
     let pid = match sys::fork(0).map_err(|error| format!("clone: {error}"))? {
         Fork::Child => {
             drop(failure);
-            let made = stdio()
-                .map_err(|error| format!("/dev/null: {error}"))
-                .and_then(|stdio| create::create(&spec, directory, Some(stdio), Role::Probe));
-            match made {
-                Ok(made) => {
-                    let _ = rustix::process::waitpid(Some(made.pid), WaitOptions::empty());
-                    made.clean_up(&spec);
-                }
-                Err(problem) => drop(failing.write_all(problem.as_bytes())),
+            if let Err(problem) = work() {
+                let _ = failing.write_all(problem.as_bytes());
             }
             std::process::exit(0)
         }

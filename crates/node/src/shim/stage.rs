@@ -23,6 +23,7 @@ use super::sys;
 mod account;
 mod cgroups;
 mod host;
+mod layers;
 mod volume;
 
 pub(crate) use account::Account;
@@ -91,7 +92,7 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result {
             rustix::process::geteuid().as_raw(),
             rustix::process::getegid().as_raw(),
         );
-        let inside = account::single(&spec.security, &spec.root.lower);
+        let inside = account::single(&spec.security, &spec.root);
         sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS).step(|| "user namespace".into())?;
         let put = |file: &str, text: String| fs::write(file, text).step(|| file.to_owned());
         put("/proc/self/setgroups", "deny".into())?;
@@ -118,7 +119,7 @@ pub(super) fn account(spec: &ContainerSpec, root: &Path) -> Result<Account> {
         return Ok(found);
     }
     // There are no other ids.
-    let (user, group) = account::single(&spec.security, &spec.root.lower);
+    let (user, group) = account::single(&spec.security, &spec.root);
     Ok(Account {
         user,
         group,
@@ -139,17 +140,20 @@ pub(super) fn prepare(spec: &ContainerSpec, directory: &Path) -> Result<Staged> 
     private(&stage)?;
     let root = stage.join("root");
     make(&root)?;
-    if spec.root.lower.is_empty() {
+    if let Some(copy) = &spec.root.copy {
+        layers::bind(copy, &root)?;
+    } else if !spec.root.lower.is_empty() {
+        layers::writable(spec, &stage, &root)?;
+    } else {
         root_in_memory(spec, &root)?;
         let targets: Vec<&Path> = spec.mounts.iter().map(|it| it.target.as_path()).collect();
         host::fill(&root, &targets)?;
-    } else {
-        layers(spec, &stage, &root)?;
     }
     let mut mounts = Vec::new();
     for (number, mount) in spec.mounts.iter().enumerate() {
         let place = stage.join(format!("mount-{number}"));
-        let source = volume::open(mount)?;
+        let image = layers::volume(spec, mount, &stage, number)?;
+        let source = volume::open(image.as_ref().unwrap_or(mount))?;
         attach(&source, &place)
             .map_err(|error| format!("mount {}: {error}", mount.source.display()))?;
         if !mount.follow {
@@ -195,43 +199,25 @@ fn size(spec: &ContainerSpec) -> String {
     )
 }
 
-/// Layers of an image with a writable one in memory above them.
-fn layers(spec: &ContainerSpec, stage: &Path, root: &Path) -> Result {
-    let memory = stage.join("layer");
-    make(&memory)?;
-    tmpfs(&memory, &format!("mode=0755,{}", size(spec)))?;
-    let [upper, work] = ["upper", "work"].map(|name| memory.join(name));
-    make(&upper)?;
-    make(&work)?;
-    let text = |path: &Path| match path.to_str() {
-        Some(text) if !text.contains([',', ':', '\\']) => Ok(text.to_owned()),
-        _ => Err(format!("{}: not usable as a layer", path.display())),
-    };
-    let lower: Vec<String> = spec
-        .root
-        .lower
-        .iter()
-        .map(|layer| text(layer))
-        .collect::<Result<_>>()?;
-    let mut options = format!(
-        "lowerdir={},upperdir={},workdir={}",
-        lower.join(":"),
-        text(&upper)?,
-        text(&work)?
-    );
-    if spec.isolation == Isolation::UserNamespace {
-        options.push_str(",userxattr");
+/// Whether layers can be laid over each other here, tried below a directory after [`enter`].
+///
+/// # Errors
+/// Why they cannot.
+pub(super) fn try_layers(spec: &ContainerSpec, directory: &Path) -> Result {
+    let lower = ["a", "b"].map(|name| directory.join("layers").join(name));
+    for layer in &lower {
+        fs::create_dir_all(layer).step(|| layer.display().to_string())?;
     }
-    let options = std::ffi::CString::new(options).step(|| "overlay options".into())?;
-    mount(
-        "overlay",
-        root,
-        "overlay",
-        MountFlags::NODEV,
-        options.as_c_str(),
-    )
-    .step(|| "overlay of the image's layers".into())?;
-    private(root)
+    let stage = directory.join("stage");
+    fs::create_dir_all(&stage).step(|| stage.display().to_string())?;
+    tmpfs(&stage, "mode=0700,size=4m")?;
+    private(&stage)?;
+    let root = stage.join("root");
+    make(&root)?;
+    let mut spec = spec.clone();
+    spec.root.lower = lower.into();
+    layers::writable(&spec, &stage, &root)?;
+    fs::write(root.join("file"), "content").step(|| "layer in memory".into())
 }
 
 pub(super) fn make(path: &Path) -> Result {
@@ -266,7 +252,7 @@ fn clone_onto(source: std::os::fd::BorrowedFd<'_>, place: &Path) -> Result {
 }
 
 /// Cuts a mount and those below it off from the host's.
-fn private(place: &Path) -> Result {
+pub(super) fn private(place: &Path) -> Result {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change(place, private).step(|| place.display().to_string())
 }

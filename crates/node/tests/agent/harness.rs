@@ -27,6 +27,8 @@ pub const DRIVER: &str = "test.example.com";
 pub struct Cluster {
     pub client: Client,
     directory: tempfile::TempDir,
+    /// How the next agent gets images.
+    pub images: allot_node::Images,
     agent: Option<(CancellationToken, JoinHandle<()>)>,
     _server: Server,
 }
@@ -34,7 +36,13 @@ pub struct Cluster {
 impl Cluster {
     /// An API server with a node.
     pub async fn start() -> Self {
-        Self::on(Server::in_memory().await.expect("a server in memory")).await
+        Self::with_images(allot_node::Images::default()).await
+    }
+
+    /// An API server with a node that gets images in this way.
+    pub async fn with_images(images: allot_node::Images) -> Self {
+        let server = Server::in_memory().await.expect("a server in memory");
+        Self::on(server, images).await
     }
 
     /// The API server of a release that serves a version of the classic kinds, with a node.
@@ -54,15 +62,16 @@ impl Cluster {
         let backend = Arc::new(Embedded::in_memory(allot_store::Options::default()));
         let server = Server::new(backend, config);
         server.bootstrap().await.expect("a server in memory");
-        Self::on(server).await
+        Self::on(server, allot_node::Images::default()).await
     }
 
-    async fn on(server: Server) -> Self {
+    async fn on(server: Server, images: allot_node::Images) -> Self {
         let client = Client::new(server.client_service(User::admin()), "default");
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut this = Self {
             client,
             directory,
+            images,
             agent: None,
             _server: server,
         };
@@ -83,6 +92,7 @@ impl Cluster {
     pub async fn start_agent(&mut self) {
         let mut config = Config::new("n1", self.root());
         config.shim = vec![env!("CARGO_BIN_EXE_allot-node-shim").into()];
+        config.images = self.images.clone();
         config.slice_grace = Duration::from_millis(200);
         config.sync_frequency = Duration::from_millis(100);
         let stop = CancellationToken::new();

@@ -119,3 +119,64 @@ async fn a_sub_path_does_not_lead_out_of_its_volume() {
         "failed to prepare subPath for volumeMount \"v\" of container \"out\""
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_bounded_and_leaves_nothing_mounted() {
+    let cluster = Cluster::start().await;
+    if !isolated(&cluster).await || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mount = json!({"volumeMounts": [{"name": "v", "mountPath": "/mnt/v"}]});
+    // The first container fills it, the second sees the same memory.
+    let fill = "head -c 4m /dev/zero > /mnt/v/big 2> /dev/null || echo full; grep -c ' /mnt/v tmpfs ' /proc/mounts";
+    let spec = json!({
+        "restartPolicy": "Never",
+        "initContainers": [with(shell(fill), "i", mount.clone())],
+        "containers": [with(shell("test $(stat -c %s /mnt/v/big) -le 1048576 && echo bounded; exec sleep 1000"), "c", mount)],
+        "volumes": [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}],
+    });
+    let uid = cluster.pod("p", spec).await;
+    cluster.until_logged("p", &["c"]).await;
+    assert_eq!(cluster.log("p", "i", 0), "full\n1\n");
+    assert_eq!(cluster.log("p", "c", 0), "bounded\n");
+    let mounted = || {
+        std::fs::read_to_string("/proc/self/mountinfo")
+            .unwrap()
+            .contains(&uid)
+    };
+    assert!(mounted());
+    cluster.delete(&pod_path("p")).await;
+    cluster
+        .until(&pod_path("p"), "gone", serde_json::Value::is_null)
+        .await;
+    allot_testing::wait::until_true("it is unmounted", || !mounted()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_too_much_in_a_volume_is_evicted() {
+    let cluster = Cluster::start().await;
+    if !isolated(&cluster).await {
+        return;
+    }
+    let mount = json!({"volumeMounts": [{"name": "v", "mountPath": "/mnt/v"}]});
+    let script = "head -c 3m /dev/zero > /mnt/v/big; exec sleep 1000";
+    let spec = json!({
+        "containers": [with(shell(script), "c", mount)],
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "2Mi"}}],
+    });
+    cluster.pod("p", spec).await;
+    let pod = cluster.until_phase("p", "Failed").await;
+    let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"2Mi\". ";
+    assert_eq!(pod["status"]["reason"], "Evicted");
+    assert_eq!(pod["status"]["message"], message);
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let target = conditions
+        .iter()
+        .find(|it| it["type"] == "DisruptionTarget")
+        .unwrap();
+    assert_eq!(
+        (&target["status"], &target["reason"]),
+        (&json!("True"), &json!("TerminationByKubelet"))
+    );
+    assert_eq!(cluster.until_event("p", "Evicted").await, message);
+}

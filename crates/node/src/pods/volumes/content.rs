@@ -1,18 +1,21 @@
 //! What volumes hold that come from the API server.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, KeyToPath, ServiceAccount, ServiceAccountTokenProjection, Volume,
-    VolumeProjection,
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, ServiceAccount,
+    ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 
+use super::super::Node;
 use super::super::env::{Downward, Problem, Sources};
 use crate::claims::text;
+use crate::events::Kind;
 
 /// Content and mode of files by their paths below the volume.
 pub(super) type Files = BTreeMap<String, (Vec<u8>, u32)>;
@@ -49,6 +52,7 @@ impl Token {
 /// Reads what the volumes of one pod hold.
 pub(in super::super) struct Contents<'a> {
     pub(in super::super) client: &'a Client,
+    pub(in super::super) node: &'a Node,
     pub(in super::super) downward: &'a Downward<'a>,
     pub(in super::super) sources: Sources,
     /// `None` where nobody is going to read them.
@@ -78,6 +82,27 @@ impl Contents<'_> {
             }
         }
         Ok(files)
+    }
+
+    /// Gives a volume its memory. An agent that is not root cannot mount anything that containers would see.
+    pub(super) fn memory(
+        &self,
+        volume: &Volume,
+        wanted: &EmptyDirVolumeSource,
+        path: &Path,
+    ) -> Result<(), Problem> {
+        let pod = self.downward.pod;
+        if !rustix::process::geteuid().is_root() {
+            let message = format!(
+                "volume \"{}\" is on disk instead of in memory: the agent does not run as root",
+                volume.name
+            );
+            let events = &self.node.events;
+            events.pod(pod, None, Kind::Warning, "MediumNotApplied", message);
+            return Ok(());
+        }
+        let memory = u64::try_from(self.node.memory()).unwrap_or(0);
+        super::memory::prepare(wanted, pod, path, memory)
     }
 
     async fn project(

@@ -28,7 +28,7 @@ impl Worker {
                 }
             };
             if let Some(older) = older {
-                self.node.runtime.remove(&older.running.id);
+                self.node.remove_container(&older.running.id);
             }
         }
         let status = pod.status.clone().unwrap_or_default();
@@ -49,6 +49,7 @@ impl Worker {
         for (name, found) in newest {
             let state = ContainerState {
                 restarts: found.owner.attempt,
+                image_id: found.running.image_id.clone(),
                 phase: Phase::Running(found.running),
                 ..ContainerState::default()
             };
@@ -118,6 +119,7 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
             started: status.started.unwrap_or(false),
             ready: status.ready,
         },
+        image_id: status.image_id,
         ..ContainerState::default()
     };
     let current = status.state.unwrap_or_default();
@@ -127,6 +129,7 @@ fn from_status(status: ContainerStatus, found: Option<Found>) -> Option<Containe
     let found = found.filter(|found| !told.contains(&Some(found.running.id.clone())));
     if let Some(found) = found {
         state.restarts = found.owner.attempt;
+        state.image_id = found.running.image_id.clone();
         state.phase = Phase::Running(found.running);
     } else if let Some(end) = current.terminated {
         state.phase = Phase::Terminated(ended(end));

@@ -29,7 +29,7 @@ impl Worker {
             address,
             sandbox: self.ready,
             ending,
-            failed: self.failed,
+            failed: self.failed.as_ref().map(|it| (it.0, it.1.as_str())),
             now: Timestamp::now(),
             start: self.start,
             since: &self.since,

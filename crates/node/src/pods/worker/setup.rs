@@ -18,6 +18,7 @@ fn contents<'a>(
     let (client, namespace) = (&node.client, downward.pod.namespace());
     Contents {
         client,
+        node,
         downward,
         sources: Sources::new(client.clone(), namespace.unwrap_or_default()),
         tokens: (!node.pretends()).then_some(tokens),

@@ -41,7 +41,7 @@ impl Worker {
                     });
                     let wait = state.plan_restart(now, Duration::from_secs(ran as u64));
                     if !end.id.is_empty() {
-                        self.node.runtime.remove(&end.id);
+                        self.node.remove_container(&end.id);
                     }
                     state.last = Some(end);
                     let whose = format!(
@@ -95,22 +95,40 @@ impl Worker {
         {
             return self.obstacle(pod, container, "CreateContainerConfigError", error);
         }
+        let files = match self.files(pod, container).await {
+            Ok(files) => files,
+            Err(wake) => return wake,
+        };
         let volumes = self.volumes.clone().unwrap_or_default();
-        let spec = match launch::container_spec(&self.node, pod, container, &volumes, attempt).await
-        {
+        let given = launch::Given {
+            volumes: &volumes,
+            files: &files,
+        };
+        let spec = launch::container_spec(&self.node, pod, container, given, attempt).await;
+        let mut spec = match spec {
             Ok(spec) => spec,
             Err(obstacle) => {
                 return self.obstacle(pod, container, obstacle.reason, obstacle.message);
             }
         };
+        let id = runtime::new_id();
+        if let Some(images) = &self.node.images {
+            let directory = self.node.config.root_dir.join("containers").join(&id);
+            match images.hold(&id, &files, &directory).await {
+                Ok(root) => spec.root = root,
+                Err(message) => {
+                    self.node.remove_container(&id);
+                    return self.obstacle(pod, container, "CreateContainerError", message);
+                }
+            }
+        }
         let annotations = pod.annotations();
         let events = &self.node.events;
         let name = &container.name;
-        let result = self
-            .node
-            .runtime
-            .start(runtime::new_id(), spec, annotations)
-            .await;
+        let result = self.node.runtime.start(id.clone(), spec, annotations).await;
+        if result.is_err() {
+            self.node.remove_container(&id);
+        }
         match result {
             Ok(running) => {
                 events.pod(
@@ -170,6 +188,9 @@ impl Worker {
         state.restarts = attempt;
         state.retry_at = None;
         state.health = Health::default();
+        if let Phase::Running(running) = &phase {
+            state.image_id.clone_from(&running.image_id);
+        }
         state.phase = phase;
     }
 
@@ -198,7 +219,13 @@ impl Worker {
         result.is_ok()
     }
 
-    fn obstacle(&self, pod: &Pod, container: &Container, reason: &str, message: String) -> Wake {
+    pub(super) fn obstacle(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        reason: &str,
+        message: String,
+    ) -> Wake {
         let events = &self.node.events;
         events.pod(
             pod,

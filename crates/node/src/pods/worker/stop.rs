@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use tokio::time::Instant;
 
 use super::super::status::{self, is_sidecar};
-use super::super::{Node, lifecycle};
+use super::super::{Node, lifecycle, volumes};
 use super::{FORCED_GRACE, RETRY, Wake, Worker, container_of, grace};
 use crate::claims::text;
 use crate::events::Kind;
@@ -41,7 +41,7 @@ impl Worker {
             let events = &self.node.events;
             events.pod(pod, None, Kind::Normal, EXCEEDED.0, EXCEEDED.1);
             self.stop_all(pod, grace(pod)).await;
-            self.failed = Some(EXCEEDED);
+            self.failed = Some((EXCEEDED.0, EXCEEDED.1.to_owned()));
         }
         None
     }
@@ -163,16 +163,20 @@ impl Worker {
     }
 
     pub(super) fn clean_up(&self, pod: &Pod) {
+        if let Some(images) = &self.node.images {
+            images.forget(pod);
+        }
         for state in self.containers.lock().values() {
             let ids = [
                 state.terminated().map(|end| &end.id),
                 state.last.as_ref().map(|end| &end.id),
             ];
             for id in ids.into_iter().flatten().filter(|id| !id.is_empty()) {
-                self.node.runtime.remove(id);
+                self.node.remove_container(id);
             }
         }
         let uid = pod.uid().unwrap_or_default();
+        volumes::unmount_all(&self.node.pod_dir(&uid));
         let logs = status::log_path(&self.node.config.root_dir, pod, "x", 0);
         let logs = logs.ancestors().nth(2).map(std::path::Path::to_owned);
         for directory in [Some(self.node.pod_dir(&uid)), logs].into_iter().flatten() {

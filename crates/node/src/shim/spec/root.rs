@@ -4,13 +4,17 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// A root directory. This is where images come in: whoever unpacks them fills in [`RootFs::lower`] and
-/// [`RootFs::config`].
+/// A root directory: that of an image, or else programs and libraries of the host from an allow-list.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RootFs {
-    /// Unpacked layers of an image, the topmost first. Without any the container gets programs and libraries of the
-    /// host, from an allow-list.
+    /// Unpacked layers of an image, the topmost first, where the kernel can lay them over each other.
     pub lower: Vec<PathBuf>,
+    /// Where it cannot: a directory with all layers, of this container alone.
+    #[serde(default)]
+    pub copy: Option<PathBuf>,
+    /// What the status of the container calls the image; empty for the host's files.
+    #[serde(default)]
+    pub image_id: String,
     /// What the image says about the program to start.
     pub config: ImageConfig,
 }
@@ -29,13 +33,25 @@ pub struct ImageConfig {
     pub user: String,
     /// `WORKDIR`; `/` when empty.
     pub working_dir: String,
+    /// `STOPSIGNAL`, the signal that asks the program to end: a name or a number, `SIGTERM` when absent.
+    pub stop_signal: Option<String>,
+}
+
+impl RootFs {
+    /// Whether it is an image's.
+    pub fn is_image(&self) -> bool {
+        !self.lower.is_empty() || self.copy.is_some()
+    }
 }
 
 /// A bind mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
-    /// Path on the host, without symbolic links.
+    /// Path on the host, without symbolic links. Unused where there are [`Mount::layers`].
     pub source: PathBuf,
+    /// Unpacked layers of an image that is a volume, the topmost first.
+    #[serde(default)]
+    pub layers: Vec<PathBuf>,
     /// A path below the source, which is made if it does not exist. What the container wrote there decides about
     /// nothing outside of the source.
     #[serde(default)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use super::{Result, Step};
-use crate::shim::spec::Security;
+use crate::shim::spec::{RootFs, Security};
 
 /// Larger ones are not read: the file is the image's.
 const LARGEST: u64 = 1 << 20;
@@ -52,10 +52,11 @@ pub(crate) fn find(security: &Security, root: &Path) -> Result<Account> {
 }
 
 /// User and group of a container that can only have one of each. They have to be known before there is a root
-/// directory, so that the image's layers are asked for a name.
-pub(super) fn single(security: &Security, lower: &[std::path::PathBuf]) -> (u32, u32) {
+/// directory, so that the image's layers, or the copy of them, are asked for a name.
+pub(super) fn single(security: &Security, root: &RootFs) -> (u32, u32) {
     let named = || {
-        let mut found = lower.iter().filter_map(|layer| find(security, layer).ok());
+        let layers = root.copy.iter().chain(&root.lower);
+        let mut found = layers.filter_map(|layer| find(security, layer).ok());
         found.next().map(|account| account.user)
     };
     let numeric = || {

@@ -1,0 +1,163 @@
+//! Files of `/etc` that an image cannot know: how names are resolved on this node.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::ResourceExt;
+
+use super::Node;
+use crate::shim::spec::Mount;
+
+/// Larger ones of the host are not configuration.
+const LARGEST: usize = 1 << 20;
+
+/// Makes `hosts` and `resolv.conf` for a pod whose containers run from images, and mounts them unless the pod mounts
+/// something there itself, as a kubelet does.
+pub(super) fn add(
+    node: &Node,
+    pod: &Pod,
+    hostname: &str,
+    mounts: &mut Vec<Mount>,
+) -> Result<(), String> {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let address = node.config.address.to_string();
+    let files = [
+        (
+            "hosts",
+            hosts(&host("/etc/hosts"), &spec, &address, hostname),
+        ),
+        ("resolv.conf", resolv_conf(&host("/etc/resolv.conf"), &spec)),
+    ];
+    let directory = node.pod_dir(&pod.uid().unwrap_or_default());
+    for (name, content) in files {
+        let target = Path::new("/etc").join(name);
+        if mounts.iter().any(|mount| mount.target == target) {
+            continue;
+        }
+        let path = directory.join(format!("etc-{name}"));
+        let make = || {
+            fs::create_dir_all(&directory)?;
+            // In place: containers that run have it mounted.
+            fs::write(&path, content)?;
+            path.canonicalize()
+        };
+        let source = make().map_err(|error| format!("{}: {error}", path.display()))?;
+        mounts.push(Mount {
+            source,
+            target,
+            ..Mount::default()
+        });
+    }
+    Ok(())
+}
+
+/// A file of the host; nothing if it has none that can be used.
+fn host(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    if text.len() > LARGEST {
+        return String::new();
+    }
+    text
+}
+
+/// The network is the host's, and so are its names; the pod's own and its aliases are added.
+fn hosts(host: &str, spec: &PodSpec, address: &str, hostname: &str) -> String {
+    let mut text = format!("# Kubernetes-managed hosts file (host network).\n{host}");
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{address}\t{hostname}");
+    let aliases = spec.host_aliases.iter().flatten();
+    let aliases: Vec<String> = aliases
+        .map(|alias| {
+            let names = alias.hostnames.clone().unwrap_or_default();
+            format!("{}\t{}", alias.ip, names.join("\t"))
+        })
+        .collect();
+    if !aliases.is_empty() {
+        let _ = writeln!(
+            text,
+            "\n# Entries added by HostAliases.\n{}",
+            aliases.join("\n")
+        );
+    }
+    text
+}
+
+/// The host's servers and the pod's; the pod's alone with the policy `None`.
+fn resolv_conf(host: &str, spec: &PodSpec) -> String {
+    let own = spec.dns_policy.as_deref() == Some("None");
+    let mut text = if own { String::new() } else { host.to_owned() };
+    let Some(config) = &spec.dns_config else {
+        return text;
+    };
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    for server in config.nameservers.iter().flatten() {
+        let _ = writeln!(text, "nameserver {server}");
+    }
+    let searches: Vec<&str> = config
+        .searches
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    if !searches.is_empty() {
+        let _ = writeln!(text, "search {}", searches.join(" "));
+    }
+    let options = config.options.iter().flatten().filter_map(|option| {
+        let name = option.name.as_deref()?;
+        Some(match &option.value {
+            Some(value) => format!("{name}:{value}"),
+            None => name.to_owned(),
+        })
+    });
+    let options: Vec<String> = options.collect();
+    if !options.is_empty() {
+        let _ = writeln!(text, "options {}", options.join(" "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(more: serde_json::Value) -> PodSpec {
+        let mut spec = json!({"containers": []});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            spec[key] = value.clone();
+        }
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn aliases_follow_the_names_of_the_host() {
+        let aliases = json!({"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a", "b"]}]});
+        let text = hosts("127.0.0.1 localhost", &spec(aliases), "127.0.0.1", "pod");
+        assert_eq!(
+            text,
+            "# Kubernetes-managed hosts file (host network).\n127.0.0.1 localhost\n127.0.0.1\tpod\n\n\
+             # Entries added by HostAliases.\n10.0.0.1\ta\tb\n"
+        );
+    }
+
+    #[test]
+    fn servers_are_the_hosts_unless_the_pod_wants_its_own() {
+        let host = "nameserver 10.0.0.2\n";
+        assert_eq!(resolv_conf(host, &spec(json!({}))), host);
+        let config = json!({"nameservers": ["10.0.0.3"], "searches": ["x", "y"],
+            "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]});
+        let own = "nameserver 10.0.0.3\nsearch x y\noptions ndots:2 edns0\n";
+        let more = spec(json!({"dnsConfig": config}));
+        assert_eq!(resolv_conf(host, &more), format!("{host}{own}"));
+        let only = spec(json!({"dnsConfig": config, "dnsPolicy": "None"}));
+        assert_eq!(resolv_conf(host, &only), own);
+    }
+}

@@ -1,0 +1,79 @@
+//! `emptyDir` volumes: on disk, or in memory with a size that the kernel enforces.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use allot_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::super::env::Problem;
+
+/// Whether a volume is asked to be in memory.
+pub(super) fn is_wanted(volume: &EmptyDirVolumeSource) -> bool {
+    volume.medium.as_deref() == Some("Memory")
+}
+
+/// The limit of a volume in bytes; none where there is none.
+pub(super) fn limit(volume: &EmptyDirVolumeSource) -> Option<u64> {
+    let limit: Quantity = volume.size_limit.as_ref()?.0.parse().ok()?;
+    u64::try_from(limit.value()).ok().filter(|limit| *limit > 0)
+}
+
+/// Mounts memory on a directory, once. Its size is the least of the volume's limit, what the pod's containers may use
+/// together and `memory`, the node's.
+pub(super) fn prepare(
+    volume: &EmptyDirVolumeSource,
+    pod: &Pod,
+    path: &Path,
+    memory: u64,
+) -> Result<(), Problem> {
+    if is_mounted(path) {
+        return Ok(());
+    }
+    let all = [limit(volume), of_containers(pod), Some(memory)];
+    let size = all.into_iter().flatten().filter(|size| *size > 0).min();
+    let options = match size {
+        Some(size) => format!("mode=0777,size={size}"),
+        None => "mode=0777".to_owned(),
+    };
+    let options = std::ffi::CString::new(options).map_err(|error| error.to_string())?;
+    let flags = MountFlags::NODEV | MountFlags::NOSUID;
+    mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
+        .map_err(|error| format!("{}: tmpfs: {error}", path.display()))
+}
+
+/// The memory that the containers of a pod may use together, if each of them has a limit.
+fn of_containers(pod: &Pod) -> Option<u64> {
+    let spec = pod.spec.as_ref()?;
+    let mut limits = spec.containers.iter().map(|container| {
+        let limits = container.resources.as_ref()?.limits.as_ref()?;
+        let limit: Quantity = limits.get("memory")?.0.parse().ok()?;
+        u64::try_from(limit.value()).ok()
+    });
+    limits.try_fold(0_u64, |sum, limit| sum.checked_add(limit?))
+}
+
+/// Whether something is mounted on a directory of the node's own.
+fn is_mounted(path: &Path) -> bool {
+    let device = |path: &Path| fs::symlink_metadata(path).map(|data| data.dev()).ok();
+    match (device(path), path.parent().and_then(device)) {
+        (Some(own), Some(parent)) => own != parent,
+        _ => false,
+    }
+}
+
+/// Unmounts the volumes of a pod whose containers have ended, so that its directory can be removed. `directory` is the
+/// pod's.
+pub(crate) fn unmount_all(directory: &Path) {
+    let entries = fs::read_dir(directory.join("volumes"));
+    for entry in entries.into_iter().flatten().flatten() {
+        let path = entry.path();
+        if is_mounted(&path)
+            && let Err(error) = unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+        {
+            tracing::warn!(volume = %path.display(), %error, "was not unmounted");
+        }
+    }
+}

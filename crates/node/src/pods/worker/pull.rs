@@ -1,0 +1,89 @@
+//! Images of the containers of a pod. A pull may take long; meanwhile the pod is looked after, and may be deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use allot_images::manager::Waiting;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::super::state::Phase;
+use super::{RETRY, Wake, Worker};
+use crate::images::Files;
+
+/// How long an image is waited for before the pod is looked after again: one that is there needs less.
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// When a pull has failed, a kubelet looks again soon, and says that it makes a pause.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Images that are being seen to for a container. Dropping it ends the wait; a pull that is under way goes on for the
+/// next one to ask.
+pub(super) struct Pending {
+    /// The container as it was.
+    container: Container,
+    answer: oneshot::Receiver<Result<Files, Waiting>>,
+    task: AbortHandle,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Worker {
+    /// What a container runs on. If that is not there yet: when to look again, besides the worker's news.
+    pub(super) async fn files(&mut self, pod: &Pod, container: &Container) -> Result<Files, Wake> {
+        let Some(images) = self.node.images.clone() else {
+            return Ok(Files::default());
+        };
+        let known = self.pulls.remove(&container.name);
+        // Its image may have been changed meanwhile.
+        let known = known.filter(|pending| pending.container.image == container.image);
+        let mut pending = known.unwrap_or_else(|| {
+            let (sender, answer) = oneshot::channel();
+            let (pod, news) = (pod.clone(), Arc::clone(&self.news));
+            let of = container.clone();
+            let task = tokio::spawn(async move {
+                let result = images.ensure(&pod, &of).await;
+                // Nobody waits any more if it fails.
+                let _ = sender.send(result);
+                news.notify_one();
+            });
+            Pending {
+                container: container.clone(),
+                answer,
+                task: task.abort_handle(),
+            }
+        });
+        match tokio::time::timeout(AT_ONCE, &mut pending.answer).await {
+            Err(_) => {
+                self.pulls.insert(container.name.clone(), pending);
+                Err(None)
+            }
+            Ok(Ok(Ok(files))) => Ok(files),
+            Ok(Ok(Err(waiting))) => Err(self.wait_for_image(container, waiting)),
+            Ok(Err(_)) => {
+                let message = "the pull was interrupted".to_owned();
+                Err(self.obstacle(pod, container, "ErrImagePull", message))
+            }
+        }
+    }
+
+    fn wait_for_image(&self, container: &Container, waiting: Waiting) -> Wake {
+        let pause = waiting.retry_after.unwrap_or(RETRY.1);
+        let pause = if waiting.reason == "ErrImagePull" {
+            pause.min(LOOK_AGAIN)
+        } else {
+            pause
+        };
+        let at = Instant::now() + pause;
+        let mut containers = self.containers.lock();
+        let state = containers.entry(container.name.clone()).or_default();
+        state.phase = Phase::waiting(waiting.reason, waiting.message);
+        state.retry_at = Some(at);
+        Some(at)
+    }
+}

@@ -1,0 +1,311 @@
+//! Root directories from the layers of images, which may have been made by an attacker.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use allot_node::shim::spec::{ContainerSpec, Mount};
+
+use super::harness::{As, Container, check, machine};
+use super::programs;
+
+/// A directory that every user can read.
+fn open_directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+/// Gives a layer to the user that containers without root run as: a layer belongs to the agent that has unpacked it.
+fn give(path: &Path) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    std::os::unix::fs::lchown(path, Some(65534), Some(65534)).unwrap();
+    if path.symlink_metadata().unwrap().is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            give(&entry.unwrap().path());
+        }
+    }
+}
+
+/// A layer with a shell and a few programs.
+fn base() -> PathBuf {
+    static LAYER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let layer = LAYER.get_or_init(|| {
+        let directory = open_directory();
+        for file in programs::files(&["sh", "cat", "ls", "id", "pwd", "mkdir", "mknod"]) {
+            let to = directory.path().join(file.strip_prefix("/").unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(&file, &to).unwrap();
+        }
+        give(directory.path());
+        directory
+    });
+    layer.path().to_owned()
+}
+
+/// A layer with these files.
+fn layer(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = open_directory();
+    for (name, content) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    give(directory.path());
+    directory
+}
+
+/// Runs a script on layers, the topmost first, above the one with the programs.
+fn on(layers: &[&Path]) -> impl Fn(&mut ContainerSpec) + use<> {
+    layers.iter().for_each(|layer| give(layer));
+    let mut lower: Vec<PathBuf> = layers.iter().map(|it| (*it).to_owned()).collect();
+    lower.push(base());
+    move |spec| spec.root.lower.clone_from(&lower)
+}
+
+#[test]
+fn a_container_has_the_files_of_its_image_and_may_change_its_own_copy() {
+    let top = layer(&[("etc/word", "from the image\n")]);
+    let script = "cat /etc/word; test -e /usr/share/doc || echo nothing of the host; \
+                  echo changed > /etc/word; cat /etc/word; test -d /proc/self && test -c /dev/null && echo whole";
+    let expected = "from the image\nnothing of the host\nchanged\nwhole\n";
+    check(script, on(&[top.path()]), expected);
+    let left = fs::read_to_string(top.path().join("etc/word")).unwrap();
+    assert_eq!(left, "from the image\n");
+}
+
+#[test]
+fn many_layers_lie_over_each_other() {
+    let layers: Vec<_> = (0..120)
+        .map(|number| {
+            let (own, text) = (format!("d/{number}"), format!("{number}\n"));
+            layer(&[(own.as_str(), ""), ("d/top", text.as_str())])
+        })
+        .collect();
+    let paths: Vec<&Path> = layers.iter().map(tempfile::TempDir::path).collect();
+    check("cat /d/top; set -- /d/*; echo $#", on(&paths), "0\n121\n");
+}
+
+/// Where layers cannot be laid over each other, a container has a copy of its own.
+#[test]
+fn a_copy_takes_the_place_of_layers() {
+    for user in [As::Root, As::Nobody] {
+        let Some(machine) = machine(user) else {
+            continue;
+        };
+        let copy = layer(&[("etc/word", "from the image\n")]);
+        for file in programs::files(&["sh", "cat"]) {
+            let to = copy.path().join(file.strip_prefix("/").unwrap());
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(&file, &to).unwrap();
+        }
+        give(copy.path());
+        let script = "cat /etc/word; echo changed > /etc/word; cat /etc/word; test -e /usr/share/doc || echo alone";
+        let change = |spec: &mut ContainerSpec| spec.root.copy = Some(copy.path().to_owned());
+        let (_, text) = Container::start(user, machine, script, change).end();
+        assert_eq!(text, "from the image\nchanged\nalone\n", "{user:?}");
+    }
+}
+
+#[test]
+fn users_are_those_of_the_image() {
+    let passwd = "root:x:0:0::/root:/bin/sh\napp:x:1234:0::/srv:/bin/sh\n";
+    let top = layer(&[("etc/passwd", passwd), ("etc/group", "root:x:0:\n")]);
+    let change = on(&[top.path()]);
+    for (user, expected) in [("app", "1234 /srv\n"), ("77", "77 /\n")] {
+        let change = |spec: &mut ContainerSpec| {
+            change(spec);
+            spec.security.user_name = Some(user.into());
+        };
+        check("echo $(id -u) $HOME", change, expected);
+    }
+}
+
+#[test]
+fn an_image_can_be_a_volume_that_nobody_changes() {
+    let (below, above) = (
+        layer(&[("a", "below\n"), ("sub/x", "x\n")]),
+        layer(&[("a", "above\n")]),
+    );
+    for several in [false, true] {
+        let mut layers = vec![below.path().to_owned()];
+        if several {
+            layers.insert(0, above.path().to_owned());
+        }
+        let change = |spec: &mut ContainerSpec| {
+            let volume = |target: &str, sub_path: Option<&str>| Mount {
+                layers: layers.clone(),
+                target: target.into(),
+                sub_path: sub_path.map(PathBuf::from),
+                read_only: true,
+                options: vec!["noexec".into()],
+                name: "volumeMount".into(),
+                ..Mount::default()
+            };
+            spec.mounts = vec![volume("/mnt/v", None), volume("/mnt/w", Some("sub"))];
+        };
+        let script = "cat /mnt/v/a /mnt/v/sub/x /mnt/w/x; (echo no > /mnt/v/a) 2> /dev/null || echo read-only";
+        let first = if several { "above" } else { "below" };
+        check(script, change, &format!("{first}\nx\nx\nread-only\n"));
+    }
+}
+
+/// A place on the host that no container is to reach, whoever runs it.
+fn canary() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let passwd = "root:x:0:0::/root:\nevil:x:4242:0::/evil:/bin/sh\n";
+    fs::write(directory.path().join("passwd"), passwd).unwrap();
+    fs::write(directory.path().join("group"), "root:x:0:\n").unwrap();
+    directory
+}
+
+/// Everything below a directory, by name.
+fn listing(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Links of an image in the places that its set-up goes through lead nowhere else, whether the container starts or not.
+#[test]
+fn links_of_an_image_do_not_lead_its_set_up_to_the_host() {
+    let (canary, volume) = (canary(), canary());
+    let before = listing(canary.path());
+    let outside = canary.path().to_owned();
+    let up =
+        PathBuf::from("../../../../../../../../../..").join(outside.strip_prefix("/").unwrap());
+    for name in ["proc", "sys", "dev", "etc", "data", "run"] {
+        for target in [&outside, &up, &PathBuf::from("/proc/1/root")] {
+            let top = open_directory();
+            symlink(target, top.path().join(name)).unwrap();
+            let change = |spec: &mut ContainerSpec| {
+                on(&[top.path()])(spec);
+                let mount = |target: &str| Mount {
+                    source: volume.path().to_owned(),
+                    target: target.into(),
+                    ..Mount::default()
+                };
+                spec.mounts = vec![mount("/data/sub"), mount("/etc/sub"), mount("/run/a/b")];
+                let file = Mount {
+                    source: volume.path().join("passwd"),
+                    target: "/data/file".into(),
+                    ..Mount::default()
+                };
+                spec.mounts.push(file);
+                spec.cwd = Some("/data/work/deep".into());
+            };
+            for user in [As::Root, As::Nobody] {
+                let Some(machine) = machine(user) else {
+                    continue;
+                };
+                let script = format!("cat {}/passwd 2> /dev/null; echo end", outside.display());
+                let container = Container::start(user, machine, &script, change);
+                if container.started.is_ok() {
+                    let (_, text) = container.end();
+                    assert_eq!(text, "end\n", "{user:?}: {name} -> {}", target.display());
+                }
+                assert_eq!(
+                    listing(canary.path()),
+                    before,
+                    "{user:?}: {name} -> {}",
+                    target.display()
+                );
+            }
+        }
+    }
+}
+
+/// Names of users are not looked up on the host.
+#[test]
+fn links_of_an_image_do_not_lead_to_users_of_the_host() {
+    let canary = canary();
+    for link in ["etc", "etc/passwd"] {
+        let top = open_directory();
+        if link == "etc" {
+            symlink(canary.path(), top.path().join("etc")).unwrap();
+        } else {
+            fs::create_dir(top.path().join("etc")).unwrap();
+            symlink(canary.path().join("passwd"), top.path().join(link)).unwrap();
+        }
+        for user in [As::Root, As::Nobody] {
+            let Some(machine) = machine(user) else {
+                continue;
+            };
+            let change = |spec: &mut ContainerSpec| {
+                on(&[top.path()])(spec);
+                spec.security.user_name = Some("evil".into());
+            };
+            let container = Container::start(user, machine, "id -u", change);
+            let reason = container.started.clone().unwrap_err();
+            assert!(
+                reason.contains("unable to find user evil"),
+                "{user:?}: {reason}"
+            );
+        }
+    }
+}
+
+/// A file that is none does not hold the helper up.
+#[test]
+fn pipes_in_place_of_files_are_not_read() {
+    let top = open_directory();
+    fs::create_dir(top.path().join("etc")).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(top.path().join("etc/passwd"))
+        .status();
+    assert!(made.unwrap().success());
+    check("id -u", on(&[top.path()]), "0\n");
+}
+
+/// A working directory that is a descriptor of the helper's would be a directory of the host.
+#[test]
+fn descriptors_of_the_helper_are_no_working_directories() {
+    let canary = canary();
+    let path = canary.path().join("passwd");
+    let path = path.strip_prefix("/").unwrap().display().to_string();
+    for user in [As::Root, As::Nobody] {
+        let Some(machine) = machine(user) else {
+            continue;
+        };
+        for number in 3..16 {
+            for under in ["", "/..", "/../../.."] {
+                let change = |spec: &mut ContainerSpec| {
+                    on(&[])(spec);
+                    spec.cwd = Some(format!("/proc/self/fd/{number}{under}"));
+                };
+                let script = format!(
+                    "cat ../../../../../../../../../../{path} ./{path} 2> /dev/null; echo end"
+                );
+                let container = Container::start(user, machine, &script, change);
+                if container.started.is_ok() {
+                    let (_, text) = container.end();
+                    assert_eq!(text, "end\n", "{user:?}: {number}{under}");
+                }
+            }
+        }
+    }
+}
+
+/// What a layer marks as a device is none.
+#[test]
+fn devices_in_layers_do_not_work() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not root");
+        return;
+    }
+    let top = open_directory();
+    let made = std::process::Command::new("mknod")
+        .arg(top.path().join("null"))
+        .args(["c", "1", "3"])
+        .status();
+    assert!(made.unwrap().success());
+    let script = "(echo x > /null) 2> /dev/null && echo open || echo refused";
+    check(script, on(&[top.path()]), "refused\n");
+}
