@@ -14,6 +14,7 @@ use crate::pool::ViewState;
 use crate::selector::SelectorCache;
 
 mod filter_counts;
+mod mistakes;
 mod nearest_miss;
 mod nearness;
 
@@ -141,7 +142,12 @@ fn unusable<O>(attempt: &Attempt<'_, O>) -> Vec<UnusablePool> {
     let troubled = attempt.parts.iter().filter_map(|part| {
         let reason = match &part.view.state {
             ViewState::Usable => return None,
-            ViewState::Incomplete => "some of its slices are not published yet".to_owned(),
+            ViewState::Incomplete => match part.pool.info.seen_and_expected() {
+                (seen, expected) if seen < expected => format!(
+                    "some of its slices are not published yet ({seen} of {expected} are there)"
+                ),
+                _ => "some of its slices are not published yet".to_owned(),
+            },
             ViewState::Invalid(reason) => reason.clone(),
         };
         Some(UnusablePool {
