@@ -150,8 +150,13 @@ impl Core {
                     true => self.cleared_nomination(pod),
                     false => Nominate::Keep,
                 };
+                let explanation = match by {
+                    Plugin::DynamicResources => crate::dra::missing_class(pod, &dra),
+                    _ => None,
+                };
                 return CycleOutcome::Reject(Box::new(Refusal {
                     cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
+                    explanation,
                     ..Refusal::new(by, message, nominate)
                 }));
             }
