@@ -1,5 +1,6 @@
 //! One module per subcommand; each has `Args` and `run`.
 
+pub mod access;
 pub mod allocate;
 pub mod apiserver;
 pub mod bench;
@@ -19,6 +20,7 @@ pub mod image;
 pub mod lint;
 pub mod manifests;
 pub mod node;
+pub mod output;
 pub mod scheduler;
 pub mod snapshot;
 pub mod store;
