@@ -177,7 +177,7 @@ fn line(
             return format!("gave up after {steps} steps, the answer is not known");
         }
         Outcome::Failed(error) if error.kind == crate::ErrorKind::Fatal => {
-            return error.text.clone();
+            return error.text.clone() + meant(&error.text, &explanation.requests);
         }
         Outcome::Failed(error) => format!("{error}; "),
         Outcome::DoesNotFit => String::new(),
@@ -198,6 +198,17 @@ fn line(
         );
     }
     text
+}
+
+/// What a selector that failed has probably meant, as the nearest device tells.
+fn meant<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
+    let reasons = requests.iter().filter_map(|r| r.nearest.as_ref());
+    let mut hints = reasons.filter_map(|near| {
+        let end = near.reason.find("; ")?;
+        let (failed, hint) = near.reason.split_at(end);
+        error.ends_with(failed).then_some(hint)
+    });
+    hints.next().unwrap_or_default()
 }
 
 /// The alternatives of the first request that cannot be met whatever the others get.

