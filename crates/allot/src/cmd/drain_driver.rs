@@ -214,8 +214,10 @@ async fn take_out(
             };
             let seconds = args.timeout.unwrap_or_default();
             if let Some(nodes) = &seen.running {
-                let on = on_nodes(nodes);
-                anyhow::bail!("driver {driver} still runs{on} after {seconds} s{stay}");
+                let (on, undo) = (on_nodes(nodes), undoing(args));
+                anyhow::bail!(
+                    "driver {driver} still runs{on} after {seconds} s; its devices stay tainted, until {undo}"
+                );
             }
             anyhow::bail!(
                 "devices of {driver} are still in use after {seconds} s by {}: {}{stay}",

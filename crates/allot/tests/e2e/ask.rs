@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::explain::{exits, text};
-use super::harness::{ALLOT, Up, directory};
+use super::harness::{ALLOT, PATIENCE, Up, directory, example};
 
 /// Runs a program with an environment that knows of no cluster but what is given.
 fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)], home: &Path) -> Output {
@@ -208,4 +208,41 @@ spec:
     let error = String::from_utf8_lossy(&output.stderr);
     let place = "pods.yaml:6: Pod p: spec.containrs: unknown field \"spec.containrs\"; did you mean containers?";
     assert!(error.contains(place), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_change_are_printed_while_they_are_watched() {
+    use tokio::io::AsyncBufReadExt as _;
+    let up = Up::in_memory().await;
+    let mut watch = tokio::process::Command::new(ALLOT)
+        .args([
+            "devices",
+            "--watch",
+            "-o",
+            "json",
+            "--kubeconfig",
+            text(&up.kubeconfig),
+        ])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = tokio::io::BufReader::new(watch.stdout.take().expect("piped")).lines();
+    let mut next = async || {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let line = line.expect("in time").expect("read").expect("a line");
+        serde_json::from_str::<Value>(&line).expect("JSON")
+    };
+    for _ in 0..8 {
+        assert_eq!(next().await["state"], "free");
+    }
+    up.create(&example("example_resourceclaimtemplate.yaml"))
+        .await;
+    up.create(&example("example_claim_po.yaml")).await;
+    let changed = next().await;
+    assert_eq!(changed["state"], "in-use", "{changed}");
+    assert_eq!(
+        changed["claims"][0]["class"], "gpu.example.com",
+        "{changed}"
+    );
 }

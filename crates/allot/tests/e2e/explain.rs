@@ -218,7 +218,7 @@ spec:
 }
 
 /// A kubeconfig for the token of the service account `default` in the namespace `default`.
-async fn as_account(up: &Up, directory: &Path) -> std::path::PathBuf {
+pub async fn as_account(up: &Up, directory: &Path) -> std::path::PathBuf {
     let accounts: Api<ServiceAccount> = Api::default_namespaced(up.client.clone());
     let (request, params) = (TokenRequest::default(), PostParams::default());
     let token = accounts.create_token_request("default", &params, &request);
