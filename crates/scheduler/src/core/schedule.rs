@@ -215,14 +215,15 @@ impl Core {
             }
             Err(unplaced) => match unplaced.error() {
                 Some(error) => {
+                    let plugin = error.plugin.name();
+                    let message = format!("running {plugin:?} filter plugin: {error}");
+                    let explanation = attempt.explain_error(&unplaced);
                     // The next attempt begins behind the node that took too much, so that others are asked as well.
                     let gave_up = |r: &Option<_>| r.as_ref().is_some_and(Rejection::gave_up_on);
                     if let Some(at) = unplaced.nodes.iter().position(gave_up) {
                         self.next_start = (at + 1) % total;
                     }
-                    let plugin = error.plugin.name();
-                    let message = format!("running {plugin:?} filter plugin: {error}");
-                    CycleOutcome::Fail(message, attempt.explain_error(&unplaced))
+                    CycleOutcome::Fail(message, explanation)
                 }
                 None => {
                     let begin = Instant::now();
