@@ -309,6 +309,12 @@ impl Device {
         !self.counter_sets.is_empty()
     }
 
+    /// Names of the attributes and capacities as written.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let capacities = self.capacity.iter().map(|c| &*c.name);
+        self.names.iter().map(SmolStr::as_str).chain(capacities)
+    }
+
     /// The attribute with a fully qualified name: as written, or without the domain when that is the driver's name.
     pub(crate) fn attribute(&self, driver: &str, name: &str) -> Option<&Attribute> {
         let find = |name: &str| {

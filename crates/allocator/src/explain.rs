@@ -14,6 +14,7 @@ use crate::pool::ViewState;
 use crate::selector::SelectorCache;
 
 mod filter_counts;
+mod mistakes;
 mod nearest_miss;
 mod nearness;
 
@@ -141,7 +142,12 @@ fn unusable<O>(attempt: &Attempt<'_, O>) -> Vec<UnusablePool> {
     let troubled = attempt.parts.iter().filter_map(|part| {
         let reason = match &part.view.state {
             ViewState::Usable => return None,
-            ViewState::Incomplete => "some of its slices are not published yet".to_owned(),
+            ViewState::Incomplete => match part.pool.info.seen_and_expected() {
+                (seen, expected) if seen < expected => format!(
+                    "some of its slices are not published yet ({seen} of {expected} are there)"
+                ),
+                _ => "some of its slices are not published yet".to_owned(),
+            },
             ViewState::Invalid(reason) => reason.clone(),
         };
         Some(UnusablePool {
@@ -171,7 +177,7 @@ fn line(
             return format!("gave up after {steps} steps, the answer is not known");
         }
         Outcome::Failed(error) if error.kind == crate::ErrorKind::Fatal => {
-            return error.text.clone();
+            return error.text.clone() + meant(&error.text, &explanation.requests);
         }
         Outcome::Failed(error) => format!("{error}; "),
         Outcome::DoesNotFit => String::new(),
@@ -192,6 +198,17 @@ fn line(
         );
     }
     text
+}
+
+/// What a selector that failed has probably meant, as the nearest device tells.
+fn meant<'a>(error: &str, requests: &'a [RequestExplanation]) -> &'a str {
+    let reasons = requests.iter().filter_map(|r| r.nearest.as_ref());
+    let mut hints = reasons.filter_map(|near| {
+        let end = near.reason.find("; ")?;
+        let (failed, hint) = near.reason.split_at(end);
+        error.ends_with(failed).then_some(hint)
+    });
+    hints.next().unwrap_or_default()
 }
 
 /// The alternatives of the first request that cannot be met whatever the others get.

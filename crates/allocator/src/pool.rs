@@ -13,9 +13,11 @@ use crate::fingerprint::Fingerprint;
 use crate::slice::Slice;
 use crate::taint::{Taint, TaintRule};
 
+mod sections;
 mod usage;
 mod view;
 
+pub(crate) use sections::PoolSection;
 pub(crate) use usage::{DeviceUse, Share, Usage};
 pub(crate) use view::{View, ViewRef, ViewState};
 

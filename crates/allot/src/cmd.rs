@@ -1,5 +1,6 @@
 //! One module per subcommand; each has `Args` and `run`.
 
+pub mod access;
 pub mod allocate;
 pub mod apiserver;
 pub mod bench;
@@ -22,6 +23,7 @@ pub mod logs;
 pub mod manifests;
 pub mod manual;
 pub mod node;
+pub mod output;
 pub mod scheduler;
 pub mod snapshot;
 pub mod status;

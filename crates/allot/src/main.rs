@@ -8,6 +8,7 @@ mod cluster;
 mod clusters;
 mod cmd;
 mod logging;
+mod plugin;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -56,7 +57,7 @@ enum Command {
     Driver(cmd::driver::Args),
     /// Try a DRA driver against the rules that kubelets, runtimes and the API server rely on
     Conformance(cmd::conformance::Args),
-    /// Say why a pod gets no device, node by node, on a cluster or on a snapshot of one
+    /// Say why a pod gets no device, node by node; without a name, why pods wait
     Explain(cmd::explain::Args),
     /// List devices: what is free, what is in use and by whom
     Devices(cmd::devices::Args),
@@ -68,7 +69,7 @@ enum Command {
     Cel(cmd::cel::Args),
     /// Turn manifests of older releases into resource.k8s.io/v1
     Convert(cmd::convert::Args),
-    /// Tell which fields a cluster's release drops or refuses
+    /// Tell which fields a cluster's release drops or refuses, and which names nobody has
     Lint(cmd::lint::Args),
     /// Check, dump or compact a store file
     Store(cmd::store::Args),
@@ -102,6 +103,9 @@ fn main() -> ExitCode {
     if args.next().is_some_and(|arg| arg == "node-shim") {
         allot_node::shim::main(args);
     }
+    if let Some(ended) = plugin::run_if_called() {
+        return ended;
+    }
     let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => return fail(&error),
@@ -130,7 +134,7 @@ fn main() -> ExitCode {
         Command::Image(args) => cmd::image::run(args),
         Command::Driver(args) => cmd::driver::run(args),
         Command::Conformance(args) => return cmd::conformance::run(args),
-        Command::Explain(args) => cmd::explain::run(args),
+        Command::Explain(args) => return cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),
         Command::Snapshot(args) => cmd::snapshot::run(args),
         Command::Allocate(args) => cmd::allocate::run(args),
@@ -144,15 +148,20 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => fail(&error),
     }
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "error: {}", describe(error));
+    tell(error);
     ExitCode::FAILURE
+}
+
+/// Tells an error, unless the reader of the output has enough.
+fn tell(error: &anyhow::Error) {
+    if !is_broken_pipe(error) {
+        let _ = writeln!(std::io::stderr(), "error: {}", describe(error));
+    }
 }
 
 /// The command line, with what a configuration file adds to it.

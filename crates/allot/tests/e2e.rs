@@ -3,6 +3,8 @@
 
 #[path = "e2e/apart.rs"]
 mod apart;
+#[path = "e2e/ask.rs"]
+mod ask;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/deploy.rs"]

@@ -2,7 +2,8 @@
 //!
 //! Everything that decides what the API accepts and how it says no lives here once: [`quantity::Quantity`],
 //! label and field selectors ([`labels`], [`fields`]), name rules with upstream's texts ([`names`]), field errors
-//! ([`field`]), [`status::Status`], the group/version/kind names ([`gvk`]) and cron schedules ([`cron`]).
+//! ([`field`]), [`status::Status`], the group/version/kind names ([`gvk`]), cron schedules ([`cron`]) and
+//! suggestions for mistyped names ([`suggest`]).
 //!
 //! Invariants: no I/O, no clock, no randomness; nothing here panics on input; texts equal those of Kubernetes 1.36.
 //! The crate must not know any kind of object.
@@ -33,6 +34,7 @@ pub mod names;
 pub mod quantity;
 pub mod quote;
 pub mod status;
+pub mod suggest;
 pub mod webhook;
 
 pub use quantity::Quantity;

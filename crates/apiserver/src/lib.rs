@@ -71,7 +71,7 @@ mod services;
 mod strategy;
 mod table;
 mod upload;
-mod validate;
+pub mod validate;
 mod versions;
 mod warnings;
 mod webhook;

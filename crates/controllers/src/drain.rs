@@ -4,12 +4,15 @@
 //! there. Works with every scheduler, because the taint is set in the slices. Slices that the server does not accept with
 //! taints (they may have fewer devices then) are removed without, as soon as nobody uses their devices.
 
+mod hold;
 mod plan;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hold::Next;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::{Api, Client};
 use serde_json::json;
@@ -25,6 +28,7 @@ use crate::kit::meta;
 use crate::kit::whole::Whole;
 
 pub use allot_model::DRAINING as TAINT;
+pub use hold::Hold;
 
 /// What to drain.
 #[derive(Debug, Clone)]
@@ -37,6 +41,9 @@ pub struct Drain {
     pub evict: bool,
     /// The time.
     pub clock: Clock,
+    /// Go on until the driver is stopped; otherwise the slices are removed as soon as nobody uses the devices, and a
+    /// driver that runs publishes them again.
+    pub hold: Option<Hold>,
 }
 
 /// What is going on, for the user.
@@ -59,6 +66,9 @@ pub enum Progress {
     },
     /// These claims (namespace/name) still hold devices.
     InUse(Vec<String>),
+    /// Nobody uses the devices, and the driver runs: it has to be stopped now. The nodes on which it does, if that is
+    /// known. Its devices are tainted meanwhile, also those that it publishes again.
+    Running(Vec<String>),
     /// So many slices were removed: done.
     Removed(usize),
 }
@@ -75,18 +85,29 @@ pub async fn drain(
 ) -> Result<(), Error> {
     let slices = Informer::<Whole<ResourceSlice>>::new();
     let claims = Informer::<ResourceClaim>::new();
+    let nodes = Informer::<Node>::new();
     let changed = Arc::new(Notify::new());
     let wake = changed.clone();
     slices.on(move |_| wake.notify_one());
     let wake = changed.clone();
     claims.on(move |_| wake.notify_one());
+    let wake = changed.clone();
+    nodes.on(move |_| wake.notify_one());
     let stop = shutdown.child_token();
     let guard = stop.clone().drop_guard();
-    let watches = [
+    let mut watches = vec![
         tokio::spawn(slices.clone().run(Api::all(client.clone()), stop.clone())),
-        tokio::spawn(claims.clone().run(Api::all(client.clone()), stop)),
+        tokio::spawn(claims.clone().run(Api::all(client.clone()), stop.clone())),
     ];
-    let work = work(client, drain, (&slices, &claims), &changed, shutdown, tell);
+    if drain.hold.as_ref().is_some_and(|hold| hold.sees_nodes) {
+        watches.push(tokio::spawn(
+            nodes.clone().run(Api::all(client.clone()), stop),
+        ));
+    } else {
+        nodes.set_synced();
+    }
+    let seen = (&slices, &claims, &nodes);
+    let work = work(client, drain, seen, &changed, shutdown, tell);
     let result = work.await;
     drop(guard);
     ended(watches).await;
@@ -104,14 +125,22 @@ async fn ended(watches: impl IntoIterator<Item = JoinHandle<()>>) {
 async fn work(
     client: Client,
     drain: Drain,
-    (slices, claims): (&Informer<Whole<ResourceSlice>>, &Informer<ResourceClaim>),
+    (slices, claims, nodes): (
+        &Informer<Whole<ResourceSlice>>,
+        &Informer<ResourceClaim>,
+        &Informer<Node>,
+    ),
     changed: &Notify,
     shutdown: CancellationToken,
     mut tell: impl FnMut(Progress),
 ) -> Result<(), Error> {
     tokio::select! {
         () = shutdown.cancelled() => return Ok(()),
-        () = async { slices.wait_synced().await; claims.wait_synced().await } => {}
+        () = async {
+            slices.wait_synced().await;
+            claims.wait_synced().await;
+            nodes.wait_synced().await;
+        } => {}
     }
     let api: Api<Whole<ResourceSlice>> = Api::all(client);
     let mut told: Option<Progress> = None;
@@ -122,6 +151,7 @@ async fn work(
         }
     };
     let mut first = true;
+    let mut held = hold::Held::new(drain.hold.clone());
     // Those that can not have taints, with the version that was tried.
     let mut refused: BTreeMap<String, Option<String>> = BTreeMap::new();
     loop {
@@ -174,17 +204,36 @@ async fn work(
             news(Progress::Untainted { slices, why });
         }
         let users = plan::users(&mine, &claims.list());
+        let mut quiet = None;
         if users.is_empty() {
-            for slice in &mine {
-                api::delete_cached(slices, &api, &**slice, Delete::default()).await?;
+            match held.next(&drain.driver, &mine, &nodes.list()) {
+                Next::Remove => {
+                    for slice in &mine {
+                        api::delete_cached(slices, &api, &**slice, Delete::default()).await?;
+                    }
+                    held.removed(mine.len());
+                    changed.notify_one();
+                }
+                Next::WaitForDriver(nodes) => news(Progress::Running(nodes)),
+                Next::WaitFor(time) => quiet = Some(time),
+                Next::Done(removed) => {
+                    news(Progress::Removed(removed));
+                    return Ok(());
+                }
             }
-            news(Progress::Removed(mine.len()));
-            return Ok(());
+        } else {
+            news(Progress::InUse(users));
         }
-        news(Progress::InUse(users));
+        let over = async {
+            match quiet {
+                Some(time) => tokio::time::sleep_until(time).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             () = changed.notified() => {}
+            () = over => {}
         }
         // Several changes often come together.
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ContainerExtendedResourceRequest;
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 
+use crate::dra::conditions::Pending;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
 use crate::dra::podgroup::Consumer;
 use crate::pod::{Key, PodInfo, Uid};
@@ -193,5 +194,14 @@ pub enum Action {
         pod: Arc<PodInfo>,
         /// The node it goes to.
         node: Arc<str>,
+        /// The conditions, with their devices.
+        pending: Vec<Pending>,
+    },
+    /// Record the event that a pod is not tried, because a claim that it names does not exist.
+    LacksClaim {
+        /// The pod.
+        pod: Arc<PodInfo>,
+        /// What is missing, in upstream's words.
+        text: String,
     },
 }

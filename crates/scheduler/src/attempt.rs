@@ -28,6 +28,7 @@ mod place;
 mod score;
 mod trial;
 
+pub use nearest::Rank;
 pub(crate) use nearest::{MOST_CHECKS, MOST_CHECKS_IN_GANG};
 pub(crate) use trial::Trial;
 

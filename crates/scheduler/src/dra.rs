@@ -15,7 +15,7 @@ pub mod resolve;
 
 pub use prepare::{
     ClaimCleanup, Counts, DraContext, ExtendedResourceClaimOnNode, MUST_BE_REALLOCATED,
-    NodeDevices, PodClaim, PodDevices, next_skip,
+    NodeDevices, NodeNearness, PodClaim, PodDevices, missing_class, next_skip,
 };
 
 use crate::classic::Classic;

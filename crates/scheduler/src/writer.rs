@@ -177,7 +177,10 @@ impl Writer {
             }
             Action::Classic(action) => self.start_classic(action),
             Action::UpdatePodGroupStatus { group, uid, condition } => writer.update_pod_group_status(group, uid, condition),
-            Action::WaitsForConditions { pod, node } => self.recorder.note(Note::waits_for_conditions(&pod, &node)),
+            Action::WaitsForConditions { pod, node, pending } => {
+                self.recorder.note(Note::waits_for_conditions(&pod, &node, &pending));
+            }
+            Action::LacksClaim { pod, text } => self.recorder.note(Note::lacks_claim(&pod, text)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Cluster;
 use super::count::ClassSelectors;
-use super::inventory::{PoolProblem, problem, used_up};
+use super::inventory::{problem, used_up};
 
 /// What can be done with a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,10 +88,12 @@ impl Cluster {
         for id in 0..self.pools.len() {
             let pool = self.pools.get(id).pool(&self.rules);
             let (info, usage) = (&pool.info, &pool.usage);
-            let (state, slots) = info.newest();
-            let problem: Option<PoolProblem> = problem(pool, state);
             let mut here = BTreeMap::<&str, (u64, u64)>::new();
-            for slot in slots {
+            let slots = info.parts().into_iter().flat_map(|part| {
+                let is_usable = problem(&part).is_none();
+                part.slots.into_iter().map(move |slot| (slot, is_usable))
+            });
+            for (slot, is_usable) in slots {
                 let device = info.device(slot);
                 let in_use = usage.device(&device.name);
                 let shared = in_use.is_some_and(|used| {
@@ -104,7 +106,7 @@ impl Cluster {
                     DeviceState::Shared
                 } else if in_use.is_some() {
                     DeviceState::InUse
-                } else if problem.is_some() {
+                } else if !is_usable {
                     DeviceState::Unusable
                 } else if info.lacking_counter(slot, usage.available()).is_some() {
                     DeviceState::Blocked

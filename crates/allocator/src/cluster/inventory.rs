@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use crate::capacity::Capacity;
-use crate::pool::{DeviceUse, Pool, ViewState};
+use crate::pool::{DeviceUse, Pool, PoolSection, ViewState};
 
 /// A device of the newest generation of its pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,14 @@ pub struct Inventoried<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolProblem {
     /// Some of its slices are not published yet.
-    Incomplete,
+    Incomplete {
+        /// The newest generation that is seen from where the devices are.
+        generation: i64,
+        /// How many slices of it there are.
+        seen: i64,
+        /// How many there should be.
+        expected: i64,
+    },
     /// Its slices contradict each other, with what is wrong.
     Invalid(String),
 }
@@ -49,9 +56,11 @@ impl Cluster {
         pools.sort_by(|a, b| (&a.info.driver, &a.info.name).cmp(&(&b.info.driver, &b.info.name)));
         let mut devices = Vec::new();
         for pool in pools {
-            let (state, slots) = pool.info.newest();
-            let problem = problem(pool, state);
-            devices.extend(slots.map(|slot| self.inventoried(pool, slot, problem.clone())));
+            for part in pool.info.parts() {
+                let problem = problem(&part);
+                let slots = part.slots.into_iter();
+                devices.extend(slots.map(|slot| self.inventoried(pool, slot, problem.clone())));
+            }
         }
         devices
     }
@@ -98,15 +107,23 @@ pub(super) fn used_up(used: &DeviceUse, capacities: &[Capacity]) -> bool {
     capacities.iter().any(taken)
 }
 
-pub(super) fn problem(pool: &Pool, state: ViewState) -> Option<PoolProblem> {
-    match state {
+pub(super) fn problem(part: &PoolSection) -> Option<PoolProblem> {
+    let PoolSection {
+        generation,
+        seen,
+        expected,
+        ..
+    } = *part;
+    match &part.state {
         ViewState::Usable => None,
-        ViewState::Invalid(reason) => Some(PoolProblem::Invalid(reason)),
-        ViewState::Incomplete => Some(match pool.info.seen_and_expected() {
-            (seen, expected) if seen > expected => PoolProblem::Invalid(format!(
-                "it has {seen} slices and says that there are {expected}"
-            )),
-            _ => PoolProblem::Incomplete,
+        ViewState::Invalid(reason) => Some(PoolProblem::Invalid(reason.clone())),
+        ViewState::Incomplete if seen > expected => Some(PoolProblem::Invalid(format!(
+            "it has {seen} slices and says that there are {expected}"
+        ))),
+        ViewState::Incomplete => Some(PoolProblem::Incomplete {
+            generation,
+            seen,
+            expected,
         }),
     }
 }

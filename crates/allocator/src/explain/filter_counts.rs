@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{RequestExplanation, fixed_count, nearest_miss, shown_device, shown_request};
+use super::{RequestExplanation, fixed_count, mistakes, nearest_miss, shown_device, shown_request};
 use crate::attempt::Attempt;
 use crate::claims::{Alternative, ConstraintKind};
 use crate::cluster::{Holder, name_holders};
@@ -113,11 +113,15 @@ pub(super) fn explain<O: Observer>(
             let place = attempt.place(part as u32, index);
             let failed = first_failing(attempt, alternative, &place, &stages);
             let failed = failed.map(|(stage, error)| match error {
-                Some(reason) => Failed {
-                    stage,
-                    wrong: 1,
-                    reason,
-                },
+                Some(mut reason) => {
+                    let driver = &place.pool.info.driver;
+                    reason += &mistakes::unknown_key(&reason, driver, place.device);
+                    Failed {
+                        stage,
+                        wrong: 1,
+                        reason,
+                    }
+                }
                 None => describe(attempt, alternative, &place, &stages, stage, cache),
             });
             let end = failed.as_ref().map_or(stages.len(), |f| f.stage);
@@ -420,9 +424,13 @@ pub(super) fn constraints<O: Observer>(
             ConstraintKind::Distinct => ("distinctAttribute", values.len() as i64),
         };
         let before = stages.last().map_or(0, |s| s.left);
+        let mut detail = format!("{kind} {}", constraint.attribute);
+        if values.is_empty() && !passed.is_empty() {
+            detail += &mistakes::absent_attribute(&constraint.attribute, passed);
+        }
         stages.push(Stage {
             kind: StageKind::Constraint,
-            detail: Some(format!("{kind} {}", constraint.attribute)),
+            detail: Some(detail),
             left: left.min(before),
         });
     }

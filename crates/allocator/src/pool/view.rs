@@ -152,7 +152,7 @@ impl PoolInfo {
     }
 
     /// The view through these members, which are given in the order of listing.
-    fn build(&self, mut relevant: Vec<u32>) -> Option<View> {
+    pub(super) fn build(&self, mut relevant: Vec<u32>) -> Option<View> {
         let generation = relevant
             .iter()
             .map(|m| self.members[*m as usize].slice.generation)

@@ -1,24 +1,45 @@
 //! `allot cel`: type, cost and value of a device selector, or what is wrong with it.
 
-use std::{
-    fs,
-    io::{Read, Write, stdout},
-    path::PathBuf,
-};
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
 
+use allot_apimachinery::suggest;
 use allot_cel::device::{Device, MAX_COST, MAX_LENGTH, Options, Selector, compile};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+use super::snapshot::{Kinds, Source};
+use super::{component, some};
+
 /// Flags of `allot cel`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+  allot cel 'device.attributes[\"gpu.example.com\"].memory >= 40' --slice slice.yaml
+  allot cel 'device.driver == \"gpu.example.com\"' --cluster
+  allot cel --class gpu.example.com         what the selectors of a class select
+  allot cel EXPRESSION --class gpu.example.com --node node-0")]
 pub struct Args {
-    /// The CEL expression; `-` reads it from standard input
-    expression: String,
-    /// ResourceSlice manifest (YAML or JSON, several documents allowed) whose devices the expression is evaluated on
-    #[arg(long, value_name = "FILE")]
+    /// The CEL expression; `-` reads it from standard input. The selectors of the class when absent
+    #[arg(required_unless_present = "class")]
+    expression: Option<String>,
+    /// ResourceSlice manifest (YAML or JSON, several documents allowed, `-` for standard input) whose devices it is evaluated on
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "from", "class"])]
     slice: Option<PathBuf>,
-    /// Output format
+    /// Evaluate it on the devices of the cluster
+    #[arg(long)]
+    cluster: bool,
+    /// Only on devices of this device class of the cluster
+    #[arg(long, value_name = "NAME")]
+    class: Option<String>,
+    /// Only on devices of this driver
+    #[arg(long, value_name = "NAME")]
+    driver: Option<String>,
+    /// Only on devices of this node
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    #[command(flatten)]
+    source: Source,
+    /// How to print the result
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
     /// Without the feature DRAConsumableCapacity (device.allowMultipleAllocations)
@@ -31,7 +52,9 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Output {
+    /// A line per device
     Text,
+    /// One JSON object on a line
     Json,
 }
 
@@ -43,39 +66,132 @@ struct Named {
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let mut expression = args.expression;
-    if expression == "-" {
-        expression.clear();
-        std::io::stdin()
-            .read_to_string(&mut expression)
-            .context("cannot read the expression")?;
-    }
     let options = Options {
         consumable_capacity: !args.no_consumable_capacity,
         list_type_attributes: !args.no_list_attributes,
         ..Options::default()
     };
-    let devices = match &args.slice {
+    let from_stdin = args.expression.as_deref() == Some("-");
+    let mut expressions: Vec<String> = args.expression.clone().into_iter().collect();
+    if from_stdin {
+        let slice_too = args.slice.as_deref() == Some(Path::new("-"));
+        anyhow::ensure!(
+            !slice_too,
+            "standard input is the expression or the slice, not both"
+        );
+        expressions =
+            vec![std::io::read_to_string(std::io::stdin()).context("cannot read the expression")?];
+    }
+    let mut devices = match &args.slice {
         Some(file) => read_devices(file)?,
         None => Vec::new(),
     };
-    let selector = match compile(&expression, &options) {
+    if args.cluster || args.class.is_some() || args.source.is_given() {
+        let source = &args.source;
+        let picture =
+            component::block_on(async move |_| source.picture(Kinds::Devices, None).await)?;
+        anyhow::ensure!(
+            picture.has_all("ResourceSlice"),
+            "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
+        );
+        let slices = picture
+            .objects
+            .iter()
+            .filter(|o| o["kind"] == "ResourceSlice");
+        let slices = slices.filter(|slice| is(slice, "/spec/nodeName", args.node.as_deref()));
+        devices = slices.flat_map(devices_of).collect();
+        if let Some(class) = &args.class {
+            let selectors = selectors_of(class, &picture.objects)?;
+            if expressions.is_empty() {
+                anyhow::ensure!(
+                    !selectors.is_empty(),
+                    "class {class} has no selectors: it has all devices"
+                );
+                expressions = selectors;
+            } else {
+                devices.retain(|named| {
+                    selectors.iter().all(|selector| {
+                        let selector = compile(selector, &options).ok();
+                        selector.is_some_and(|s| s.matches(&named.device).unwrap_or_default())
+                    })
+                });
+            }
+        }
+    }
+    devices.retain(|d| {
+        args.driver
+            .as_deref()
+            .is_none_or(|wanted| wanted == d.device.driver())
+    });
+    for expression in &expressions {
+        evaluate(expression, &options, &devices, args.output)?;
+    }
+    Ok(())
+}
+
+/// Prints what becomes of an expression.
+fn evaluate(
+    expression: &str,
+    options: &Options,
+    devices: &[Named],
+    output: Output,
+) -> anyhow::Result<()> {
+    let selector = match compile(expression, options) {
         Ok(selector) => selector,
-        Err(error) if args.output == Output::Json => {
-            writeln!(
-                stdout(),
-                "{:#}",
-                json!({"expression": expression, "compileError": error.to_string()})
-            )?;
+        Err(error) if output == Output::Json => {
+            let line = json!({"expression": expression, "compileError": error.to_string()});
+            writeln!(stdout(), "{line}")?;
             bail!("the expression does not compile");
         }
         Err(error) => bail!("{error}"),
     };
-    match args.output {
-        Output::Text => write!(stdout(), "{}", text(&expression, &selector, &devices))?,
-        Output::Json => writeln!(stdout(), "{:#}", report(&expression, &selector, &devices))?,
+    match output {
+        Output::Text => write!(stdout(), "{}", text(expression, &selector, devices))?,
+        Output::Json => writeln!(stdout(), "{}", report(expression, &selector, devices))?,
     }
     Ok(())
+}
+
+/// Whether a field has a value, if one is asked for.
+fn is(object: &Value, pointer: &str, wanted: Option<&str>) -> bool {
+    wanted.is_none_or(|wanted| object.pointer(pointer).and_then(Value::as_str) == Some(wanted))
+}
+
+/// The selectors of a class.
+fn selectors_of(class: &str, objects: &[Value]) -> anyhow::Result<Vec<String>> {
+    let classes = objects.iter().filter(|o| o["kind"] == "DeviceClass");
+    let name = |class: &Value| {
+        let name = class.pointer("/metadata/name").and_then(Value::as_str);
+        name.unwrap_or_default().to_owned()
+    };
+    let known: Vec<String> = classes.clone().map(name).collect();
+    let Some(found) = classes.clone().find(|c| name(c) == class) else {
+        let hint = suggest::hint(class, known.iter().map(String::as_str));
+        bail!(
+            "there is no device class {class}{hint}; there are: {}",
+            some(&known)
+        );
+    };
+    let selectors = found.pointer("/spec/selectors").and_then(Value::as_array);
+    let expressions = selectors.into_iter().flatten();
+    let expressions = expressions.filter_map(|s| s.pointer("/cel/expression")?.as_str());
+    Ok(expressions.map(str::to_owned).collect())
+}
+
+/// What an evaluation failed with, and which name was probably meant.
+fn explained(error: &str, device: &Device) -> String {
+    let Some((_, key)) = error.split_once("no such key: ") else {
+        return error.to_owned();
+    };
+    let attributes = device.attributes().map(|(_, id, _)| id);
+    let known: Vec<&str> = attributes
+        .chain(device.capacities().map(|(_, id, _)| id))
+        .collect();
+    let hint = suggest::hint(key.trim(), known.iter().copied());
+    match hint.is_empty() && !known.is_empty() {
+        true => format!("{error}; it has {}", some(&known)),
+        false => format!("{error}{hint}"),
+    }
 }
 
 fn report(expression: &str, selector: &Selector, devices: &[Named]) -> Value {
@@ -85,7 +201,8 @@ fn report(expression: &str, selector: &Selector, devices: &[Named]) -> Value {
             |Named { name, device }| match selector.matches_with_cost(device) {
                 (Ok(matches), cost) => json!({"device": name, "matches": matches, "cost": cost}),
                 (Err(error), cost) => {
-                    json!({"device": name, "evaluationError": error.to_string(), "cost": cost})
+                    let error = explained(&error.to_string(), device);
+                    json!({"device": name, "evaluationError": error, "cost": cost})
                 }
             },
         )
@@ -117,7 +234,7 @@ fn text(expression: &str, selector: &Selector, devices: &[Named]) -> String {
         let (result, cost) = selector.matches_with_cost(device);
         let value = match result {
             Ok(matches) => matches.to_string(),
-            Err(error) => format!("error: {error}"),
+            Err(error) => format!("error: {}", explained(&error.to_string(), device)),
         };
         out.push_str(&format!("{name:width$}  {value:5}  cost {cost}\n"));
     }
@@ -132,9 +249,9 @@ fn refusal(expression: &str, selector: &Selector) -> Option<String> {
     (selector.max_cost() > MAX_COST).then(|| "too complex, exceeds cost limit".to_owned())
 }
 
-fn read_devices(file: &PathBuf) -> anyhow::Result<Vec<Named>> {
-    let content =
-        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+fn read_devices(file: &Path) -> anyhow::Result<Vec<Named>> {
+    let content = super::allocate::read(Some(file))?;
+    let content = String::from_utf8_lossy(&content);
     let documents: Vec<Value> = serde_saphyr::from_multiple(&content)
         .with_context(|| format!("{} is neither YAML nor JSON", file.display()))?;
     let mut devices = Vec::new();
@@ -147,27 +264,29 @@ fn read_devices(file: &PathBuf) -> anyhow::Result<Vec<Named>> {
             {
                 continue;
             }
-            let spec = &slice["spec"];
-            let driver = spec["driver"].as_str().unwrap_or_default();
-            let pool = spec["pool"]["name"].as_str().unwrap_or_default();
-            for device in spec["devices"].as_array().into_iter().flatten() {
-                let name = format!(
-                    "{driver}/{pool}/{}",
-                    device["name"].as_str().unwrap_or_default()
-                );
-                // Before v1beta2 the content was in a field of its own.
-                let content = device.get("basic").unwrap_or(device);
-                devices.push(Named {
-                    name,
-                    device: Device::from_json(driver, content),
-                });
-            }
+            devices.extend(devices_of(slice));
         }
     }
     if devices.is_empty() {
         bail!("{} has no ResourceSlice with devices", file.display());
     }
     Ok(devices)
+}
+
+fn devices_of(slice: &Value) -> Vec<Named> {
+    let spec = &slice["spec"];
+    let driver = spec["driver"].as_str().unwrap_or_default();
+    let pool = spec["pool"]["name"].as_str().unwrap_or_default();
+    let devices = spec["devices"].as_array().into_iter().flatten();
+    let named = devices.map(|device| Named {
+        name: format!(
+            "{driver}/{pool}/{}",
+            device["name"].as_str().unwrap_or_default()
+        ),
+        // Before v1beta2 the content was in a field of its own.
+        device: Device::from_json(driver, device.get("basic").unwrap_or(device)),
+    });
+    named.collect()
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ pub use client::{Watches, client, config, connect, throttle};
 pub use serving::SecureServing;
 
 /// Runs a component until it ends or the process is told to stop; told a second time, it does not wait any longer.
-pub fn block_on<F>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<()>
+pub fn block_on<F, T>(component: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<T>
 where
-    F: Future<Output = anyhow::Result<()>>,
+    F: Future<Output = anyhow::Result<T>>,
 {
     let runtime = tokio::runtime::Runtime::new()?;
     let result = runtime.block_on(async {

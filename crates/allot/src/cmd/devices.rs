@@ -2,15 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write};
+use std::time::Duration;
 
+use allot_allocator::Features;
+use allot_apimachinery::suggest;
 use allot_scheduler::core::allocator_features;
+use kube::Client;
+use serde::Serialize;
 
-use super::component;
-use super::snapshot::{Kinds, Source};
+use super::snapshot::{Kinds, Picture, Source, watch};
+use super::{component, output, some};
 
+mod classes;
 mod inventory;
+mod largest;
+mod sums;
 
-use inventory::{Device, State, inventory};
+use inventory::{Device, State, cluster, inventory};
+use largest::Fragmentation;
+use sums::{By, sums};
+
+/// How long to wait before a watch that was lost is begun anew.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Flags of `allot devices`.
 #[derive(Debug, clap::Args)]
@@ -21,7 +34,11 @@ any more is gone; without the right to list all claims, what may be free is unkn
 
   allot devices --node node-0
   allot devices --driver gpu.example.com --state free
-  allot devices -o json | jq 'select(.state == \"in-use\") | .claims'")]
+  allot devices --by class         how many are free, and the largest request that fits
+  allot devices --by namespace     who uses how many
+  allot devices -o json | jq 'select(.state == \"in-use\") | .claims'
+
+With --watch, devices that change are printed as they do, until it is interrupted.")]
 pub struct Args {
     /// Only of this driver
     #[arg(long, value_name = "NAME")]
@@ -32,13 +49,25 @@ pub struct Args {
     /// Only of this pool
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
+    /// Only of this device class
+    #[arg(long, value_name = "NAME")]
+    class: Option<String>,
+    /// Only those that claims of this namespace have
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
     /// Only in this state
     #[arg(long, value_enum)]
     state: Option<State>,
+    /// Sum up, instead of a line for each device
+    #[arg(long, value_enum, conflicts_with = "watch")]
+    by: Option<By>,
+    /// Print what changes as well
+    #[arg(long, short, conflicts_with = "from")]
+    watch: bool,
     #[command(flatten)]
     source: Source,
     /// How to print the list
-    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
 
@@ -46,89 +75,198 @@ pub struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// A line per device, and a sum for each driver
-    Table,
-    /// With attributes and capacities
+    #[value(alias = "table")]
+    Text,
+    /// With classes, capacities and attributes
     Wide,
     /// One JSON object per device and line
     Json,
+    /// Comma-separated, with all columns of wide
+    Csv,
+    /// driver/pool/device
+    Name,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    component::block_on(async move |_| {
-        let picture = args.source.picture(Kinds::Devices, None).await?;
+    component::block_on(async move |shutdown| {
+        let (mut picture, client) = args.source.look(Kinds::Devices, None).await?;
         anyhow::ensure!(
             picture.has_all("ResourceSlice"),
             "devices are in resourceslices.resource.k8s.io, and there is no right to list them"
         );
-        let is =
-            |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|w| w == found);
         let features = allocator_features(&picture.features());
-        let mut devices = inventory(&picture.objects, features, picture.has_all("ResourceClaim"))?;
-        devices.retain(|d| {
-            is(&args.driver, &d.driver)
-                && is(&args.node, &d.node)
-                && is(&args.pool, &d.pool)
-                && args.state.is_none_or(|s| s == d.state)
-        });
-        let out = &mut std::io::stdout().lock();
-        match args.output {
-            Format::Json => {
-                for device in &devices {
-                    serde_json::to_writer(&mut *out, device)?;
-                    writeln!(out)?;
-                }
-            }
-            format => {
-                if let Some(age) = picture.age() {
-                    eprintln!("{age}");
-                }
-                print(out, &devices, format == Format::Wide)?;
-            }
+        let devices = select(&args, &picture, features)?;
+        if let (Some(age), Format::Text | Format::Wide) = (picture.age(), args.output) {
+            eprintln!("{age}");
         }
-        Ok(())
+        if let Some(by) = args.by {
+            return print_sums(&args, &picture, features, &devices, by);
+        }
+        let widths = print(&devices, args.output)?;
+        let Some(client) = client.filter(|_| args.watch) else {
+            return Ok(());
+        };
+        let mut screen = Screen {
+            args: &args,
+            features,
+            widths,
+            known: devices.into_iter().map(|d| (d.name(), d)).collect(),
+        };
+        tokio::select! {
+            ended = screen.follow(&client, &mut picture) => ended,
+            () = shutdown.cancelled() => Ok(()),
+        }
     })
 }
 
-fn print(out: &mut impl Write, devices: &[Device], wide: bool) -> io::Result<()> {
-    if devices.is_empty() {
-        return writeln!(io::stderr(), "no devices found");
+/// The devices that are asked for.
+fn select(args: &Args, picture: &Picture, features: Features) -> anyhow::Result<Vec<Device>> {
+    let all_claims = picture.has_all("ResourceClaim");
+    let mut devices = inventory(&picture.objects, features, all_claims)?;
+    // What nobody has is more likely mistyped than asked for; while watching it may come.
+    if !args.watch {
+        check_known("driver", &args.driver, &devices, |d| vec![&d.driver])?;
+        check_known("node", &args.node, &devices, |d| vec![&d.node])?;
+        check_known("pool", &args.pool, &devices, |d| vec![&d.pool])?;
+        check_known("class", &args.class, &devices, |d| {
+            d.classes.iter().map(String::as_str).collect()
+        })?;
     }
-    let mut titles = vec!["NODE", "DRIVER", "POOL", "DEVICE", "STATE", "WHY"];
-    if wide {
-        titles.extend(["CAPACITY", "ATTRIBUTES"]);
+    let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|w| w == found);
+    devices.retain(|d| {
+        let of_namespace = |wanted: &String| {
+            let mut holders = d.claims.iter().filter_map(|h| h.claim.split_once('/'));
+            holders.any(|(namespace, _)| namespace == wanted)
+        };
+        is(&args.driver, &d.driver)
+            && is(&args.node, &d.node)
+            && is(&args.pool, &d.pool)
+            && args.class.as_ref().is_none_or(|c| d.classes.contains(c))
+            && args.namespace.as_ref().is_none_or(of_namespace)
+            && args.state.is_none_or(|s| s == d.state)
+    });
+    Ok(devices)
+}
+
+/// Refuses a name that no device has.
+fn check_known<'a>(
+    what: &str,
+    wanted: &Option<String>,
+    devices: &'a [Device],
+    of: impl Fn(&'a Device) -> Vec<&'a str>,
+) -> anyhow::Result<()> {
+    let Some(wanted) = wanted else {
+        return Ok(());
+    };
+    let mut known: Vec<&str> = devices.iter().flat_map(of).collect();
+    known.sort_unstable();
+    known.dedup();
+    if known.contains(&&**wanted) {
+        return Ok(());
     }
-    let titles = titles.into_iter().map(str::to_owned).collect();
-    let mut rows: Vec<Vec<String>> = vec![titles];
-    for device in devices {
-        let mut row = vec![
-            device.node.clone(),
-            device.driver.clone(),
-            device.pool.clone(),
-            device.device.clone(),
-            device.state.to_string(),
-            device.why(),
-        ];
-        if wide {
-            row.extend([list(&device.capacity), list(&device.attributes)]);
+    let hint = suggest::hint(wanted, known.iter().copied());
+    let there_are = match known.is_empty() {
+        true => String::new(),
+        false => format!("; there are: {}", some(&known)),
+    };
+    anyhow::bail!("no device of {what} {wanted}{hint}{there_are}")
+}
+
+/// Prints devices; how wide the columns are.
+fn print(devices: &[Device], format: Format) -> anyhow::Result<Vec<usize>> {
+    let out = &mut io::stdout().lock();
+    match format {
+        Format::Json => {
+            json(out, devices)?;
+            return Ok(Vec::new());
         }
-        rows.push(row);
-    }
-    let widths: Vec<usize> = (0..rows[0].len())
-        .map(|column| rows.iter().map(|r| r[column].len()).max().unwrap_or(0))
-        .collect();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line += &format!("{cell:width$}   ");
+        Format::Name => {
+            for device in devices {
+                writeln!(out, "{}", device.name())?;
+            }
+            return Ok(Vec::new());
         }
-        writeln!(out, "{}", line.trim_end())?;
+        Format::Text | Format::Wide if devices.is_empty() => {
+            writeln!(io::stderr(), "no devices found")?;
+        }
+        _ => {}
     }
-    // For people: a script counts by itself.
-    if io::stdout().is_terminal() {
-        writeln!(out, "\n{}", sums(devices).join("\n"))?;
+    let mut rows = vec![titles(format)];
+    rows.extend(devices.iter().map(|device| row(device, format)));
+    if format == Format::Csv {
+        output::csv(out, &rows)?;
+    } else if !devices.is_empty() {
+        output::table(out, &rows)?;
+        // For people: a script counts by itself.
+        if io::stdout().is_terminal() {
+            writeln!(out, "\n{}", totals(devices).join("\n"))?;
+        }
+    }
+    Ok(output::widths(&rows))
+}
+
+fn json(out: &mut impl Write, items: &[impl Serialize]) -> io::Result<()> {
+    for item in items {
+        serde_json::to_writer(&mut *out, item)?;
+        writeln!(out)?;
     }
     Ok(())
+}
+
+fn print_sums(
+    args: &Args,
+    picture: &Picture,
+    features: Features,
+    devices: &[Device],
+    by: By,
+) -> anyhow::Result<()> {
+    let cluster = cluster(&picture.objects, features)?;
+    let fragmentation = Fragmentation::new(cluster, devices, &picture.objects)?;
+    let sums = sums(devices, by, |class| match by {
+        By::Class => fragmentation.largest(class),
+        _ => None,
+    });
+    let out = &mut io::stdout().lock();
+    let rows = sums::table(&sums, by);
+    match args.output {
+        Format::Json => json(out, &sums)?,
+        Format::Csv => output::csv(out, &rows)?,
+        Format::Name => {
+            for row in rows.iter().skip(1) {
+                writeln!(out, "{}", row[0])?;
+            }
+        }
+        Format::Text | Format::Wide if sums.is_empty() => {
+            writeln!(io::stderr(), "no devices found")?;
+        }
+        Format::Text | Format::Wide => output::table(out, &rows)?,
+    }
+    Ok(())
+}
+
+fn titles(format: Format) -> Vec<String> {
+    let mut titles = vec!["NODE", "DRIVER", "POOL", "DEVICE", "STATE", "WHY"];
+    if format != Format::Text {
+        titles.extend(["CLASSES", "CAPACITY", "ATTRIBUTES"]);
+    }
+    titles.into_iter().map(str::to_owned).collect()
+}
+
+fn row(device: &Device, format: Format) -> Vec<String> {
+    let mut row = vec![
+        device.node.clone(),
+        device.driver.clone(),
+        device.pool.clone(),
+        device.device.clone(),
+        device.state.to_string(),
+        device.why(),
+    ];
+    if format != Format::Text {
+        let classes = device.classes.join(",");
+        row.extend([classes, list(&device.capacity), list(&device.attributes)]);
+    }
+    row
 }
 
 /// `name=value` of all entries.
@@ -140,7 +278,7 @@ fn list(entries: &BTreeMap<String, String>) -> String {
 }
 
 /// How many devices of each driver are in which state.
-fn sums(devices: &[Device]) -> Vec<String> {
+fn totals(devices: &[Device]) -> Vec<String> {
     let mut drivers: BTreeMap<&str, BTreeMap<State, usize>> = BTreeMap::new();
     for device in devices {
         let states = drivers.entry(&device.driver).or_default();
@@ -158,6 +296,67 @@ fn sums(devices: &[Device]) -> Vec<String> {
         )
     };
     drivers.into_iter().map(line).collect()
+}
+
+/// What was printed, while devices are watched.
+struct Screen<'a> {
+    args: &'a Args,
+    features: Features,
+    widths: Vec<usize>,
+    known: BTreeMap<String, Device>,
+}
+
+impl Screen<'_> {
+    /// Prints changes as they come.
+    async fn follow(&mut self, client: &Client, picture: &mut Picture) -> anyhow::Result<()> {
+        loop {
+            // Heartbeats of nodes change nothing.
+            picture.watching.retain(|w| w.kind() != "Node");
+            watch(client, picture, |picture| self.print_changes(picture)).await?;
+            // A watch ends regularly; what is lost meanwhile shows in the next list.
+            tokio::time::sleep(AGAIN).await;
+            *picture = Picture::take(client, Kinds::Devices, None).await?;
+            self.print_changes(picture)?;
+        }
+    }
+
+    fn print_changes(&mut self, picture: &Picture) -> anyhow::Result<()> {
+        let devices = select(self.args, picture, self.features)?;
+        let now: BTreeMap<String, Device> = devices.into_iter().map(|d| (d.name(), d)).collect();
+        let mut changed: Vec<Device> = Vec::new();
+        for (name, device) in &now {
+            if self.known.get(name) != Some(device) {
+                changed.push(device.clone());
+            }
+        }
+        for (name, device) in &self.known {
+            if !now.contains_key(name) {
+                changed.push(device.removed());
+            }
+        }
+        self.known = now;
+        let out = &mut io::stdout().lock();
+        let format = self.args.output;
+        match format {
+            Format::Json => json(out, &changed)?,
+            Format::Name => {
+                for device in &changed {
+                    writeln!(out, "{}", device.name())?;
+                }
+            }
+            Format::Csv => {
+                let rows: Vec<_> = changed.iter().map(|device| row(device, format)).collect();
+                output::csv(out, &rows)?;
+            }
+            Format::Text | Format::Wide => {
+                for device in &changed {
+                    output::line(out, &row(device, format), &self.widths)?;
+                }
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

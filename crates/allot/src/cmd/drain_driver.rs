@@ -1,10 +1,9 @@
 //! `allot drain-driver`: takes a driver out of service.
 
 use std::io::{Write as _, stdout};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use allot_controllers::drain::{Drain, Progress, drain, undo};
+use allot_controllers::drain::{Drain, Hold, Progress, drain, undo};
 use allot_controllers::kit::clock::Clock;
 use anyhow::Context as _;
 use kube::Client;
@@ -12,22 +11,33 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Access;
+use super::snapshot::{Kinds, Picture, Served};
 use super::{bounds, component, count, some};
+
+mod rights;
+mod rules;
+
+use rules::Rules;
 
 /// How long the API server may take to list slices and claims, whatever the time-out.
 const LISTS: Duration = Duration::from_secs(30);
+/// Where nodes do not tell which drivers run on them, one that publishes nothing for so long is taken to be stopped:
+/// drivers made with the Go helper look at their slices that often.
+const QUIET: Duration = Duration::from_secs(40);
 
 /// Flags of `allot drain-driver`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Taints the driver's devices (allot.dev/draining), waits until no claim holds one, and
 removes the slices. A driver that runs publishes its slices again, without the taints:
-stop it when the command has ended.
+where the server has DeviceTaintRules, a rule keeps them tainted until --undo; elsewhere
+the command goes on until the driver is stopped, and taints what it publishes.
 
   allot drain-driver gpu.example.com --node node-0 --evict --timeout 60
 
 When it gives up, or is interrupted, the taints stay, so that it can be continued
-(drivers made with the Go helper take them away after 30 s).
+(without a rule, drivers made with the Go helper take them away after 30 s).
 --timeout 0 taints the devices and says who uses them. To let pods have the devices again:
 
   allot drain-driver gpu.example.com --node node-0 --undo")]
@@ -40,37 +50,88 @@ pub struct Args {
     /// Evict pods that use the driver's devices instead of waiting for them to end
     #[arg(long)]
     evict: bool,
-    /// Give up waiting for users after that many seconds; by default it waits as long as it takes
+    /// Give up waiting for users, or for the driver to stop, after that many seconds; by default it waits as long as it takes
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = bounds::within(bounds::SECONDS))]
     timeout: Option<u64>,
     /// Take the taints of an earlier run away instead
-    #[arg(long, conflicts_with_all = ["evict", "timeout"])]
+    #[arg(long, conflicts_with_all = ["evict", "timeout", "no_hold"])]
     undo: bool,
-    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
+    /// End when no claim holds a device, also where the driver runs and can publish them again without taints
     #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    no_hold: bool,
+    #[command(flatten)]
+    access: Access,
 }
 
 /// Runs the command until it is done or told to stop.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |shutdown| {
-        let client = component::client(args.kubeconfig.as_deref(), "allot-drain-driver").await?;
+        let client = args.access.client("allot-drain-driver").await?;
         // Watches would wait for it without a word.
         client
             .apiserver_version()
             .await
             .context("the API server does not answer")?;
-        let what = Drain {
+        let rules = rules(&client).await?;
+        rights::check(&client, args.undo, rules.is_some()).await?;
+        let mut what = Drain {
             driver: args.driver.clone(),
             node: args.node.clone(),
             evict: args.evict,
             clock: Clock::System,
+            hold: None,
         };
-        match args.undo {
-            true => take_back(client, &what, shutdown).await,
-            false => take_out(client, what, &args, shutdown).await,
+        if args.undo {
+            return take_back(client, &what, rules.as_ref(), shutdown).await;
         }
+        let written = match &rules {
+            Some(rules) => {
+                let picture = Picture::take(&client, Kinds::Devices, None).await?;
+                let is_drained = |slice: &&serde_json::Value| {
+                    let text = |pointer: &str| slice.pointer(pointer).and_then(|v| v.as_str());
+                    let on = what.node.as_deref();
+                    text("/spec/driver") == Some(&what.driver)
+                        && (on.is_none() || text("/spec/nodeName") == on)
+                };
+                anyhow::ensure!(
+                    picture.objects.iter().any(|o| is_drained(&o)),
+                    no_slices(&what.driver, what.node.as_deref())
+                );
+                rules.write(&what, &picture.objects).await?
+            }
+            None => Vec::new(),
+        };
+        if written.is_empty() && !args.no_hold {
+            what.hold = Some(Hold {
+                sees_nodes: rights::sees_nodes(&client).await?,
+                quiet: QUIET,
+            });
+        }
+        take_out(client, what, &args, &written, shutdown).await
     })
+}
+
+/// The rules that taint devices, where the server has them.
+///
+/// # Errors
+/// The server does not answer, or is too old for taints of devices.
+async fn rules(client: &Client) -> anyhow::Result<Option<Rules>> {
+    let mut served = Served::default();
+    let group = "resource.k8s.io";
+    let slices = vec!["v1", "v1beta2", "v1beta1", "v1alpha3"];
+    let slices = served.of(client, group, "resourceslices", slices).await?;
+    anyhow::ensure!(
+        slices.first().is_none_or(|newest| *newest == "v1"),
+        "the API server has resourceslices in {} only: a driver can be drained on Kubernetes 1.34 and newer",
+        slices.join(", ")
+    );
+    let versions = vec!["v1", "v1beta2", "v1alpha3"];
+    let versions = served
+        .of(client, group, "devicetaintrules", versions)
+        .await?;
+    // Where the server does not tell, all three may be there or none.
+    let version = versions.first().filter(|_| versions.len() < 3);
+    Ok(version.map(|version| Rules::new(client, version)))
 }
 
 /// Whether somebody still reads the lines must not decide how far a driver is drained.
@@ -84,14 +145,21 @@ struct Seen {
     tainted: bool,
     removed: Option<usize>,
     users: Vec<String>,
+    /// Nobody uses the devices, and the driver runs: on these nodes.
+    running: Option<Vec<String>>,
 }
 
 async fn take_out(
     client: Client,
     what: Drain,
     args: &Args,
+    rules: &[String],
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    if !rules.is_empty() {
+        let number = count(rules.len(), "rule");
+        tell(format!("tainted by {number}: {}", rules.join(", ")));
+    }
     let (waits, seen) = (Notify::new(), Mutex::new(Seen::default()));
     let stop = shutdown.child_token();
     let work = drain(client, what, stop.clone(), |progress| {
@@ -114,7 +182,15 @@ async fn take_out(
             Progress::InUse(claims) => {
                 let number = count(claims.len(), "claim");
                 tell(format!("in use by {number}: {}", claims.join(", ")));
-                seen.users = claims;
+                (seen.users, seen.running) = (claims, None);
+                waits.notify_one();
+            }
+            Progress::Running(nodes) => {
+                let on = on_nodes(&nodes);
+                tell(format!(
+                    "no claim uses it: stop the driver now{on}; what it publishes until then is tainted"
+                ));
+                (seen.users, seen.running) = (Vec::new(), Some(nodes));
                 waits.notify_one();
             }
             Progress::Removed(slices) => seen.removed = Some(slices),
@@ -137,6 +213,12 @@ async fn take_out(
                 false => String::new(),
             };
             let seconds = args.timeout.unwrap_or_default();
+            if let Some(nodes) = &seen.running {
+                let (on, undo) = (on_nodes(nodes), undoing(args));
+                anyhow::bail!(
+                    "driver {driver} still runs{on} after {seconds} s; its devices stay tainted, until {undo}"
+                );
+            }
             anyhow::bail!(
                 "devices of {driver} are still in use after {seconds} s by {}: {}{stay}",
                 count(seen.users.len(), "claim"),
@@ -147,10 +229,19 @@ async fn take_out(
     let seen = seen.lock();
     match seen.removed {
         Some(0) => anyhow::bail!(no_slices(driver, args.node.as_deref())),
-        Some(slices) => tell(format!(
-            "removed: {}; stop the driver now, it would publish again",
-            count(slices, "slice")
-        )),
+        Some(slices) => {
+            let slices = count(slices, "slice");
+            tell(match (rules.is_empty(), args.no_hold) {
+                (false, _) => format!(
+                    "removed: {slices}; stop the driver now: its devices stay tainted, until {}",
+                    undoing(args)
+                ),
+                (true, false) => format!("removed: {slices}; the driver is stopped"),
+                (true, true) => {
+                    format!("removed: {slices}; stop the driver now, it would publish again")
+                }
+            });
+        }
         None if seen.tainted => tell(format!(
             "stopped; the devices stay tainted, until {}",
             undoing(args)
@@ -176,6 +267,14 @@ async fn give_up(waits: &Notify, limit: Option<Duration>) -> bool {
     true
 }
 
+/// ` on node-0, node-1`, where that is known.
+fn on_nodes(nodes: &[String]) -> String {
+    match nodes.is_empty() {
+        true => String::new(),
+        false => format!(" on {}", some(nodes)),
+    }
+}
+
 fn no_slices(driver: &str, node: Option<&str>) -> String {
     let place = node.map_or("here".to_owned(), |node| format!("on node {node}"));
     format!("driver {driver} has no slices {place}")
@@ -191,14 +290,22 @@ fn undoing(args: &Args) -> String {
 async fn take_back(
     client: Client,
     what: &Drain,
+    rules: Option<&Rules>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let removed = match rules {
+        Some(rules) => rules.remove(what).await?,
+        None => 0,
+    };
+    if removed > 0 {
+        tell(format!("removed: {}", count(removed, "rule")));
+    }
     let work = tokio::time::timeout(LISTS, undo(client, what, shutdown));
     let undone = work
         .await
         .context("the API server does not show the slices")??;
     anyhow::ensure!(
-        undone.found > 0,
+        undone.found > 0 || removed > 0,
         no_slices(&what.driver, what.node.as_deref())
     );
     let (devices, slices) = (
@@ -206,6 +313,7 @@ async fn take_back(
         count(undone.slices, "slice"),
     );
     tell(match undone.devices {
+        0 if removed > 0 => return Ok(()),
         0 => "nothing is tainted".to_owned(),
         _ => format!("no longer tainted: {devices} in {slices}"),
     });

@@ -1,43 +1,63 @@
-//! `allot explain`: why a pod does not get its devices, node by node.
+//! `allot explain`: why a pod does not get its devices, node by node; without a name, why pods wait.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::component;
+use super::manifests::{self, Document};
 use super::scheduler::read_config;
-use super::snapshot::{Kinds, Source};
-use super::{component, manifests};
+use super::snapshot::{Kinds, Picture, Source, read_events};
 
+mod check;
+mod claim;
+mod pending;
+mod quota;
+mod replicas;
 mod report;
 mod world;
 
+use pending::Pending;
 use report::Report;
-use world::World;
+use world::{Added, Loaded, World};
 
 /// Flags of `allot explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Asks the scheduler's own code about a pod that waits, on a cluster or on a snapshot
-of one. Nothing is written. Objects in files are added to what there is, or take the
-place of what has their name: a pod that does not exist yet, more nodes and slices,
-a changed claim.
+of one; without a name about all that wait, those with the same reason together.
+Nothing is written. Objects in files are added to what there is, or take the place of
+what has their name: a pod that does not exist yet, a workload with its replicas, more
+nodes and slices, a changed claim. What kubectl get -o yaml wrote is taken as well.
 
+  allot explain                   all pods of the namespace that wait; -A: of all
   allot explain train-0 -n team
+  allot explain claim/shared
   allot explain train-0 -n team --from monday.json.gz -f two-more-nodes.yaml
-  allot explain -f pod.yaml -o json
+  allot explain -f deployment.yaml -o json
+
+A pod on a node is explained to its start: a driver that is not registered there, what
+the kubelet says of its claims, the binding conditions that its devices wait for.
 
 A pod of a gang (PodGroup, with the gates GenericWorkload and GangScheduling) is judged
 with its gang: whether that is placed, and which of its pods lacks what.
 
 It takes the right to list what decides where pods go. Where pods or claims of other
-namespaces are not shown, \"does not fit\" is still true, and \"fits\" is a maybe.")]
+namespaces are not shown, \"does not fit\" is still true, and \"fits\" is a maybe.
+
+The exit status is 0 when all that was asked about fits or runs, 1 when something does
+not, 2 after an error, 3 when there is no such pod or claim.")]
 pub struct Args {
-    /// Name of the pod; all pods of the files when absent
-    #[arg(required_unless_present = "file")]
+    /// Name of the pod, or claim/NAME; all that wait when absent, or with -f the pods of the files
+    #[arg(conflicts_with = "all_namespaces")]
     pod: Option<String>,
     /// Namespace of the pod; default: that of the kubeconfig
     #[arg(long, short)]
     namespace: Option<String>,
+    /// All pods that wait, in all namespaces
+    #[arg(long, short = 'A', conflicts_with_all = ["namespace", "file"])]
+    all_namespaces: bool,
     /// File or folder with manifests to add; - is standard input. May be repeated
     #[arg(long = "filename", short, value_name = "FILE")]
     file: Vec<PathBuf>,
@@ -59,60 +79,142 @@ pub struct Args {
 enum Format {
     /// Nodes with the same reason together
     Text,
-    /// One JSON object per pod and line, with every node
+    /// One JSON object per line: for each pod with every node, or for each reason with its pods
     Json,
 }
 
-/// Runs the command.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let documents = manifests::read(&args.file)?;
-    component::block_on(async move |_| {
-        let namespace = args.namespace.as_deref();
-        let picture = args.source.picture(Kinds::All, namespace).await?;
-        let mut features = picture.features();
-        for gates in &args.feature_gates {
-            features.set(gates).context("--feature-gates")?;
-        }
-        let config = read_config(args.config.as_deref(), features)?;
-        let namespace = args.namespace.unwrap_or(picture.namespace.clone());
-        if let (Some(age), Format::Text) = (picture.age(), args.output) {
-            eprintln!("{age}");
-        }
-        let mut world = World::new(picture, namespace.clone());
-        let added = documents.into_iter().map(|document| document.object);
-        let new_pods = world.add(added.collect())?;
-        let pods = match args.pod {
-            Some(name) => {
-                let prefixes = ["pod/", "pods/", "po/"];
-                let bare = prefixes.iter().find_map(|p| name.strip_prefix(p));
-                let bare = bare.unwrap_or(&name);
-                anyhow::ensure!(
-                    !bare.contains('/'),
-                    "{name} is no pod: name one of its pods, or give its manifest with -f"
-                );
-                vec![(namespace, bare.to_owned())]
-            }
-            None => new_pods,
-        };
-        anyhow::ensure!(
-            !pods.is_empty(),
-            "no pod is named, and none is in the files"
-        );
-        let mut loaded = world.load(config)?;
-        let mut result = Ok(());
-        for (namespace, name) in &pods {
-            match Report::new(&mut loaded, namespace, name) {
-                Ok(report) => {
-                    report.print(&mut std::io::stdout().lock(), args.output == Format::Json)?;
-                }
-                // The others have their answers all the same.
-                Err(error) => {
-                    if let Err(before) = std::mem::replace(&mut result, Err(error)) {
-                        eprintln!("error: {before}");
-                    }
-                }
-            }
-        }
-        result
-    })
+/// There is no such pod or claim.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFound(pub String);
+
+/// What came of it; the worst counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// Everything fits or runs.
+    Fits,
+    /// Something does not.
+    DoesNotFit,
 }
+
+impl Outcome {
+    fn of(fits: bool) -> Self {
+        match fits {
+            true => Self::Fits,
+            false => Self::DoesNotFit,
+        }
+    }
+}
+
+/// Runs the command. Its exit status is told in its help.
+pub fn run(args: Args) -> ExitCode {
+    match component::block_on(async move |_| answer(args).await) {
+        Ok(Outcome::Fits) => ExitCode::SUCCESS,
+        Ok(Outcome::DoesNotFit) => ExitCode::from(1),
+        Err(error) => {
+            crate::tell(&error);
+            match error.is::<NotFound>() {
+                true => ExitCode::from(3),
+                false => ExitCode::from(2),
+            }
+        }
+    }
+}
+
+async fn answer(args: Args) -> anyhow::Result<Outcome> {
+    let documents = manifests::read(&args.file)?;
+    let json = args.output == Format::Json;
+    let (picture, namespace) = look(&args).await?;
+    let mut features = picture.features();
+    for gates in &args.feature_gates {
+        features.set(gates).context("--feature-gates")?;
+    }
+    let config = read_config(args.config.as_deref(), features)?;
+    check::check(&documents, picture.about.release.as_deref())?;
+    if let (Some(age), false) = (picture.age(), json) {
+        eprintln!("{age}");
+    }
+    let mut world = World::new(picture, namespace.clone());
+    let added = documents.into_iter().map(|Document { object, .. }| object);
+    let added = world.add(added.collect())?;
+    let mut loaded = world.load(config)?;
+    let out = &mut std::io::stdout().lock();
+    let Some(name) = args.pod else {
+        return match args.file.is_empty() {
+            true => {
+                let namespace = Some(&*namespace).filter(|_| !args.all_namespaces);
+                let pending = Pending::new(&mut loaded, namespace);
+                pending.print(out, json)?;
+                Ok(Outcome::of(pending.all_fit()))
+            }
+            false => of_files(&mut loaded, &added, json),
+        };
+    };
+    if let Some(name) = prefixed(
+        &name,
+        &["claim/", "claims/", "resourceclaim/", "resourceclaims/"],
+    ) {
+        return claim::explain(&mut loaded, &namespace, name, json);
+    }
+    let bare = prefixed(&name, &["pod/", "pods/", "po/"]).unwrap_or(&name);
+    anyhow::ensure!(
+        !bare.contains('/'),
+        "{name} is no pod: name one of its pods, or give its manifest with -f"
+    );
+    let report = Report::new(&mut loaded, &namespace, bare)?;
+    report.print(out, json)?;
+    Ok(Outcome::of(report.fits))
+}
+
+/// What is known of the cluster, with the warnings about what is asked; and the namespace that is meant.
+async fn look(args: &Args) -> anyhow::Result<(Picture, String)> {
+    let wanted = args.namespace.as_deref();
+    let (mut picture, client) = args.source.look(Kinds::All, wanted).await?;
+    let namespace = args.namespace.clone().unwrap_or(picture.namespace.clone());
+    let in_files_only = args.pod.is_none() && !args.file.is_empty();
+    if let (Some(client), false) = (client, in_files_only) {
+        let within = Some(&*namespace).filter(|_| !args.all_namespaces);
+        let pod = args.pod.as_deref().filter(|pod| !pod.contains('/'));
+        picture
+            .objects
+            .extend(read_events(&client, within, pod).await);
+    }
+    Ok((picture, namespace))
+}
+
+fn prefixed<'a>(name: &'a str, prefixes: &[&str]) -> Option<&'a str> {
+    prefixes.iter().find_map(|prefix| name.strip_prefix(prefix))
+}
+
+/// Answers about the pods and workloads of files.
+fn of_files(loaded: &mut Loaded, added: &Added, json: bool) -> anyhow::Result<Outcome> {
+    let Added { pods, workloads } = added;
+    anyhow::ensure!(
+        !pods.is_empty() || !workloads.is_empty(),
+        "no pod is named, and none is in the files"
+    );
+    let out = &mut std::io::stdout().lock();
+    let (mut outcome, mut result) = (Outcome::Fits, Ok(()));
+    for (namespace, name) in pods {
+        match Report::new(loaded, namespace, name) {
+            Ok(report) => {
+                report.print(out, json)?;
+                outcome = outcome.max(Outcome::of(report.fits));
+            }
+            // The others have their answers all the same.
+            Err(error) => {
+                if let Err(before) = std::mem::replace(&mut result, Err(error)) {
+                    crate::tell(&before);
+                }
+            }
+        }
+    }
+    for workload in workloads {
+        let fits = replicas::explain(loaded, workload, out, json)?;
+        outcome = outcome.max(Outcome::of(fits));
+    }
+    result.map(|()| outcome)
+}
+
+#[cfg(test)]
+mod tests;

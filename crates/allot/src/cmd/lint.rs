@@ -1,4 +1,4 @@
-//! `allot lint`: what a cluster of some release does to manifests.
+//! `allot lint`: what a cluster of some release does to manifests, and which objects they name that nobody has.
 
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
@@ -6,56 +6,113 @@ use std::path::PathBuf;
 use allot_model::features::Release;
 use allot_model::lint::{Effect, lint};
 
-use super::manifests;
+use super::manifests::{self, Document};
+use super::snapshot::{Kinds, Source};
+use super::{component, count};
+
+mod across;
+
+use across::{Across, Missing};
 
 /// Flags of `allot lint`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Prints one line per finding: the place, what happens and why. The exit status is
-1 when a field is dropped or an object refused.
+1 when a field is dropped, an object refused, or something named that is missing.
 
-  allot lint -f claims/ --cluster-version 1.34")]
+Names of claims, templates, device classes and requests are looked up in the files.
+What is in none of them may be in the cluster: that is a warning, and with --cluster
+or --from it is looked up there.
+
+  allot lint -f claims/ --cluster-version 1.34
+  allot lint -f app.yaml --cluster")]
 pub struct Args {
     /// File or folder with manifests; - is standard input. May be repeated
     #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
     file: Vec<PathBuf>,
-    /// Release of the cluster, with its default feature gates
-    #[arg(long, value_name = "1.xx", default_value_t = Release::NEWEST)]
-    cluster_version: Release,
+    /// Release of the cluster, with its default feature gates; with --cluster or --from that of the cluster
+    #[arg(long, value_name = "1.xx")]
+    cluster_version: Option<Release>,
+    /// Look up in the cluster what the files name and do not have
+    #[arg(long)]
+    cluster: bool,
+    /// Namespace of objects that do not name one
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    source: Source,
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let now = jiff::Timestamp::now();
-    let mut losses = 0;
-    for document in manifests::read(&args.file)? {
-        for finding in lint(&document.object, args.cluster_version, now) {
+    let documents = manifests::read(&args.file)?;
+    let picture = match args.cluster || args.source.is_given() {
+        true => {
+            let (source, namespace) = (&args.source, args.namespace.as_deref());
+            Some(component::block_on(async move |_| {
+                source.picture(Kinds::All, namespace).await
+            })?)
+        }
+        false => None,
+    };
+    let told = picture
+        .as_ref()
+        .and_then(|p| p.about.release.as_deref()?.parse().ok());
+    let release = args.cluster_version.or(told).unwrap_or(Release::NEWEST);
+    let namespace = args.namespace.clone();
+    let namespace = namespace.or(picture.as_ref().map(|p| p.namespace.clone()));
+    let across = Across::new(
+        documents.iter().map(|d| &d.object),
+        picture.as_ref(),
+        namespace.as_deref().unwrap_or("default"),
+    );
+    let (mut losses, mut missing) = (0, 0);
+    for document in &documents {
+        for finding in lint(&document.object, release, now) {
             let effect = match finding.effect {
                 Effect::Refused => "refused",
                 Effect::Dropped => "dropped",
                 Effect::Warning => "warning",
             };
             losses += usize::from(finding.effect != Effect::Warning);
-            let line = document.line(&manifests::split_path(&finding.field));
-            let title = manifests::title(&document.object);
-            writeln!(
-                stdout(),
-                "{}:{line}: {effect}: {title}: {}: {}",
-                document.file.display(),
-                finding.field,
-                finding.text
-            )?;
+            print(document, &finding.field, effect, &finding.text)?;
+        }
+        for Missing { field, text, sure } in across.missing(&document.object) {
+            missing += usize::from(sure);
+            let effect = if sure { "missing" } else { "warning" };
+            print(document, &field, effect, &text)?;
         }
     }
-    match losses {
-        0 => Ok(()),
-        1 => anyhow::bail!(
-            "one thing will be lost in Kubernetes {}",
-            args.cluster_version
-        ),
-        count => anyhow::bail!(
-            "{count} things will be lost in Kubernetes {}",
-            args.cluster_version
-        ),
+    let lost = match losses {
+        0 => None,
+        1 => Some(format!("one thing will be lost in Kubernetes {release}")),
+        count => Some(format!(
+            "{count} things will be lost in Kubernetes {release}"
+        )),
+    };
+    let missing = match missing {
+        0 => None,
+        number => Some(format!(
+            "{} named that {} not exist",
+            count(number, "thing"),
+            if number == 1 { "does" } else { "do" }
+        )),
+    };
+    match (lost, missing) {
+        (None, None) => Ok(()),
+        (Some(lost), None) => anyhow::bail!(lost),
+        (None, Some(missing)) => anyhow::bail!(missing),
+        (Some(lost), Some(missing)) => anyhow::bail!("{lost}; {missing}"),
     }
+}
+
+fn print(document: &Document, field: &str, effect: &str, text: &str) -> std::io::Result<()> {
+    let line = document.line(&manifests::split_path(field));
+    let title = manifests::title(&document.object);
+    let file = document.file.display();
+    writeln!(
+        stdout(),
+        "{file}:{line}: {effect}: {title}: {field}: {text}"
+    )
 }

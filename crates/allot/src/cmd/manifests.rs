@@ -181,7 +181,7 @@ fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Resu
         match items.filter(|_| is_list) {
             Some(items) => documents.extend(items.iter().map(|item| Document {
                 file: path.to_owned(),
-                object: item.clone(),
+                object: item_of(&object, item),
                 text: String::new(),
                 first_line,
             })),
@@ -204,6 +204,26 @@ fn parse(path: &Path, text: &str, documents: &mut Vec<Document>) -> anyhow::Resu
         }
     }
     finish(&mut part, first_line)
+}
+
+/// An item of a list; those of typed lists (`PodList`) need not say what they are.
+fn item_of(list: &Value, item: &Value) -> Value {
+    let mut item = item.clone();
+    let kind = list["kind"]
+        .as_str()
+        .and_then(|kind| kind.strip_suffix("List"));
+    let Some(kind) = kind.filter(|kind| !kind.is_empty() && item.is_object()) else {
+        return item;
+    };
+    for (field, value) in [
+        ("kind", &Value::from(kind)),
+        ("apiVersion", &list["apiVersion"]),
+    ] {
+        if item.get(field).is_none() {
+            item[field] = value.clone();
+        }
+    }
+    item
 }
 
 /// The parts of a path such as `spec.devices[0].name`.

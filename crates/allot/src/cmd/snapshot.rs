@@ -4,16 +4,26 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use kube::Client;
 use serde_json::json;
 
+use super::access::Access;
 use super::component;
 
+mod current;
+mod events;
 mod picture;
 mod read;
 mod redact;
+mod served;
+mod watch;
 
+pub use current::completed;
+pub use events::{PodEvent, of_pod, read as read_events};
 pub use picture::{Hidden, Picture, names};
-pub use read::Kinds;
+pub use read::{Kinds, told};
+pub use served::Served;
+pub use watch::watch;
 
 /// Flags of `allot snapshot`.
 #[derive(Debug, clap::Args)]
@@ -32,9 +42,8 @@ pub struct Args {
     /// Where to write it, compressed if the name ends in .gz; standard output when absent
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
     /// Keep environment values, commands, probes, termination messages and all annotations, which may be confidential
     #[arg(long)]
     with_values: bool,
@@ -43,7 +52,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> anyhow::Result<()> {
     component::block_on(async move |_| {
-        let client = component::client(args.kubeconfig.as_deref(), "allot-snapshot").await?;
+        let client = args.access.client("allot-snapshot").await?;
         let mut picture = Picture::take(&client, Kinds::All, None).await?;
         if !args.with_values {
             picture.objects.iter_mut().for_each(redact::redact);
@@ -97,25 +106,42 @@ fn without_path(error: std::io::Error) -> std::io::Error {
 /// Where commands that look at a cluster find it.
 #[derive(Debug, clap::Args)]
 pub struct Source {
-    /// Look at a file that `allot snapshot` wrote instead of at a cluster
-    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    /// Look at a file that `allot snapshot` or `kubectl get` wrote instead of at a cluster
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     from: Option<PathBuf>,
-    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    access: Access,
 }
 
 impl Source {
+    /// Whether a flag says where to look.
+    pub fn is_given(&self) -> bool {
+        self.from.is_some() || self.access.is_given()
+    }
+
     /// What is known of the cluster; `namespace` is the one that was asked for.
     ///
     /// # Errors
     /// The file can not be read, or the server does not answer or does not have a kind that is needed.
     pub async fn picture(&self, kinds: Kinds, namespace: Option<&str>) -> anyhow::Result<Picture> {
+        Ok(self.look(kinds, namespace).await?.0)
+    }
+
+    /// As [`Source::picture`], with the client where it is a cluster.
+    ///
+    /// # Errors
+    /// As [`Source::picture`].
+    pub async fn look(
+        &self,
+        kinds: Kinds,
+        namespace: Option<&str>,
+    ) -> anyhow::Result<(Picture, Option<Client>)> {
         if let Some(file) = &self.from {
-            return Picture::load(file);
+            return Ok((Picture::load(file)?, None));
         }
-        let client = component::client(self.kubeconfig.as_deref(), "allot").await?;
-        Picture::take(&client, kinds, namespace).await
+        let client = self.access.client("allot").await?;
+        let picture = Picture::take(&client, kinds, namespace).await?;
+        Ok((picture, Some(client)))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::process::{Command, Output};
 
-use super::harness::{ALLOT, Up};
+use super::explain::{allot, as_account, text};
+use super::harness::{ALLOT, PATIENCE, Up, directory};
 
 fn drain(up: &Up, more: &[&str]) -> Output {
     let kubeconfig = up.kubeconfig.to_str().expect("UTF-8");
@@ -54,4 +55,87 @@ async fn regression_who_uses_a_driver_is_named_without_waiting() {
         error,
         "error: driver gpu.example.com has no slices on node elsewhere\n"
     );
+}
+
+fn told(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// The driver that ran published its devices again without taints.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_a_driver_that_runs_is_held_until_it_is_stopped() {
+    let up = Up::in_memory().await;
+    let late = drain(&up, &["--timeout", "1"]);
+    let (told, error) = told(&late);
+    assert!(!late.status.success());
+    let stop = "no claim uses it: stop the driver now on node-0; what it publishes until then is tainted\n";
+    assert!(told.ends_with(stop), "{told}");
+    let runs = "error: driver gpu.example.com still runs on node-0 after 1 s; its devices stay tainted, until ";
+    assert!(error.starts_with(runs), "{error}");
+    let free = [
+        "devices",
+        "--state",
+        "free",
+        "--kubeconfig",
+        text(&up.kubeconfig),
+    ];
+    assert_eq!(allot(&free), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_keeps_a_driver_tainted_until_it_is_taken_back() {
+    let gates = ["--feature-gates", "DRADeviceTaintRules=true"];
+    let up = Up::in_memory_with(&gates).await;
+    let drained = drain(&up, &[]);
+    let (told, error) = told(&drained);
+    assert!(drained.status.success(), "{error}");
+    let rule = "tainted by 1 rule: allot-draining-gpu.example.com\n";
+    let stays = "removed: 1 slice; stop the driver now: its devices stay tainted, until ";
+    assert!(told.starts_with(rule) && told.contains(stays), "{told}");
+    // It publishes again at once.
+    let state = |state: &str| {
+        let kubeconfig = ["--kubeconfig", text(&up.kubeconfig)];
+        let arguments = ["devices", "--state", state, "-o", "name"];
+        allot(&[&arguments[..], &kubeconfig].concat())
+            .lines()
+            .count()
+    };
+    until(|| state("tainted") == 8).await;
+    assert_eq!(state("free"), 0);
+    let undone = drain(&up, &["--undo"]);
+    let (told, _) = self::told(&undone);
+    assert!(told.starts_with("removed: 1 rule\n"), "{told}");
+    until(|| state("free") == 8).await;
+}
+
+/// Looks again until it is so.
+async fn until(so: impl Fn() -> bool) {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while !so() {
+        assert!(tokio::time::Instant::now() < end, "it did not come about");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+/// A watch that was refused was tried again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn regression_rights_that_are_missing_are_named() {
+    let up = Up::in_memory().await;
+    let files = directory();
+    let account = as_account(&up, files.path()).await;
+    let arguments = [
+        "drain-driver",
+        "gpu.example.com",
+        "--kubeconfig",
+        text(&account),
+    ];
+    let refused = Command::new(ALLOT).args(arguments).output().expect("runs");
+    let (_, error) = told(&refused);
+    assert!(!refused.status.success());
+    let rights = "error: the user has no right to list resourceslices.resource.k8s.io, \
+        watch resourceslices.resource.k8s.io, patch resourceslices.resource.k8s.io, \
+        delete resourceslices.resource.k8s.io, list resourceclaims.resource.k8s.io, \
+        watch resourceclaims.resource.k8s.io\n";
+    assert_eq!(error, rights);
 }

@@ -14,9 +14,27 @@ use super::harness::{ALLOT, Up, directory};
 
 /// What a command prints on standard output.
 pub fn allot(arguments: &[&str]) -> String {
+    exits(0, arguments)
+}
+
+/// What a command prints on standard output that ends with a status.
+pub fn exits(status: i32, arguments: &[&str]) -> String {
     let output = Command::new(ALLOT).args(arguments).output().expect("runs");
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "allot {arguments:?}: {error}");
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "allot {arguments:?}: {error}"
+    );
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What a command prints on standard output that ends with 0 or 1, as an answer.
+pub fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(ALLOT).args(arguments).output().expect("runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    let answered = matches!(output.status.code(), Some(0 | 1));
+    assert!(answered, "allot {arguments:?}: {error}");
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
@@ -42,14 +60,17 @@ async fn a_pod_without_a_device_is_explained_on_the_cluster_and_on_a_snapshot() 
     let cluster = ["--kubeconfig", text(&up.kubeconfig)];
 
     // A pod that is not there yet.
-    let told = allot(&[&["explain", "-f", text(&ninth)][..], &cluster].concat());
+    let told = exits(
+        1,
+        &[&["explain", "-f", text(&ninth)][..], &cluster].concat(),
+    );
     for part in [
         "pod default/ninth fits on none of 1 node\n",
         "  1 node: cannot allocate all claims (node-0)\n",
         "    claim default/ninth-example, request gpu needs 1 device:\n",
         "      8 seen\n",
         "      0 not in use\n",
-        " by default/pod-",
+        "      in use: 1 by pod default/pod-",
     ] {
         assert!(told.contains(part), "{part:?} in:\n{told}");
     }
@@ -81,6 +102,11 @@ async fn a_pod_without_a_device_is_explained_on_the_cluster_and_on_a_snapshot() 
         "{running}"
     );
 
+    // Without a name, all that wait.
+    let waiting = exits(1, &[&["explain"][..], &from].concat());
+    let one = waiting.starts_with("1 pod: ") && waiting.ends_with("  default/ninth\n");
+    assert!(one, "{waiting}");
+
     // What if there were one more node?
     let node = files.path().join("node.yaml");
     let more = "\
@@ -111,15 +137,20 @@ spec:
     // The taint is named that keeps it away.
     let taints = "spec: {taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}\nstatus:";
     std::fs::write(&node, more.replacen("status:", taints, 1)).expect("written");
-    let told = allot(&[&["explain", "ninth"][..], &files, &from].concat());
+    let told = exits(1, &[&["explain", "ninth"][..], &files, &from].concat());
     let taint = "  1 node: node(s) had untolerated taint {dedicated: gpu} (added)\n";
     assert!(told.contains(taint), "{told}");
 
+    exits(3, &[&["explain", "nobody"][..], &from].concat());
     let none = refused(&[&["explain", "nobody"][..], &from].concat());
     assert!(
         none.starts_with("as of ") && none.ends_with("error: there is no pod default/nobody\n"),
         "{none}"
     );
+    // What is not compressed may also be what kubectl writes as YAML.
+    let file = allot(&["devices", "-o", "name", "--from", text(&node)]);
+    assert_eq!(file, "gpu.example.com/added/gpu-0\n");
+    std::fs::write(&node, "a: [").expect("written");
     let file = refused(&["devices", "--from", text(&node)]);
     assert!(
         file.starts_with("error: ") && file.contains("is no JSON"),
@@ -141,11 +172,13 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
 spec:
+  selector: {matchLabels: {a: b}}
   template:
+    metadata: {labels: {a: b}}
     spec: {containers: [{name: c, image: x, resources: {limits: {cpu: '10000'}}}]}
 ";
     std::fs::write(&file, deployment).expect("written");
-    let told = allot(&[&["explain", "-f", text(&file)][..], &cluster].concat());
+    let told = exits(1, &[&["explain", "-f", text(&file)][..], &cluster].concat());
     let expected = "\
 pod default/web fits on none of 9 nodes
   9 nodes: Insufficient cpu (node-0, node-1, node-2, node-3, node-4 and 4 more)
@@ -176,16 +209,16 @@ spec:
     up.create(&pod("first", "node-1")).await;
     up.running("first").await;
     std::fs::write(&file, pod("second", "node-2")).expect("written");
-    let told = allot(&[&["explain", "-f", text(&file)][..], &cluster].concat());
+    let told = exits(1, &[&["explain", "-f", text(&file)][..], &cluster].concat());
     let has =
         "  it already has\n    claim default/shared, request gpu: gpu.example.com/node-1/gpu-0\n";
     assert!(told.contains(has), "{told}");
-    let here = "  1 node: resourceclaim not available on the node (node-2)\n";
+    let here = "  1 node: resourceclaim not available on the node (node-2)\n    claim default/shared is allocated on node node-1, and";
     assert!(told.contains(here), "{told}");
 }
 
 /// A kubeconfig for the token of the service account `default` in the namespace `default`.
-async fn as_account(up: &Up, directory: &Path) -> std::path::PathBuf {
+pub async fn as_account(up: &Up, directory: &Path) -> std::path::PathBuf {
     let accounts: Api<ServiceAccount> = Api::default_namespaced(up.client.clone());
     let (request, params) = (TokenRequest::default(), PostParams::default());
     let token = accounts.create_token_request("default", &params, &request);
@@ -253,7 +286,7 @@ rules:
     up.create(rules).await;
     up.create(&role("ClusterRoleBinding", "devices", "devices"))
         .await;
-    let told = allot(&ninth);
+    let told = exits(1, &ninth);
     assert!(
         told.contains("pod default/ninth fits on none of 1 node\n"),
         "{told}"
@@ -341,7 +374,8 @@ spec: {containers: [{name: c, image: x}], resourceClaims: [{name: c, resourceCla
             told.starts_with("pod default/p fits on 1 of 1 node"),
             "{told}"
         );
-        let told = allot(
+        let told = exits(
+            1,
             &[
                 &asked[..],
                 source,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::explain::{allot, text};
+use super::explain::{exits, printed, text};
 use super::harness::{Directory, directory};
 
 /// A file with two nodes with two devices each, and one for a gang.
@@ -68,7 +68,8 @@ fn regression_a_pod_of_a_gang_is_judged_with_its_gang() {
     let (files, cluster, file) = two_nodes();
     let asked = |pod: &str, more: &[&str]| {
         let asked = ["explain", pod, "--from", text(&cluster), "-f", text(&file)];
-        allot(&[&asked[..], more].concat())
+        // Each answer says whether it fits.
+        printed(&[&asked[..], more].concat())
     };
     let gates = [
         "--feature-gates",
@@ -150,14 +151,17 @@ fn regression_a_template_that_is_missing_is_named() {
 pod default/p1 goes to no node: pod \"default/p1\": ResourceClaim not created yet (DynamicResources)
   {missing}"
     );
-    assert_eq!(allot(&[&["explain", "p1"][..], &source].concat()), expected);
+    assert_eq!(
+        exits(1, &[&["explain", "p1"][..], &source].concat()),
+        expected
+    );
     // A gang names the pod of its that can not be tried.
     std::fs::write(&file, gang(2, 2, "none")).expect("written");
     let gates = [
         "--feature-gates",
         "GenericWorkload=true,GangScheduling=true",
     ];
-    let told = allot(&[&["explain", "p0"][..], &source, &gates].concat());
+    let told = exits(1, &[&["explain", "p0"][..], &source, &gates].concat());
     let waits = "  it waits: only 1 of 2 pods that are needed can be tried\n  default/p1: ";
     assert!(told.contains(waits) && told.ends_with(missing), "{told}");
 }

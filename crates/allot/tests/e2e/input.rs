@@ -350,8 +350,7 @@ async fn a_driver_is_drained_although_nobody_reads_about_it() {
         unread(&[
             "drain-driver",
             "gpu.example.com",
-            "--timeout",
-            "60",
+            "--no-hold",
             "--kubeconfig",
             &kubeconfig,
         ])

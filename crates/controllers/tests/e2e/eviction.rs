@@ -331,6 +331,7 @@ async fn draining_waits_for_the_last_user() {
         node: Some("n".to_owned()),
         evict: false,
         clock: Clock::System,
+        hold: None,
     };
     let (sender, mut progress) = tokio::sync::mpsc::unbounded_channel();
     let client = cluster.client.clone();
@@ -370,6 +371,7 @@ async fn a_drain_is_undone() {
         node: None,
         evict: false,
         clock: Clock::System,
+        hold: None,
     };
     for changed in [(1, 2), (0, 0)] {
         let done = undo(cluster.client.clone(), &what, CancellationToken::new()).await;

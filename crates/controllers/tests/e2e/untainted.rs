@@ -110,6 +110,7 @@ async fn a_driver_is_drained_whose_slice_can_not_have_taints() {
         node: None,
         evict: false,
         clock: Clock::System,
+        hold: None,
     };
     let (sender, mut progress) = tokio::sync::mpsc::unbounded_channel();
     let client = cluster.client.clone();

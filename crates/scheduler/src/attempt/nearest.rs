@@ -5,8 +5,10 @@ use std::cmp::Reverse;
 use allot_allocator::explain::Nearness;
 
 use super::{Attempt, Unplaced};
+use crate::dra::NodeNearness;
 use crate::node::NodeInfo;
 use crate::plugins::Plugin;
+use crate::status::{Code, Rejection};
 
 /// How many checks of devices an event is worth. In clusters where that is not enough for all nodes, the first ones are
 /// compared.
@@ -15,14 +17,46 @@ pub(crate) const MOST_CHECKS: usize = 50_000;
 pub(crate) const MOST_CHECKS_IN_GANG: usize = 2_000;
 
 /// How near a node came; the largest is explained. What counts first comes first.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
     satisfied: usize,
     plugins_failed: Reverse<usize>,
     devices: Nearness,
 }
 
 impl Attempt<'_> {
+    /// How near a node came that rejects the pod; comparable with the other nodes of the same attempt.
+    pub(crate) fn rank(&self, node: &NodeInfo, rejection: &Rejection) -> Rank {
+        let found = self.devices().map(|d| d.nearness(node, &self.dra));
+        self.ranked(node, rejection, found.as_ref())
+    }
+
+    fn ranked(&self, node: &NodeInfo, rejection: &Rejection, found: Option<&NodeNearness>) -> Rank {
+        let lacks_more = found.is_some_and(|found| !found.all);
+        let failed = match rejection.plugin {
+            Plugin::DynamicResources => 1,
+            _ => self.rejections(node).len().max(1) + usize::from(lacks_more),
+        };
+        let devices = found.map(|found| found.nearness).unwrap_or_default();
+        Rank {
+            satisfied: devices.satisfied,
+            plugins_failed: Reverse(failed),
+            devices,
+        }
+    }
+
+    /// What a selector that failed on the devices of a node has probably meant; `None` where there is nothing to suggest.
+    pub(crate) fn explain_error(&self, unplaced: &Unplaced) -> Option<String> {
+        let failed = |r: &&Rejection| r.code == Code::Error && r.plugin == Plugin::DynamicResources;
+        let nodes = unplaced.nodes.iter().zip(&self.snapshot.nodes);
+        let mut nodes = nodes.filter_map(|(r, node)| Some((r.as_ref().filter(failed)?, node)));
+        let (rejection, node) = nodes.next()?;
+        let line = self.devices()?.explain(node, &self.dra)?;
+        let (_, hint) = line.split_once(&rejection.message())?;
+        let hint = hint.trim_start_matches("; ");
+        (!hint.is_empty()).then(|| format!("On node {}: {hint}", node.name))
+    }
+
     /// What the node that came nearest to taking the pod lacks: the one with the most requests for devices satisfied; of
     /// those, the one that the fewest plugins reject; of those, the one where the most checks leave enough devices; of
     /// those, the first. At most so many devices are checked. `None` for pods that no node lacks devices for.
@@ -37,15 +71,7 @@ impl Attempt<'_> {
         for (rejection, node) in unplaced.nodes.iter().zip(&self.snapshot.nodes) {
             let Some(rejection) = rejection else { continue };
             let found = devices.nearness(node, &self.dra);
-            let failed = match lacks_devices(rejection.plugin) {
-                true => 1,
-                false => self.rejections(node).len().max(1) + usize::from(!found.all),
-            };
-            let rank = Rank {
-                satisfied: found.nearness.satisfied,
-                plugins_failed: Reverse(failed),
-                devices: found.nearness,
-            };
+            let rank = self.ranked(node, rejection, Some(&found));
             if nearest.as_ref().is_none_or(|(best, ..)| rank > *best) {
                 nearest = Some((rank, found.all, node));
             }

@@ -103,8 +103,12 @@ impl Core {
             .insert(pod, self.names_of_claims(pod), deadline);
         let waits = |b: &super::Binding| b.waits_until.is_some();
         if self.check_binding(pod, time) && self.bindings.get(pod).is_some_and(waits) {
-            self.actions
-                .push(Action::WaitsForConditions { pod: info, node });
+            let pending = claims.iter().flat_map(|c| conditions::pending(c)).collect();
+            self.actions.push(Action::WaitsForConditions {
+                pod: info,
+                node,
+                pending,
+            });
         }
     }
 

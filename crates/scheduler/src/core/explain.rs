@@ -6,7 +6,7 @@ use allot_allocator::explain::Explanation;
 use k8s_openapi::api::resource::v1::AllocationResult;
 
 use super::{Core, GangVerdict, Time};
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Rank};
 use crate::config::Profile;
 use crate::dra::claims::key_of;
 use crate::plugins::Plugin;
@@ -55,6 +55,10 @@ pub struct NodeVerdict {
     pub rejection: Option<Rejection>,
     /// Which check left no device, when that is the reason.
     pub explanation: Option<Explanation>,
+    /// Why claims that are allocated can not be used there.
+    pub unavailable: Vec<String>,
+    /// How near it comes, when it rejects the pod.
+    pub rank: Option<Rank>,
     /// The pods that are expected there, and that this one may not drive away.
     pub kept_for: Vec<Key>,
 }
@@ -135,8 +139,12 @@ impl Core {
                 }
                 _ => None,
             };
+            let unavailable = attempt.devices().map(|d| d.unavailable(node));
+            let rank = rejection.as_ref().map(|r| attempt.rank(node, r));
             nodes.push(NodeVerdict {
                 name: node.name.clone(),
+                unavailable: unavailable.unwrap_or_default(),
+                rank,
                 rejection,
                 explanation,
                 kept_for: nominated(&node.name)

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PodResourceClaim;
 use rustc_hash::FxHashSet;
 
 use super::wake::holds_nothing;
 use super::{BindError, Core, Time};
+use crate::actions::Action;
 use crate::dra::claims::Change;
+use crate::dra::resolve::{self, ResolveError};
 use crate::hints::ClusterEvent;
+use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use allot_reflector::Observed;
 
@@ -117,6 +121,9 @@ impl Core {
         let gate = self.gate(&new);
         if !self.queue.contains(&new.uid) {
             self.queue.add(new.clone(), gate, time.now);
+            if gate == Some(Plugin::DynamicResources) {
+                self.tell_missing_claim(&new);
+            }
             if gate.is_some_and(holds_nothing) {
                 self.release_claims(&new);
             }
@@ -128,6 +135,19 @@ impl Core {
         if matters {
             self.queue
                 .activate(&uid, gate, "UnschedulablePodUpdate", time.now);
+        }
+    }
+
+    /// A claim that is named and does not exist is told once: one that is made from a template comes by itself.
+    fn tell_missing_claim(&mut self, pod: &Arc<PodInfo>) {
+        let resolved = resolve::all(pod, self.classic.as_deref(), &self.claims);
+        if let Err(missing @ ResolveError::NotFound(_)) = resolved {
+            let names = |entry: &PodResourceClaim| entry.resource_claim_name.is_some();
+            if pod.spec().resource_claims.iter().flatten().any(names) {
+                let text = missing.to_string();
+                let pod = pod.clone();
+                self.actions.push(Action::LacksClaim { pod, text });
+            }
         }
     }
 

@@ -213,6 +213,18 @@ impl Core {
         nominate: Nominate,
         time: Time,
     ) {
+        self.fail_explained(queued, message, None, nominate, time);
+    }
+
+    /// As [`Core::fail`], with what only the event says.
+    pub(super) fn fail_explained(
+        &mut self,
+        queued: QueuedPod,
+        message: String,
+        explanation: Option<String>,
+        nominate: Nominate,
+        time: Time,
+    ) {
         let pod = queued.info.clone();
         if nominate == Nominate::Clear {
             self.forget_nomination(&pod.uid, time);
@@ -221,7 +233,7 @@ impl Core {
             pod,
             reason: "SchedulerError",
             message,
-            explanation: None,
+            explanation,
             nominate,
         };
         self.actions.push(Action::Reject(Box::new(rejected)));

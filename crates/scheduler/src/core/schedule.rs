@@ -27,7 +27,8 @@ pub(super) enum CycleOutcome {
     Place(Box<Placed>),
     Negotiate(Negotiation),
     Reject(Box<Refusal>),
-    Fail(String),
+    /// Why, for the condition, and what was probably meant, for the event.
+    Fail(String, Option<String>),
 }
 
 pub(super) struct Placed {
@@ -79,12 +80,12 @@ impl Core {
                 self.negotiate(queued, &profile, negotiation, time)
             }
             CycleOutcome::Reject(refusal) => self.refuse(queued, &profile, *refusal, time),
-            CycleOutcome::Fail(message) => {
+            CycleOutcome::Fail(message, explanation) => {
                 tracing::warn!(pod = %queued.info.key, message, "attempt failed");
                 self.metrics
                     .attempt(&profile.name, Outcome::Error, std::time::Duration::ZERO);
                 let nominate = self.cleared_nomination(&queued.info);
-                self.fail(queued, message, nominate, time);
+                self.fail_explained(queued, message, explanation, nominate, time);
             }
         }
         true
@@ -133,10 +134,9 @@ impl Core {
         let attempt = match prepared {
             Ok(attempt) => attempt,
             Err(rejection) if rejection.code == Code::Error => {
-                return CycleOutcome::Fail(format!(
-                    "running PreFilter plugin {:?}: {rejection}",
-                    rejection.plugin.name()
-                ));
+                let plugin = rejection.plugin.name();
+                let message = format!("running PreFilter plugin {plugin:?}: {rejection}");
+                return CycleOutcome::Fail(message, None);
             }
             Err(rejection) => {
                 let by = rejection.plugin;
@@ -150,8 +150,13 @@ impl Core {
                     true => self.cleared_nomination(pod),
                     false => Nominate::Keep,
                 };
+                let explanation = match by {
+                    Plugin::DynamicResources => crate::dra::missing_class(pod, &dra),
+                    _ => None,
+                };
                 return CycleOutcome::Reject(Box::new(Refusal {
                     cleanup: release::claims_to_release(pod, &self.claims, self.classic.as_deref()),
+                    explanation,
                     ..Refusal::new(by, message, nominate)
                 }));
             }
@@ -189,12 +194,12 @@ impl Core {
                 if let (Some(claims), Some(known)) = (attempt.classic(), attempt.dra.classic) {
                     match claims.tasks(&pod.uid, &node, known) {
                         Ok(tasks) => classic = tasks,
-                        Err(rejection) => return CycleOutcome::Fail(rejection.message()),
+                        Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
                     }
                 }
                 let volumes = match attempt.choose_volumes(&nodes[placement.node]) {
                     Ok(choice) => choice,
-                    Err(rejection) => return CycleOutcome::Fail(rejection.message()),
+                    Err(rejection) => return CycleOutcome::Fail(rejection.message(), None),
                 };
                 let classic_claims = attempt.classic().map(PodClaims::keys);
                 let (claims, joins) = claim_tasks(&attempt, &placement);
@@ -210,13 +215,15 @@ impl Core {
             }
             Err(unplaced) => match unplaced.error() {
                 Some(error) => {
+                    let plugin = error.plugin.name();
+                    let message = format!("running {plugin:?} filter plugin: {error}");
+                    let explanation = attempt.explain_error(&unplaced);
                     // The next attempt begins behind the node that took too much, so that others are asked as well.
                     let gave_up = |r: &Option<_>| r.as_ref().is_some_and(Rejection::gave_up_on);
                     if let Some(at) = unplaced.nodes.iter().position(gave_up) {
                         self.next_start = (at + 1) % total;
                     }
-                    let plugin = error.plugin.name();
-                    CycleOutcome::Fail(format!("running {plugin:?} filter plugin: {error}"))
+                    CycleOutcome::Fail(message, explanation)
                 }
                 None => {
                     let begin = Instant::now();

@@ -67,27 +67,60 @@ pub fn drivers(claim: &ResourceClaim) -> Vec<&str> {
     drivers
 }
 
+/// The conditions that the driver reports for a device of a claim.
+fn reported<'a>(
+    claim: &'a ResourceClaim,
+    result: &DeviceRequestAllocationResult,
+) -> &'a [Condition] {
+    let devices = claim.status.as_ref().and_then(|s| s.devices.as_deref());
+    // A device that is shared reports for each share.
+    let status = devices.unwrap_or_default().iter().find(|d| {
+        d.driver == result.driver
+            && d.pool == result.pool
+            && d.device == result.device
+            && (result.share_id.is_none() || d.share_id.is_none() || d.share_id == result.share_id)
+    });
+    status
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default()
+}
+
+/// A binding condition of a device that is not true yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    /// `driver/pool/device`.
+    pub device: String,
+    /// The type of the condition.
+    pub condition: String,
+    /// What the driver reports about it so far: reason and message.
+    pub reported: Option<(String, String)>,
+}
+
+/// The binding conditions that the devices of a claim wait for.
+pub fn pending(claim: &ResourceClaim) -> Vec<Pending> {
+    let mut pending = Vec::new();
+    for result in results(claim).filter(|r| has_conditions(r)) {
+        let conditions = reported(claim, result);
+        for name in result.binding_conditions.iter().flatten() {
+            let known = conditions.iter().find(|c| c.type_ == *name);
+            if known.is_some_and(|c| c.status == "True") {
+                continue;
+            }
+            pending.push(Pending {
+                device: format!("{}/{}/{}", result.driver, result.pool, result.device),
+                condition: name.clone(),
+                reported: known.map(|c| (c.reason.clone(), c.message.clone())),
+            });
+        }
+    }
+    pending
+}
+
 /// How far the devices of a claim are, by what the driver reports in the claim's status.
 pub fn readiness(claim: &ResourceClaim) -> Readiness {
-    let reported = claim
-        .status
-        .as_ref()
-        .and_then(|s| s.devices.as_deref())
-        .unwrap_or_default();
     let mut all_ready = true;
     for result in results(claim).filter(|r| has_conditions(r)) {
-        // A device that is shared reports for each share.
-        let status = reported.iter().find(|d| {
-            d.driver == result.driver
-                && d.pool == result.pool
-                && d.device == result.device
-                && (result.share_id.is_none()
-                    || d.share_id.is_none()
-                    || d.share_id == result.share_id)
-        });
-        let conditions: &[Condition] = status
-            .and_then(|s| s.conditions.as_deref())
-            .unwrap_or_default();
+        let conditions = reported(claim, result);
         let is_true = |name: &String| {
             conditions
                 .iter()

@@ -32,8 +32,10 @@ mod node;
 
 pub use alternatives::next_skip;
 use classes::check_classes;
+pub use classes::missing_class;
 pub use cleanup::ClaimCleanup;
 pub use counts::Counts;
+pub use explain::NodeNearness;
 use extended::ExtendedResources;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;

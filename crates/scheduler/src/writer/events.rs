@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::actions::Rejected;
+use crate::dra::conditions::Pending;
 
 /// How many events may wait.
 const BACKLOG: usize = 8192;
@@ -76,9 +77,33 @@ impl Note {
         }
     }
 
-    pub(super) fn waits_for_conditions(pod: &PodInfo, node: &str) -> Self {
-        let text = format!("waiting for binding conditions for device on node {node}");
+    /// Upstream's text, then which condition of which device it is.
+    pub(super) fn waits_for_conditions(pod: &PodInfo, node: &str, pending: &[Pending]) -> Self {
+        const SHOWN: usize = 5;
+        let mut text = format!("waiting for binding conditions for device on node {node}");
+        for (
+            index,
+            Pending {
+                device, condition, ..
+            },
+        ) in pending.iter().take(SHOWN).enumerate()
+        {
+            let separator = if index == 0 { ": " } else { ", " };
+            text += &format!("{separator}{condition} of {device}");
+        }
+        if pending.len() > SHOWN {
+            text += &format!(" and {} more", pending.len() - SHOWN);
+        }
         Self::about(pod, "BindingConditionsPending", "Scheduling", text)
+    }
+
+    /// Upstream says nothing about a pod that is not tried because its claim does not exist.
+    pub(super) fn lacks_claim(pod: &PodInfo, text: String) -> Self {
+        let note = Self::about(pod, "FailedScheduling", "Scheduling", text);
+        Self {
+            warning: true,
+            ..note
+        }
     }
 
     pub(super) fn preempted(preemptor: &PodInfo, victim: &PodInfo, node: &str) -> Self {

@@ -152,7 +152,7 @@ fn pools_that_cannot_be_used_are_named() {
     assert_eq!(
         explain(&made).line,
         "claim default/c, request r needs 1 device, the node has none; \
-         pool gpu.example.com/p cannot be used: some of its slices are not published yet"
+         pool gpu.example.com/p cannot be used: some of its slices are not published yet (1 of 2 are there)"
     );
 }
 

@@ -10,6 +10,7 @@ use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::classes::Classes;
 use crate::cmd::manifests::typed;
 
 /// What can be done with a device.
@@ -34,6 +35,8 @@ pub enum State {
     Gone,
     /// Claims that may have it can not be seen
     Unknown,
+    /// While watching: it is not published any more, or not among those that are asked for
+    Removed,
 }
 
 impl fmt::Display for State {
@@ -48,12 +51,13 @@ impl fmt::Display for State {
             State::Invalid => "invalid",
             State::Gone => "gone",
             State::Unknown => "unknown",
+            State::Removed => "removed",
         })
     }
 }
 
 /// A device.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
     /// The driver that published it.
@@ -76,16 +80,24 @@ pub struct Device {
     /// What is wrong with its pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
+    /// What of its pool is not published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+    /// The device classes that it is in.
+    pub classes: Vec<String>,
     /// Capacities.
     pub capacity: BTreeMap<String, String>,
     /// How much of them is consumed, of a device that can be shared.
     pub consumed: BTreeMap<String, String>,
     /// Attributes.
     pub attributes: BTreeMap<String, String>,
+    /// It can serve several claims at the same time.
+    #[serde(skip)]
+    pub shareable: bool,
 }
 
 /// A claim that has a device.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
     /// `namespace/name` of the claim.
@@ -94,12 +106,29 @@ pub struct Holder {
     pub reserved_for: Vec<String>,
     /// The request that got it.
     pub request: String,
+    /// The class that the request names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// Only to look at it: others can have it all the same.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub admin: bool,
 }
 
 impl Device {
+    /// `driver/pool/device`.
+    pub fn name(&self) -> String {
+        format!("{}/{}/{}", self.driver, self.pool, self.device)
+    }
+
+    /// The same when it is not shown any more: it left its slice, or is not among those that are asked for.
+    pub fn removed(&self) -> Self {
+        Self {
+            state: State::Removed,
+            claims: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Who has it, or what is wrong with it, in words.
     pub fn why(&self) -> String {
         let mut parts: Vec<String> = self.claims.iter().map(Holder::words).collect();
@@ -109,6 +138,7 @@ impl Device {
         }
         parts.extend(self.blocked_by.clone());
         parts.extend(self.invalid.clone());
+        parts.extend(self.incomplete.clone());
         parts.extend(self.taints.iter().map(|taint| format!("taint {taint}")));
         parts.join("; ")
     }
@@ -127,16 +157,11 @@ impl Holder {
 /// Driver, pool and device.
 type Key = (String, String, String);
 
-/// All devices, by driver and pool. What is left of them is the allocator's knowledge; who has them, the claims'.
-/// `all_claims`: no claim is missing among the objects.
+/// The allocator's knowledge of slices, taint rules and claims.
 ///
 /// # Errors
 /// An object that is not what its kind says; the message names it.
-pub fn inventory(
-    objects: &[Value],
-    features: Features,
-    all_claims: bool,
-) -> anyhow::Result<Vec<Device>> {
+pub fn cluster(objects: &[Value], features: Features) -> anyhow::Result<Cluster> {
     let slices: Vec<api::ResourceSlice> = typed(objects, "ResourceSlice")?;
     let claims: Vec<api::ResourceClaim> = typed(objects, "ResourceClaim")?;
     let rules: Vec<DynamicObject> = typed(objects, "DeviceTaintRule")?;
@@ -153,6 +178,23 @@ pub fn inventory(
             cluster.claim_allocated(&holder, allocation);
         }
     }
+    Ok(cluster)
+}
+
+/// All devices, by driver and pool. What is left of them is the allocator's knowledge; who has them, the claims'.
+/// `all_claims`: no claim is missing among the objects.
+///
+/// # Errors
+/// An object that is not what its kind says; the message names it.
+pub fn inventory(
+    objects: &[Value],
+    features: Features,
+    all_claims: bool,
+) -> anyhow::Result<Vec<Device>> {
+    let slices: Vec<api::ResourceSlice> = typed(objects, "ResourceSlice")?;
+    let claims: Vec<api::ResourceClaim> = typed(objects, "ResourceClaim")?;
+    let cluster = cluster(objects, features)?;
+    let classes = Classes::new(objects, features);
     let by_name = |slice: &api::ResourceSlice| slice.metadata.name.clone().unwrap_or_default();
     let by_name: HashMap<String, &api::ResourceSliceSpec> =
         slices.iter().map(|s| (by_name(s), &s.spec)).collect();
@@ -167,7 +209,12 @@ pub fn inventory(
         };
         let key = (found.driver.into(), found.pool.into(), found.device.into());
         let claims = holders.remove(&key).unwrap_or_default();
-        devices.push(described(found, slice, device, claims, all_claims));
+        let of = classes.of(found.driver, device);
+        let device = described(found, slice, device, claims, all_claims);
+        devices.push(Device {
+            classes: of,
+            ..device
+        });
     }
     let mut gone: Vec<(Key, Vec<Holder>)> = holders.into_iter().collect();
     gone.sort_by(|a, b| a.0.cmp(&b.0));
@@ -183,9 +230,12 @@ pub fn inventory(
                 taints: Vec::new(),
                 blocked_by: None,
                 invalid: None,
+                incomplete: None,
+                classes: Vec::new(),
                 capacity: BTreeMap::new(),
                 consumed: BTreeMap::new(),
                 attributes: BTreeMap::new(),
+                shareable: false,
             }),
     );
     Ok(devices)
@@ -202,16 +252,27 @@ fn described(
         _ if found.has_more_shares => State::Shared,
         _ if found.in_use => State::InUse,
         Some(PoolProblem::Invalid(_)) => State::Invalid,
-        Some(PoolProblem::Incomplete) => State::Incomplete,
+        Some(PoolProblem::Incomplete { .. }) => State::Incomplete,
         None if found.lacks.is_some() => State::Blocked,
         None if !found.taints.is_empty() => State::Tainted,
         None if !all_claims => State::Unknown,
         None => State::Free,
     };
-    let invalid = match found.problem {
-        Some(PoolProblem::Invalid(reason)) => Some(reason),
-        _ => None,
-    };
+    let (mut invalid, mut incomplete) = (None, None);
+    match found.problem {
+        Some(PoolProblem::Invalid(reason)) => invalid = Some(reason),
+        Some(PoolProblem::Incomplete {
+            generation,
+            seen,
+            expected,
+        }) => {
+            let missing = expected - seen;
+            incomplete = Some(format!(
+                "{missing} of {expected} slices of generation {generation} not published"
+            ));
+        }
+        None => {}
+    }
     let capacity = device.capacity.iter().flatten();
     let attributes = device.attributes.iter().flatten();
     let consumed = found.consumed.into_iter();
@@ -225,11 +286,14 @@ fn described(
         taints: found.taints,
         blocked_by: found.lacks,
         invalid,
+        incomplete,
+        classes: Vec::new(),
         capacity: capacity
             .map(|(n, c)| (n.clone(), c.value.0.clone()))
             .collect(),
         consumed: consumed.map(|(n, q)| (n.to_owned(), q)).collect(),
         attributes: attributes.map(|(n, a)| (n.clone(), attribute(a))).collect(),
+        shareable: device.allow_multiple_allocations == Some(true),
     }
 }
 
@@ -255,12 +319,30 @@ fn holders(claims: &[api::ResourceClaim]) -> HashMap<Key, Vec<Holder>> {
             of_device.or_default().push(Holder {
                 claim: Claim::from(claim).to_string(),
                 reserved_for: reserved_for.clone(),
+                class: class_of(claim, &result.request),
                 request: result.request.clone(),
                 admin: result.admin_access == Some(true),
             });
         }
     }
     holders
+}
+
+/// The class that a request, or the alternative of one that was taken, names.
+fn class_of(claim: &api::ResourceClaim, request: &str) -> Option<String> {
+    let (name, alternative) = match request.split_once('/') {
+        Some((name, alternative)) => (name, Some(alternative)),
+        None => (request, None),
+    };
+    let devices = claim.spec.devices.as_ref()?;
+    let found = devices.requests.iter().flatten().find(|r| r.name == name)?;
+    match alternative {
+        None => Some(found.exactly.as_ref()?.device_class_name.clone()),
+        Some(wanted) => {
+            let mut list = found.first_available.iter().flatten();
+            Some(list.find(|a| a.name == wanted)?.device_class_name.clone())
+        }
+    }
 }
 
 fn node(slice: &api::ResourceSliceSpec, device: &api::Device) -> String {

@@ -79,7 +79,10 @@ fn only_the_newest_generation_counts_and_only_when_it_is_complete() {
     let one = |name: &str| json!([{"name": name}]);
     let old = slice("old", pool(1, 1), one("old"), Value::Null);
     let new = slice("new", pool(2, 2), one("new"), Value::Null);
-    check(&[old.clone(), new.clone()], "new incomplete\n");
+    check(
+        &[old.clone(), new.clone()],
+        "new incomplete 1 of 2 slices of generation 2 not published\n",
+    );
     let rest = slice("rest", pool(2, 2), one("rest"), Value::Null);
     check(&[old, new, rest], "new free\nrest free\n");
 }
@@ -255,4 +258,126 @@ fn what_may_be_free_is_unknown_where_claims_are_not_shown() {
     let devices = inventory(&objects, Features::default(), false).expect("an inventory");
     let states: Vec<String> = devices.iter().map(|d| d.state.to_string()).collect();
     assert_eq!(states, ["unknown", "tainted", "in-use"]);
+}
+
+/// Drivers may call the pools of all nodes alike; each has its own generation.
+#[test]
+fn regression_a_pool_of_one_node_does_not_hide_that_of_another() {
+    let on = |node: &str, generation: i64, slices: i64| {
+        let devices = json!([{"name": format!("of-{node}")}]);
+        let mut slice = slice(node, pool(generation, slices), devices, Value::Null);
+        slice["spec"]["nodeName"] = json!(node);
+        slice
+    };
+    check(
+        &[on("m", 1, 1), on("n", 7, 1), on("o", 2, 2)],
+        "of-m free\nof-n free\nof-o incomplete 1 of 2 slices of generation 2 not published\n",
+    );
+}
+
+fn class(name: &str, expression: &str) -> Value {
+    json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]}})
+}
+
+fn summed(objects: &[Value], by: By) -> String {
+    let devices = inventory(objects, Features::default(), true).expect("an inventory");
+    let cluster = cluster(objects, Features::default()).expect("a cluster");
+    let fragmentation = Fragmentation::new(cluster, &devices, objects).expect("nodes");
+    let sums = sums(&devices, by, |class| fragmentation.largest(class));
+    let mut out = Vec::new();
+    output::table(&mut out, &sums::table(&sums, by)).expect("written");
+    String::from_utf8(out).expect("UTF-8")
+}
+
+#[test]
+fn devices_are_summed_up_by_class_with_the_largest_request_that_fits() {
+    let on = |node: &str, devices: Value| {
+        let own = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+        let mut slice = slice(node, own, devices, Value::Null);
+        slice["spec"]["nodeName"] = json!(node);
+        slice
+    };
+    let kind =
+        |name: &str, kind: &str| json!({"name": name, "attributes": {"kind": {"string": kind}}});
+    let objects = [
+        class("gpu", "device.attributes['d'].kind == 'gpu'"),
+        class("nic", "device.attributes['d'].kind == 'nic'"),
+        class("none", "false"),
+        on(
+            "m",
+            json!([kind("a", "gpu"), kind("b", "gpu"), kind("c", "nic")]),
+        ),
+        on("n", json!([kind("a", "gpu")])),
+        claim("x", &["pod"], json!([{"device": "c", "pool": "m"}])),
+    ];
+    assert_eq!(
+        summed(&objects, By::Class),
+        "CLASS   DEVICES   FREE   IN-USE   LARGEST REQUEST\n\
+         gpu     3         3      0        2 on m\n\
+         nic     1         0      1        none\n"
+    );
+    assert_eq!(
+        summed(&objects, By::Node),
+        "NODE   DEVICES   FREE   IN-USE\n\
+         m      3         2      1\n\
+         n      1         1      0\n"
+    );
+}
+
+#[test]
+fn what_is_left_for_a_request_is_what_counters_and_shares_leave() {
+    let takes =
+        |amount: &str| json!([{"counterSet": "gpu", "counters": {"memory": {"value": amount}}}]);
+    let part = |name: &str| json!({"name": name, "consumesCounters": takes("20Gi")});
+    let shared = json!({"name": "nic", "allowMultipleAllocations": true,
+        "capacity": {"bandwidth": {"value": "10G"}}});
+    let counters = json!([{"name": "gpu", "counters": {"memory": {"value": "40Gi"}}}]);
+    let parts = json!([part("a"), part("b"), part("c"), shared]);
+    let share = json!([{"device": "nic", "shareID": "s", "consumedCapacity": {"bandwidth": "4G"}}]);
+    let objects = [
+        class("nic", "device.allowMultipleAllocations"),
+        class("part", "!device.allowMultipleAllocations"),
+        slice("counters", pool(1, 2), Value::Null, counters),
+        slice("parts", pool(1, 2), parts, Value::Null),
+        claim("x", &["p"], share),
+    ];
+    let text = summed(&objects, By::Class);
+    assert!(
+        text.contains("1 on n; bandwidth 6G of one device\n"),
+        "{text}"
+    );
+    assert!(text.contains("2 on n\n"), "{text}");
+}
+
+#[test]
+fn who_uses_how_many_is_summed_up_by_namespace() {
+    let devices = json!([{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "free"}]);
+    let mut other = claim("z", &["r"], json!(["c"]));
+    other["metadata"]["namespace"] = json!("other");
+    other["spec"]["devices"]["requests"] =
+        json!([{"name": "r", "exactly": {"deviceClassName": "gpu"}}]);
+    let objects = [
+        slice("s", pool(1, 1), devices, Value::Null),
+        claim("x", &["p", "q"], json!(["a"])),
+        claim("y", &["p"], json!(["b"])),
+        other,
+    ];
+    assert_eq!(
+        summed(&objects, By::Namespace),
+        "NAMESPACE   CLASS   DEVICES   CLAIMS   PODS\n\
+         ns                  2         2        2\n\
+         other       gpu     1         1        1\n"
+    );
+}
+
+#[test]
+fn a_name_that_no_device_has_is_refused_with_what_was_meant() {
+    let objects = [slice("s", pool(1, 1), json!([{"name": "a"}]), Value::Null)];
+    let devices = inventory(&objects, Features::default(), true).expect("an inventory");
+    let error = check_known("driver", &Some("e".to_owned()), &devices, |d| {
+        vec![&d.driver]
+    });
+    let expected = "no device of driver e; did you mean d?; there are: d";
+    assert_eq!(error.expect_err("unknown").to_string(), expected);
 }

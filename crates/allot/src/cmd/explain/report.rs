@@ -1,8 +1,8 @@
 //! The answer about one pod, for people and for programs.
 
-use std::io::{self, Write};
-
 use allot_allocator::explain::Explanation;
+use allot_apimachinery::suggest;
+use allot_scheduler::attempt::Rank;
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
 use allot_scheduler::dra::resolve;
 use allot_scheduler::plugins::Plugin;
@@ -12,18 +12,23 @@ use anyhow::Context as _;
 use k8s_openapi::api::resource::v1::AllocationResult;
 use serde::Serialize;
 
+use super::NotFound;
 use super::world::Loaded;
-use crate::cmd::count;
-use crate::cmd::snapshot::names;
+use crate::cmd::snapshot::{PodEvent, names, of_pod};
+use crate::cmd::some;
 
 mod advice;
+mod bound;
+mod cause;
 mod gang;
 mod groups;
+mod missing;
+mod print;
 mod room;
 
 use advice::advice;
+pub use cause::Cause;
 use gang::Gang;
-use groups::groups;
 use room::Room;
 
 /// What becomes of a pod.
@@ -41,8 +46,18 @@ pub struct Report {
     /// What its claims have. On a node, a claim without devices keeps it from starting.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     claims: Vec<ClaimDevices>,
-    /// Some node can take it; of a pod in a gang, when the gang is placed.
-    fits: bool,
+    /// Some node can take it, of a pod in a gang, when the gang is placed; a pod on a node has all that it needs to
+    /// start.
+    pub fits: bool,
+    /// What keeps it from starting on its node, or from being bound.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<String>,
+    /// The quota that does not let it or its claims in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<String>,
+    /// What else was said about it: warnings of the claim controller, the kubelet and others, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    events: Vec<PodEvent>,
     /// Resources that are not shown in the whole cluster: what fits may not fit because of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<String>,
@@ -64,6 +79,12 @@ pub struct Report {
     /// Where it would go now.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_go_to: Option<Place>,
+    /// The same, with its allocations.
+    #[serde(skip)]
+    pub chosen: Option<Chosen>,
+    /// When it was asked.
+    #[serde(skip)]
+    now: jiff::Timestamp,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -81,6 +102,12 @@ struct Answer {
     rejected: Option<Rejected>,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
+    /// Claims that are allocated for other nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unavailable: Vec<String>,
+    /// How near it comes, when it does not fit.
+    #[serde(skip)]
+    rank: Option<Rank>,
     /// Other pods for which room is kept there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kept_for: Vec<String>,
@@ -108,38 +135,23 @@ struct Device {
 }
 
 impl Report {
-    /// Asks about a pod.
+    /// Asks about a pod. One that exists in files only is charged to its quotas.
     ///
     /// # Errors
-    /// There is no such pod, or it is for another scheduler.
+    /// There is no such pod ([`NotFound`]), or it is for another scheduler.
     pub fn new(loaded: &mut Loaded, namespace: &str, name: &str) -> anyhow::Result<Self> {
-        let pod = loaded.pods.get(&(namespace.to_owned(), name.to_owned()));
-        let pod = pod
-            .cloned()
-            .with_context(|| match loaded.unseen("Pod", namespace) {
-                Some(pods) => {
-                    format!("pod {namespace}/{name} is not shown: no right to list {pods}")
-                }
-                None => format!("there is no pod {namespace}/{name}"),
-            })?;
-        let mut report = Self {
-            pod: format!("{namespace}/{name}"),
-            node: pod.node_name().map(str::to_owned),
-            finished: false,
-            claims: Vec::new(),
-            fits: false,
-            hidden: Vec::new(),
-            rejected: None,
-            advice: None,
-            expected: None,
-            gang: None,
-            nodes: Vec::new(),
-            would_go_to: None,
+        let key = (namespace.to_owned(), name.to_owned());
+        let Some(pod) = loaded.pods.get(&key).cloned() else {
+            return Err(unknown(loaded, namespace, name));
         };
-        report.finished = pod.is_finished();
-        report.claims = held(loaded, &pod);
-        if report.finished || report.node.is_some() {
+        let mut report = Self::of(&pod, loaded);
+        if report.finished {
             report.fits = true;
+            return Ok(report);
+        }
+        if let Some(node) = pod.node_name() {
+            report.problems = bound::problems(loaded, &pod, node, &report.events);
+            report.fits = report.problems.is_empty();
             if loaded.unseen("ResourceClaim", namespace).is_some() {
                 report.claims.retain(|claim| !claim.devices.is_empty());
             }
@@ -152,12 +164,49 @@ impl Report {
             names(&lacking)
         );
         report.hidden = loaded.partly();
+        report.quota = charge(loaded, &pod);
+        report.problems = bound::conditions(loaded, &pod);
+        report.ask(&pod, loaded)?;
+        Ok(report)
+    }
+
+    /// What is known without asking the scheduler.
+    fn of(pod: &PodInfo, loaded: &Loaded) -> Self {
+        let (namespace, name) = (&*pod.key.namespace, &*pod.key.name);
+        let mut events = of_pod(&loaded.objects, namespace, name, &pod.uid);
+        // Schedulers say that it does not fit, which is what is explained here.
+        events.retain(|event| event.reason != "FailedScheduling");
+        Self {
+            pod: pod.key.to_string(),
+            node: pod.node_name().map(str::to_owned),
+            finished: pod.is_finished(),
+            claims: held(loaded, pod),
+            fits: false,
+            problems: Vec::new(),
+            quota: None,
+            events,
+            hidden: Vec::new(),
+            rejected: None,
+            advice: None,
+            expected: None,
+            gang: None,
+            nodes: Vec::new(),
+            would_go_to: None,
+            chosen: None,
+            now: loaded.time.wall,
+        }
+    }
+
+    /// Asks the scheduler about a pod without a node.
+    fn ask(&mut self, pod: &std::sync::Arc<PodInfo>, loaded: &mut Loaded) -> anyhow::Result<()> {
+        let report = self;
         // It is only asked where the others go.
         report.claims.retain(|claim| !claim.devices.is_empty());
-        let verdict = loaded.core.explain(&pod, loaded.time).with_context(|| {
+        let verdict = loaded.core.explain(pod, loaded.time).with_context(|| {
             let scheduler = scheduler_name(&pod.pod);
             format!(
-                "pod {namespace}/{name} is for the scheduler {scheduler:?}, which has no profile here: see --config"
+                "pod {} is for the scheduler {scheduler:?}, which has no profile here: see --config",
+                pod.key
             )
         })?;
         let Verdict {
@@ -169,128 +218,75 @@ impl Report {
         } = verdict;
         report.expected = expected.map(Room::from);
         report.rejected = before.map(|r| rejected(&r));
-        report.fits = match &gang {
+        let has_place = match &gang {
             Some(_) => chosen.is_some(),
             None => nodes.iter().any(|n| n.rejection.is_none()),
         };
-        report.nodes = answers(nodes, &pod, loaded);
+        report.fits = has_place && report.quota.is_none();
+        report.nodes = answers(nodes, pod, loaded);
         report.gang = gang.map(|gang| Gang::new(gang, loaded));
-        let by = report.rejected.as_ref().map(|r| r.plugin);
-        report.advice = advice(loaded, &pod, by, report.gang.as_ref());
+        report.advice = advice(loaded, pod, report.rejected.as_ref(), report.gang.as_ref())
+            .or_else(|| missing::driver(loaded, pod, &report.nodes));
         // Others may have what it would get.
-        report.would_go_to = chosen.map(Place::from).filter(|_| report.hidden.is_empty());
-        Ok(report)
+        let known = report.hidden.is_empty() && report.quota.is_none();
+        report.would_go_to = chosen.as_ref().map(Place::from).filter(|_| known);
+        report.chosen = chosen.filter(|_| known);
+        Ok(())
     }
 
-    /// Prints it, as one line of JSON or as text.
-    pub fn print(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
-        if json {
-            serde_json::to_writer(&mut *out, self)?;
-            return writeln!(out);
-        }
-        let pod = &self.pod;
-        if self.finished {
-            return writeln!(out, "pod {pod} has finished");
-        }
-        if let Some(node) = &self.node {
-            writeln!(out, "pod {pod} is on node {node}")?;
-            return print_claims(out, &self.claims);
-        }
-        if let Some(rejected) = &self.rejected {
-            let Rejected { plugin, reason } = rejected;
-            writeln!(out, "pod {pod} goes to no node: {reason} ({plugin})")?;
-            if let Some(gang) = &self.gang {
-                gang.print(pod, Some(reason), out)?;
-            }
-            return self.print_advice(out);
-        }
-        if let Some(gang) = &self.gang {
-            gang.print_head(pod, self.fits, self.hidden.is_empty(), out)?;
-            gang.print(pod, None, out)?;
-            if gang.fits && !self.hidden.is_empty() {
-                writeln!(out, "  not all is known of {}", self.hidden.join(", "))?;
-            }
-        } else {
-            self.print_alone(out)?;
-        }
-        if let Some(place) = &self.would_go_to {
-            place.print(out)?;
-        } else {
-            self.print_room(out)?;
-        }
-        if !self.claims.is_empty() {
-            writeln!(out, "  it already has")?;
-            print_claims(out, &self.claims)?;
-        }
-        // Where a pod of a gang fits alone the others are in its way, of which the gang has told.
-        let alone = |gang: &Gang| self.nodes.iter().all(|n| !n.fits) && !gang.tells_of(pod);
-        if self.gang.as_ref().is_none_or(alone) {
-            if self.gang.is_some() {
-                writeln!(out, "  {pod} alone:")?;
-            }
-            for group in groups(&self.nodes) {
-                group.print(out)?;
-            }
-        }
-        self.print_advice(out)
-    }
-
-    fn print_advice(&self, out: &mut impl Write) -> io::Result<()> {
-        match &self.advice {
-            Some(advice) => writeln!(out, "  {advice}"),
-            None => Ok(()),
-        }
-    }
-
-    /// On how many nodes it fits.
-    fn print_alone(&self, out: &mut impl Write) -> io::Result<()> {
-        let pod = &self.pod;
-        let fitting = self.nodes.iter().filter(|n| n.fits).count();
-        let nodes = count(self.nodes.len(), "node");
-        match fitting {
-            0 => writeln!(out, "pod {pod} fits on none of {nodes}"),
-            _ if self.hidden.is_empty() => writeln!(out, "pod {pod} fits on {fitting} of {nodes}"),
-            _ => {
-                let hidden = self.hidden.join(", ");
-                writeln!(
-                    out,
-                    "pod {pod} may fit on {fitting} of {nodes}: not all is known of {hidden}"
-                )
-            }
-        }
+    /// Whether its gang decides where it goes.
+    pub fn is_in_gang(&self) -> bool {
+        self.gang.is_some()
     }
 }
 
-impl Place {
-    fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let with = if self.claims.is_empty() { "" } else { " with" };
-        writeln!(out, "  it would go to {}{with}", self.node)?;
-        print_claims(out, &self.claims)
+/// There is no such pod; with what may have been meant.
+fn unknown(loaded: &Loaded, namespace: &str, name: &str) -> anyhow::Error {
+    if let Some(pods) = loaded.unseen("Pod", namespace) {
+        return anyhow::anyhow!("pod {namespace}/{name} is not shown: no right to list {pods}");
     }
+    let own = loaded.names_of("Pod", namespace);
+    let mut hint = suggest::hint(name, own);
+    if hint.is_empty() {
+        let elsewhere = loaded.pods.keys().filter(|(_, other)| other == name);
+        let mut elsewhere: Vec<&str> = elsewhere.map(|(namespace, _)| &**namespace).collect();
+        elsewhere.sort_unstable();
+        if !elsewhere.is_empty() {
+            hint = format!("; there is one in namespace {}", some(&elsewhere));
+        }
+    }
+    NotFound(format!("there is no pod {namespace}/{name}{hint}")).into()
 }
 
-fn print_claims(out: &mut impl Write, claims: &[ClaimDevices]) -> io::Result<()> {
-    for ClaimDevices { claim, devices } in claims {
-        if devices.is_empty() {
-            writeln!(
-                out,
-                "    claim {claim} has no devices, which the pod waits for"
-            )?;
+/// Counts a pod that exists in files only, and its claims, in the quotas of its namespace; says which one forbids it.
+fn charge(loaded: &mut Loaded, pod: &PodInfo) -> Option<String> {
+    let (namespace, name) = (pod.key.namespace.to_string(), pod.key.name.to_string());
+    if !loaded.new.contains(&(namespace.clone(), name)) {
+        return None;
+    }
+    let object = serde_json::to_value(&*pod.pod).ok()?;
+    let charged = loaded.quotas.charge(&namespace, ("", "pods"), &object);
+    if let Err(why) = charged {
+        return Some(format!("the pod can not be made: {why}"));
+    }
+    for entry in pod.spec().resource_claims.iter().flatten() {
+        if entry.resource_claim_template_name.is_none() {
+            continue;
         }
-        for device in devices {
-            let Device {
-                request,
-                driver,
-                pool,
-                device,
-            } = device;
-            writeln!(
-                out,
-                "    claim {claim}, request {request}: {driver}/{pool}/{device}"
-            )?;
+        let key = resolve::name(pod, entry).ok().flatten();
+        let claim = key.and_then(|key| loaded.core.claims().get(&key).cloned());
+        let Some(claim) = claim.and_then(|claim| serde_json::to_value(&*claim).ok()) else {
+            continue;
+        };
+        let claims = ("resource.k8s.io", "resourceclaims");
+        if let Err(why) = loaded.quotas.charge(&namespace, claims, &claim) {
+            return Some(format!(
+                "claim {:?} of it can not be made: {why}",
+                entry.name
+            ));
         }
     }
-    Ok(())
+    None
 }
 
 /// What the claims of a pod have.
@@ -315,13 +311,15 @@ impl From<NodeVerdict> for Answer {
             fits: verdict.rejection.is_none(),
             rejected: verdict.rejection.as_ref().map(rejected),
             explanation: verdict.explanation,
+            unavailable: verdict.unavailable,
+            rank: verdict.rank,
             kept_for: verdict.kept_for.iter().map(ToString::to_string).collect(),
         }
     }
 }
 
-impl From<Chosen> for Place {
-    fn from(chosen: Chosen) -> Self {
+impl From<&Chosen> for Place {
+    fn from(chosen: &Chosen) -> Self {
         let claims = chosen
             .allocations
             .iter()
@@ -359,8 +357,22 @@ fn answers(nodes: Vec<NodeVerdict>, pod: &PodInfo, loaded: &Loaded) -> Vec<Answe
     let mut answers: Vec<Answer> = nodes.into_iter().map(Answer::from).collect();
     for answer in &mut answers {
         name_taint(answer, pod, loaded);
+        name_holders(answer, loaded);
     }
     answers
+}
+
+/// The allocator knows which claims have the devices; people look for pods.
+fn name_holders(answer: &mut Answer, loaded: &Loaded) {
+    let requests = answer.explanation.iter_mut().flat_map(|e| &mut e.requests);
+    for by in requests.flat_map(|r| &mut r.in_use).flat_map(|d| &mut d.by) {
+        *by = match loaded.reserved.get(by).map(Vec::as_slice) {
+            Some([]) => format!("claim {by} (no pod)"),
+            Some([pod]) => format!("pod {pod}"),
+            Some(pods) => format!("pods {}", some(pods)),
+            None => format!("claim {by}"),
+        };
+    }
 }
 
 /// The scheduler's message, which counts nodes, leaves out which taint it is.

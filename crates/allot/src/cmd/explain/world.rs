@@ -1,11 +1,10 @@
 //! A cluster as the scheduler sees it, made of objects from anywhere.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use allot_model::features::Feature;
-use allot_model::{Kind, Version, convert, defaults, migrate};
 use allot_reflector::Observed;
 use allot_scheduler::Config;
 use allot_scheduler::core::{Core, Input, Time, has_gangs};
@@ -14,14 +13,19 @@ use allot_scheduler::metrics::Metrics;
 use allot_scheduler::pod::{Key, PodInfo};
 use allot_scheduler::taint_rules::DeviceTaintRule;
 use allot_scheduler::watched::{self, POD_GROUPS, Plain, TAINT_RULES, Visitor};
-use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::cmd::manifests::{title, typed};
-use crate::cmd::snapshot::{Hidden, Kinds, Picture};
+use super::quota::Quotas;
+use crate::cmd::manifests::typed;
+use crate::cmd::snapshot::{Hidden, Picture};
+
+mod add;
+mod place;
+
+pub use add::{Added, Workload};
 
 /// What identifies an object: kind, namespace, name.
 type Identity = (String, String, String);
@@ -33,6 +37,8 @@ pub struct World {
     places: HashMap<Identity, usize>,
     namespace: String,
     now: Timestamp,
+    /// Pods that are in files only.
+    new: HashSet<(String, String)>,
 }
 
 /// A scheduler that has seen them.
@@ -53,6 +59,14 @@ pub struct Loaded {
     pub hidden: Vec<Hidden>,
     /// When that was.
     pub time: Time,
+    /// All objects, as they are written.
+    pub objects: Vec<Value>,
+    /// What quotas leave.
+    pub quotas: Quotas,
+    /// Pods that are in files only: whether a quota lets them in is not known yet.
+    pub new: HashSet<(String, String)>,
+    /// The pods for which claims are reserved, by `namespace/name` of the claim.
+    pub reserved: BTreeMap<String, Vec<String>>,
 }
 
 impl World {
@@ -68,156 +82,8 @@ impl World {
             namespace,
             // What waits for a time waits for it in a file for ever.
             now: about.time.unwrap_or_else(Timestamp::now),
+            new: HashSet::new(),
         }
-    }
-
-    /// Adds objects as a user writes them: older versions are converted, defaults filled in, claims of added pods made
-    /// from their templates. Returns the pods among them.
-    ///
-    /// # Errors
-    /// An object has no name, or is of no version that can be read.
-    pub fn add(&mut self, objects: Vec<Value>) -> anyhow::Result<Vec<(String, String)>> {
-        let mut pods = Vec::new();
-        let objects = objects.into_iter().map(pod_of_template);
-        for (number, mut object) in objects.enumerate() {
-            if let (Value::Null, Value::String(prefix)) = (
-                &object["metadata"]["name"],
-                &object["metadata"]["generateName"],
-            ) {
-                object["metadata"]["name"] = json!(format!("{prefix}{number}"));
-            }
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-            anyhow::ensure!(
-                text("/metadata/name").is_some_and(|name| !name.is_empty()),
-                "{} has no name",
-                title(&object)
-            );
-            if let Some(kind) = text("/kind").and_then(Kind::from_name) {
-                object = current(kind, object, self.now)?;
-            }
-            let is_pod = object["kind"] == "Pod";
-            if is_pod {
-                // What a pod may say about claims in the form of 1.30, and what the server would fill in.
-                migrate::pod::flatten_claims(&mut object);
-                allot_schema::defaults::apply("", "v1", "Pod", &mut object);
-            }
-            if object["kind"].as_str().is_some_and(has_namespace) {
-                let namespace = &mut object["metadata"]["namespace"];
-                if namespace.is_null() {
-                    *namespace = json!(self.namespace);
-                }
-            }
-            let uid = &mut object["metadata"]["uid"];
-            if uid.is_null() {
-                *uid = json!(format!("added-{number}"));
-            }
-            let (_, namespace, name) = identity(&object);
-            if is_pod {
-                self.remove_claims_of(&namespace, &name);
-            }
-            self.put(object);
-            if is_pod {
-                pods.push((namespace, name));
-            }
-        }
-        for pod in &pods {
-            self.make_claims(pod);
-        }
-        Ok(pods)
-    }
-
-    /// A pod that is replaced gives back the claims that were made for it.
-    fn remove_claims_of(&mut self, namespace: &str, name: &str) {
-        let Some(uid) = self
-            .get("Pod", namespace, name)
-            .map(|p| p["metadata"]["uid"].clone())
-        else {
-            return;
-        };
-        for object in self
-            .objects
-            .iter_mut()
-            .filter(|o| o["kind"] == "ResourceClaim")
-        {
-            let owners = object["metadata"]["ownerReferences"].as_array();
-            if owners
-                .into_iter()
-                .flatten()
-                .any(|owner| owner["uid"] == uid)
-            {
-                self.places.remove(&identity(object));
-                *object = Value::Null;
-            }
-        }
-    }
-
-    fn put(&mut self, object: Value) {
-        let identity = identity(&object);
-        match self.places.get(&identity) {
-            Some(at) => self.objects[*at] = object,
-            None => {
-                self.places.insert(identity, self.objects.len());
-                self.objects.push(object);
-            }
-        }
-    }
-
-    fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
-        let identity = (kind.to_owned(), namespace.to_owned(), name.to_owned());
-        self.places.get(&identity).map(|at| &self.objects[*at])
-    }
-
-    /// Makes the claims of a pod that come from templates, as the claim controller would, and gives it the priority of
-    /// its class.
-    fn make_claims(&mut self, (namespace, name): &(String, String)) {
-        let Some(mut pod) = self.get("Pod", namespace, name).cloned() else {
-            return;
-        };
-        let mut statuses = Vec::new();
-        for entry in pod["spec"]["resourceClaims"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
-            let (Some(entry_name), Some(template)) = (
-                entry["name"].as_str(),
-                entry["resourceClaimTemplateName"].as_str(),
-            ) else {
-                continue;
-            };
-            let found = self.get("ResourceClaimTemplate", namespace, template);
-            let Some(found) = found else {
-                // The answer about the pod says so.
-                continue;
-            };
-            let claim_name = format!("{name}-{entry_name}");
-            let claim = json!({
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaim",
-                "metadata": {
-                    "name": claim_name,
-                    "namespace": namespace,
-                    "uid": format!("{}-{entry_name}", pod["metadata"]["uid"].as_str().unwrap_or_default()),
-                    "ownerReferences": [{
-                        "apiVersion": "v1", "kind": "Pod", "name": name, "controller": true,
-                        "uid": pod["metadata"]["uid"],
-                    }],
-                },
-                "spec": found["spec"]["spec"],
-            });
-            statuses.push(json!({"name": entry_name, "resourceClaimName": claim_name}));
-            self.put(claim);
-        }
-        if !statuses.is_empty() {
-            pod["status"]["resourceClaimStatuses"] = json!(statuses);
-        }
-        let class = pod["spec"]["priorityClassName"].as_str();
-        let class = class.and_then(|class| self.get("PriorityClass", "", class));
-        if let (Some(class), true) = (class, pod["spec"]["priority"].is_null()) {
-            let value = class["value"].clone();
-            pod["spec"]["priority"] = value;
-        }
-        self.put(pod);
     }
 
     /// Shows everything to a scheduler.
@@ -286,14 +152,57 @@ impl World {
             gangs_off,
             hidden: self.hidden,
             time,
+            quotas: Quotas::new(&objects),
+            new: self.new,
+            reserved: reserved(&objects),
+            objects,
         })
     }
+}
+
+/// For whom each claim is reserved: `namespace/name` of pods, or `podgroups/name`.
+fn reserved(objects: &[Value]) -> BTreeMap<String, Vec<String>> {
+    let claims = objects.iter().filter(|o| o["kind"] == "ResourceClaim");
+    let entry = |claim: &Value| {
+        let (_, namespace, name) = identity(claim);
+        let consumers = claim.pointer("/status/reservedFor");
+        let consumers = consumers.and_then(Value::as_array).into_iter().flatten();
+        let name_of = |c: &Value| {
+            let name = c["name"].as_str().unwrap_or_default();
+            match c["resource"].as_str() {
+                Some("pods") | None => format!("{namespace}/{name}"),
+                Some(other) => format!("{other}/{name}"),
+            }
+        };
+        let consumers = consumers.map(name_of).collect();
+        (format!("{namespace}/{name}"), consumers)
+    };
+    claims.map(entry).collect()
 }
 
 /// Kinds of which every further object can only make less fit.
 const MORE_MEANS_LESS: [&str; 3] = ["Pod", "ResourceClaim", "DeviceTaintRule"];
 
 impl Loaded {
+    /// The objects of a kind, as they are written.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |o| o["kind"] == kind)
+    }
+
+    /// Names of the objects of a kind in a namespace; an empty one for those without.
+    pub fn names_of(&self, kind: &str, namespace: &str) -> Vec<&str> {
+        let within = self.of_kind(kind).filter(|object| {
+            object
+                .pointer("/metadata/namespace")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                == namespace
+        });
+        within
+            .filter_map(|o| o.pointer("/metadata/name")?.as_str())
+            .collect()
+    }
+
     /// The resource whose objects in a namespace are not shown.
     pub fn unseen(&self, kind: &str, namespace: &str) -> Option<&str> {
         let of_kind = |h: &&Hidden| h.kind == kind && h.seen_in.as_deref() != Some(namespace);
@@ -369,46 +278,4 @@ fn identity(object: &Value) -> Identity {
         text("/metadata/namespace"),
         text("/metadata/name"),
     )
-}
-
-/// A pod of a workload, for a workload; anything else as it is.
-fn pod_of_template(object: Value) -> Value {
-    let workload = matches!(
-        object["kind"].as_str(),
-        Some("Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job")
-    );
-    if !workload {
-        return object;
-    }
-    let mut pod = object["spec"]["template"].clone();
-    pod["apiVersion"] = json!("v1");
-    pod["kind"] = json!("Pod");
-    for field in ["name", "namespace"] {
-        pod["metadata"][field] = object["metadata"][field].clone();
-    }
-    pod
-}
-
-/// Whether objects of a kind that is read here are in namespaces.
-fn has_namespace(kind: &str) -> bool {
-    Kinds::All
-        .list()
-        .iter()
-        .any(|known| known.kind == kind && known.namespaced)
-}
-
-/// An object of DRA as `v1` has it, with defaults.
-fn current(kind: Kind, object: Value, now: Timestamp) -> anyhow::Result<Value> {
-    let title = title(&object);
-    let version = object["apiVersion"].as_str().unwrap_or_default();
-    let version: Version = version
-        .parse()
-        .with_context(|| format!("{title}: apiVersion {version:?}"))?;
-    let mut object = object;
-    defaults::default(kind, version, &mut object, now);
-    // Their versions do not differ, and there is no v1 of them.
-    if kind == Kind::DeviceTaintRule {
-        return Ok(object);
-    }
-    convert::convert(kind, version, Version::V1, object).with_context(|| title)
 }

@@ -11,7 +11,9 @@ use kube::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::read::{Kinds, read, told};
+use super::current::current;
+use super::read::{Kinds, Read, read, told};
+use super::watch::Watching;
 
 /// The name of the metric with which components of Kubernetes tell their feature gates.
 const GATES: &str = "kubernetes_feature_enabled{";
@@ -27,6 +29,8 @@ pub struct Picture {
     pub namespace: String,
     /// It was read from a file.
     pub stored: bool,
+    /// From where changes of it can be watched; nothing for a file.
+    pub watching: Vec<Watching>,
 }
 
 /// What a snapshot says of itself, beside its objects. Older files and those of kubectl say nothing.
@@ -79,7 +83,11 @@ impl Picture {
         let version = client.apiserver_version().await.map_err(told)?;
         let namespace = namespace.unwrap_or(client.default_namespace()).to_owned();
         let time = Timestamp::now();
-        let (objects, hidden) = read(client, kinds, &namespace).await?;
+        let Read {
+            objects,
+            hidden,
+            watching,
+        } = read(client, kinds, &namespace).await?;
         let minor = version
             .minor
             .trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -94,6 +102,7 @@ impl Picture {
             },
             namespace,
             stored: false,
+            watching,
         };
         picture.warn();
         Ok(picture)
@@ -115,33 +124,37 @@ impl Picture {
         }
     }
 
-    /// The content of a file that `allot snapshot` or `kubectl get -o json` wrote.
+    /// The content of a file that `allot snapshot` or `kubectl get` wrote, with `-o json` or `-o yaml`.
     ///
     /// # Errors
     /// The file can not be read, or is something else; the message names it.
     pub fn load(file: &Path) -> anyhow::Result<Self> {
         let bytes = crate::cmd::allocate::read(Some(file))?;
         let name = file.display();
-        let mut list: Value = serde_json::from_slice(&bytes).map_err(|error| {
-            let cut = match error.is_eof() {
-                true => ": it ends in the middle",
-                false => "",
-            };
-            anyhow::Error::new(error).context(format!("{name} is no JSON{cut}"))
-        })?;
+        let mut list = parse(&bytes, &name.to_string())?;
         // The items of a typed list do not say what they are.
         let of = list.get("kind").and_then(Value::as_str).unwrap_or_default();
         let of = of.strip_suffix("List").filter(|kind| !kind.is_empty());
         let of = Value::from(of);
+        // The version of a typed list is that of its items.
+        let api = match of.is_null() {
+            false => list.get("apiVersion").cloned().unwrap_or_default(),
+            true => Value::Null,
+        };
         let items = list.get_mut("items").map(Value::take);
         let Some(Value::Array(mut objects)) = items else {
             anyhow::bail!("{name} is no list of objects");
         };
+        let now = Timestamp::now();
         for item in &mut objects {
             anyhow::ensure!(item.is_object(), "{name} is no list of objects");
             if item["kind"].is_null() {
                 item["kind"] = of.clone();
             }
+            if item["apiVersion"].is_null() && !api.is_null() {
+                item["apiVersion"] = api.clone();
+            }
+            *item = current(item.take(), now)?;
         }
         let about = match list.get_mut("snapshot").map(Value::take) {
             None => About::default(),
@@ -153,6 +166,7 @@ impl Picture {
             about,
             namespace: "default".to_owned(),
             stored: true,
+            watching: Vec::new(),
         };
         picture.warn();
         Ok(picture)
@@ -183,6 +197,35 @@ impl Picture {
         let seconds = Timestamp::now().as_second() - time.as_second();
         Some(format!("as of {time}, {} ago", human_duration(seconds)))
     }
+}
+
+/// A list of objects from JSON, or from YAML of one or several documents.
+fn parse(bytes: &[u8], name: &str) -> anyhow::Result<Value> {
+    let text = String::from_utf8_lossy(bytes);
+    let error = match serde_json::from_str(&text) {
+        Ok(list) => return Ok(list),
+        Err(error) => error,
+    };
+    if !error.is_eof()
+        && let Ok(documents) = serde_saphyr::from_multiple::<Value>(&text)
+    {
+        let mut documents: Vec<Value> = documents.into_iter().filter(|d| !d.is_null()).collect();
+        return Ok(match documents.len() {
+            1 if documents[0].get("items").is_some() => documents.remove(0),
+            _ if documents
+                .iter()
+                .all(|d| d.get("kind").is_some_and(Value::is_string)) =>
+            {
+                serde_json::json!({"kind": "List", "items": documents})
+            }
+            _ => Value::Null,
+        });
+    }
+    let cut = match error.is_eof() {
+        true => ": it ends in the middle",
+        false => "",
+    };
+    Err(anyhow::Error::new(error).context(format!("{name} is no JSON{cut}, and no YAML")))
 }
 
 /// The gates that the API server tells to those who may see its metrics; nothing for others.
@@ -221,6 +264,17 @@ mod tests {
     }
 
     #[test]
+    fn what_kubectl_writes_as_yaml_is_read() {
+        let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n";
+        let documents = "apiVersion: v1\nkind: Pod\n---\n";
+        for content in [list, documents] {
+            let picture = load(content).expect("a list");
+            let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod"});
+            assert_eq!(picture.objects, [pod], "{content}");
+        }
+    }
+
+    #[test]
     fn files_without_time_and_gates_are_read_as_before() {
         let picture = load(r#"{"kind": "List", "items": []}"#).expect("a list");
         assert_eq!(picture.about, About::default());
@@ -251,10 +305,11 @@ mod tests {
         for (content, expected) in [
             (
                 r#"{"kind": "List", "items": [{"ki"#,
-                "is no JSON: it ends in the middle",
+                "is no JSON: it ends in the middle, and no YAML",
             ),
-            ("", "is no JSON: it ends in the middle"),
-            ("kind: List", "is no JSON"),
+            ("", "is no JSON: it ends in the middle, and no YAML"),
+            ("a: [", "is no JSON, and no YAML"),
+            ("name: List", "is no list of objects"),
             ("[]", "is no list of objects"),
             (r#"{"items": [7]}"#, "is no list of objects"),
         ] {

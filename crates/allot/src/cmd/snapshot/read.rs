@@ -1,9 +1,11 @@
 //! Reading a cluster, kind by kind.
 
+use allot_model::{GROUP, Kind, Version};
 use allot_scheduler::watched::{self, Watched};
 use anyhow::Context as _;
 use http::Request;
-use k8s_openapi::api::core::v1::Pod;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
@@ -13,6 +15,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Hidden;
+use super::current::current;
+use super::served::Served;
+use super::watch::Watching;
 
 /// How many objects to ask for at once: as many as keeps an answer small for the server.
 const PAGE: usize = 500;
@@ -32,12 +37,15 @@ impl Kinds {
         let about_devices = [
             Watched::of::<ResourceSlice>(),
             Watched::of::<ResourceClaim>(),
+            Watched::of::<DeviceClass>(),
+            Watched::of::<Node>(),
             watched::TAINT_RULES,
         ];
         let mut kinds = watched::kinds();
         kinds.extend([
             Watched::of::<ResourceClaimTemplate>(),
             Watched::of::<PriorityClass>(),
+            Watched::of::<ResourceQuota>(),
         ]);
         kinds.retain(|kind| self == Self::All || about_devices.contains(kind));
         kinds
@@ -56,27 +64,57 @@ fn is_everywhere(kind: &Watched) -> bool {
     needed.contains(kind)
 }
 
-/// Reads all objects of the kinds, each with its `apiVersion` and `kind`; and says what the server does not show. Where
-/// it does not show a kind in the whole cluster, `namespace` is tried alone.
+/// The versions in which a kind can be read, best first.
+fn versions(kind: &Watched) -> Vec<&'static str> {
+    let plain = Kind::from_name(kind.kind).filter(|k| kind.group == GROUP && known(*k));
+    match plain {
+        // Older ones are converted.
+        Some(_) => Version::ALL.iter().map(|version| version.name()).collect(),
+        None => kind.versions.to_vec(),
+    }
+}
+
+/// Kinds that were there from the first version that is read here.
+fn known(kind: Kind) -> bool {
+    kind.versions().contains(&Version::V1)
+}
+
+/// What a server shows.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// All objects, each with its `apiVersion` and `kind`; those of devices in `v1`.
+    pub objects: Vec<Value>,
+    /// What it does not show.
+    pub hidden: Vec<Hidden>,
+    /// Where the lists can be watched from.
+    pub watching: Vec<Watching>,
+}
+
+/// Reads all objects of the kinds, and says what the server does not show. Where it does not show a kind in the whole
+/// cluster, `namespace` is tried alone. Which version of a kind is read is negotiated through discovery.
 ///
 /// # Errors
 /// The server does not answer, does not have a kind that is needed, or shows nothing at all.
-pub async fn read(
-    client: &Client,
-    kinds: Kinds,
-    namespace: &str,
-) -> anyhow::Result<(Vec<Value>, Vec<Hidden>)> {
-    let (mut objects, mut hidden) = (Vec::new(), Vec::new());
+pub async fn read(client: &Client, kinds: Kinds, namespace: &str) -> anyhow::Result<Read> {
+    let mut read = Read::default();
+    let now = Timestamp::now();
+    let mut served = Served::default();
     let kinds = kinds.list();
     for kind in &kinds {
+        let candidates = served
+            .of(client, kind.group, kind.plural, versions(kind))
+            .await?;
         let mut found = false;
-        for version in kind.versions {
+        for version in candidates {
             let api = match kind.group {
-                "" => (*version).to_owned(),
+                "" => version.to_owned(),
                 group => format!("{group}/{version}"),
             };
-            match list(client, &api, kind, None).await {
-                Ok(items) => objects.extend(items),
+            let items = match list(client, &api, kind, None).await {
+                Ok((items, from)) => {
+                    read.watching.push(Watching::new(&api, kind, from));
+                    items
+                }
                 Err(kube::Error::Api(status)) if status.code == 404 => continue,
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     let own = match kind.namespaced {
@@ -92,31 +130,34 @@ pub async fn read(
                         seen_in: own.is_some().then(|| namespace.to_owned()),
                     };
                     tracing::debug!(status.message, "refused");
-                    hidden.push(missing);
-                    objects.extend(own.into_iter().flatten());
+                    read.hidden.push(missing);
+                    own.map(|(items, _)| items).unwrap_or_default()
                 }
                 Err(error) => {
                     return Err(told(error))
                         .with_context(|| format!("cannot list {}", kind.plural));
                 }
+            };
+            for item in items {
+                read.objects.push(current(item, now)?);
             }
             found = true;
             break;
         }
         anyhow::ensure!(
             found || !is_everywhere(kind),
-            "the API server does not serve {} in {}: devices can be looked at on Kubernetes 1.34 and newer",
+            "the API server does not serve {} in any of {}: devices can be looked at on Kubernetes 1.31 and newer, where DynamicResourceAllocation is on",
             kind.plural,
-            kind.versions[0],
+            versions(kind).join(", "),
         );
     }
-    let nothing = hidden.iter().filter(|h| h.seen_in.is_none()).count();
+    let nothing = read.hidden.iter().filter(|h| h.seen_in.is_none()).count();
     anyhow::ensure!(
         nothing < kinds.len(),
         "the API server shows nothing: the user has no right to list {}",
-        super::names(&hidden)
+        super::names(&read.hidden)
     );
-    Ok((objects, hidden))
+    Ok(read)
 }
 
 /// What went wrong, in the words of the server if it has any.
@@ -139,14 +180,17 @@ struct Page {
 struct PageMetadata {
     #[serde(default, rename = "continue")]
     next: String,
+    #[serde(default, rename = "resourceVersion")]
+    version: String,
 }
 
+/// All objects of a kind, and the version of the list.
 async fn list(
     client: &Client,
     api: &str,
     kind: &Watched,
     namespace: Option<&str>,
-) -> Result<Vec<Value>, kube::Error> {
+) -> Result<(Vec<Value>, String), kube::Error> {
     let root = if api.contains('/') { "apis" } else { "api" };
     let within = namespace.map_or(String::new(), |name| format!("namespaces/{name}/"));
     let mut objects = Vec::new();
@@ -167,7 +211,7 @@ async fn list(
             objects.push(object);
         }
         if page.metadata.next.is_empty() {
-            return Ok(objects);
+            return Ok((objects, page.metadata.version));
         }
         next = page.metadata.next;
     }

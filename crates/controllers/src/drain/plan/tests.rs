@@ -10,6 +10,7 @@ fn drain(evict: bool) -> Drain {
         node: Some("a".to_owned()),
         evict,
         clock: Clock::System,
+        hold: None,
     }
 }
 

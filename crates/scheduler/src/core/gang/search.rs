@@ -202,7 +202,7 @@ impl Core {
                 let message = "a driver has to allocate claims of a pod that is in a gang";
                 return Place::Failed(message.to_owned());
             }
-            CycleOutcome::Fail(message) => return Place::Failed(message),
+            CycleOutcome::Fail(message, _) => return Place::Failed(message),
         };
         let Some((node, victims)) = refusal.victims.clone().filter(|_| with_preemption) else {
             return Place::Unschedulable(refusal);

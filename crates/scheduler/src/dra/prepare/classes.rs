@@ -1,9 +1,48 @@
 //! Whether the device classes of a claim are there.
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
+use allot_apimachinery::suggest;
+use k8s_openapi::api::resource::v1::{DeviceRequest, ResourceClaim};
 
 use super::{DraContext, PLUGIN, requests_of};
+use crate::dra::claims::allocation_of;
+use crate::dra::resolve;
+use crate::pod::PodInfo;
 use crate::status::Rejection;
+
+/// Which device classes there are, for a pod with a claim whose class does not exist. `None` for other pods.
+pub fn missing_class(pod: &PodInfo, cx: &DraContext<'_>) -> Option<String> {
+    const SHOWN: usize = 5;
+    let claims = resolve::all(pod, cx.classic, cx.claims).ok()?;
+    let open = claims.iter().filter(|c| allocation_of(&c.claim).is_none());
+    let classes = open
+        .flat_map(|c| requests_of(&c.claim))
+        .flat_map(classes_of);
+    let missing = classes.into_iter().find(|c| cx.classes.get(c).is_none())?;
+    let mut names: Vec<&str> = cx.classes.names().collect();
+    names.sort_unstable();
+    if names.is_empty() {
+        return Some("There are no device classes.".to_owned());
+    }
+    let hint = suggest::hint(missing, names.iter().copied());
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(SHOWN);
+    Some(format!(
+        "Device classes that exist: {}{more}{}",
+        names.join(", "),
+        if hint.is_empty() { "." } else { &hint }
+    ))
+}
+
+/// The classes that a request or its alternatives name.
+fn classes_of(request: &DeviceRequest) -> Vec<&str> {
+    let exactly = request.exactly.iter().map(|r| &*r.device_class_name);
+    let alternatives = request.first_available.iter().flatten();
+    let classes = exactly.chain(alternatives.map(|a| &*a.device_class_name));
+    classes.filter(|class| !class.is_empty()).collect()
+}
 
 /// Rejects a pod with a claim whose requests can not be read, or whose classes do not exist.
 pub(super) fn check_classes(claim: &ResourceClaim, cx: &DraContext<'_>) -> Result<(), Rejection> {

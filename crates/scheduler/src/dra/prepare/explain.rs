@@ -4,6 +4,7 @@ use allot_allocator::explain::{Explanation, Nearness};
 
 use super::{DraContext, PodClaim, PodDevices, requests_of};
 use crate::node::NodeInfo;
+use crate::selectors::Nodes;
 
 /// Most decisions of the search for the line in an event: it tells what is known, and other pods wait.
 const EXPLAIN_STEPS: u64 = 1000;
@@ -61,12 +62,17 @@ impl PodDevices {
     /// Why the claims can not be used or allocated on a node, in one line, as far as that is found out with little work.
     /// `None` if they can.
     pub fn explain(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<String> {
-        let unavailable = self.claims.iter().filter(|c| c.is_unavailable(node));
-        let mut reasons: Vec<String> = unavailable.map(PodClaim::why_unavailable).collect();
+        let mut reasons = self.unavailable(node);
         let explanation = self.explain_open(node, cx, Some(EXPLAIN_STEPS));
         let explanation = explanation.filter(|e| !e.fits && !e.line.is_empty());
         reasons.extend(explanation.map(|e| e.line));
         (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// Why claims that are allocated can not be used on a node, one text for each.
+    pub fn unavailable(&self, node: &NodeInfo) -> Vec<String> {
+        let unavailable = self.claims.iter().filter(|c| c.is_unavailable(node));
+        unavailable.map(PodClaim::why_unavailable).collect()
     }
 
     /// Why the claims can not be allocated on a node. `None` when a claim that is allocated is in the way. `steps`: most
@@ -105,9 +111,21 @@ impl PodClaim {
         match self.hopeless {
             true => format!("the allocation of claim {} has failed", self.key),
             false => format!(
-                "claim {} is allocated, and its devices cannot be used on this node",
-                self.key
+                "claim {} is allocated on {}, and its devices cannot be used on this node",
+                self.key,
+                self.whereabouts()
             ),
+        }
+    }
+
+    /// Where the allocation of the claim can be used, in words.
+    fn whereabouts(&self) -> String {
+        const SHOWN: usize = 5;
+        let names = self.nodes.as_ref().and_then(Nodes::names);
+        match names.as_deref() {
+            Some([one]) => format!("node {one}"),
+            Some(names) if names.len() <= SHOWN => format!("nodes {}", names.join(", ")),
+            _ => "other nodes".to_owned(),
         }
     }
 }

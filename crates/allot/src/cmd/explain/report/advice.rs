@@ -1,24 +1,30 @@
 //! What can be done for a pod that is not tried, in a sentence.
 
-use allot_scheduler::dra::resolve::{self, ResolveError};
 use allot_scheduler::plugins::Plugin;
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::podgroups::group_key;
+use serde_json::Value;
 
+use super::Rejected;
 use super::gang::Gang;
+use super::missing::{self, templates};
 use crate::cmd::count;
+use crate::cmd::explain::quota::Quotas;
 use crate::cmd::explain::world::Loaded;
 
 /// What to do; `None` where what was said is enough.
 pub(super) fn advice(
     loaded: &Loaded,
     pod: &PodInfo,
-    rejected: Option<&'static str>,
+    rejected: Option<&Rejected>,
     gang: Option<&Gang>,
 ) -> Option<String> {
-    let by = |plugin: Plugin| rejected == Some(plugin.name());
-    if by(Plugin::DynamicResources) {
-        return missing_template(loaded, pod).or_else(|| not_made(pod));
+    let by = |plugin: Plugin| rejected.is_some_and(|r| r.plugin == plugin.name());
+    if let (true, Some(rejected)) = (by(Plugin::DynamicResources), rejected) {
+        return missing::template(loaded, pod)
+            .or_else(|| missing::claim(loaded, pod))
+            .or_else(|| missing::class(loaded, &rejected.reason))
+            .or_else(|| not_made(loaded, pod));
     }
     match gang {
         Some(gang) if gang.lacks() > 0 => {
@@ -44,36 +50,32 @@ pub(super) fn advice(
     }
 }
 
-/// Says which template is not there, of those that claims of the pod have to be made from.
-pub(super) fn missing_template(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
-    let namespace = &pod.key.namespace;
-    if loaded.unseen("ResourceClaimTemplate", namespace).is_some() {
-        return None;
-    }
-    let missing = |template: &&str| {
-        let key = (namespace.to_string(), (*template).to_owned());
-        !loaded.templates.contains(&key)
-    };
-    let (claim, template) = templates(pod).find(|(_, template)| missing(template))?;
-    Some(format!(
-        "there is no ResourceClaimTemplate {namespace}/{template}, from which claim {claim:?} is to be made"
-    ))
-}
-
 /// Says who is late.
-fn not_made(pod: &PodInfo) -> Option<String> {
+fn not_made(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
     let (claim, template) = templates(pod).next()?;
     let namespace = &pod.key.namespace;
-    Some(format!(
-        "claim {claim:?} is made from ResourceClaimTemplate {namespace}/{template} by the claim controller: if it does not come, events of the pod may say why"
-    ))
+    let from = format!("claim {claim:?} is made from ResourceClaimTemplate {namespace}/{template}");
+    Some(match over_quota(loaded, namespace, template) {
+        Some(why) => format!("{from}, which a quota does not allow now: {why}"),
+        None => format!("{from} by the claim controller, which has not done it yet"),
+    })
 }
 
-/// The claims of a pod that have not been made yet, each with the template that it is made from.
-fn templates(pod: &PodInfo) -> impl Iterator<Item = (&str, &str)> {
-    let entries = pod.spec().resource_claims.iter().flatten();
-    let made = |entry| !matches!(resolve::name(pod, entry), Err(ResolveError::NotCreated(_)));
-    entries
-        .filter(move |entry| !made(*entry))
-        .filter_map(|e| Some((&*e.name, e.resource_claim_template_name.as_deref()?)))
+/// Whether a quota forbids one more claim of a template.
+fn over_quota(loaded: &Loaded, namespace: &str, template: &str) -> Option<String> {
+    let text = |object: &Value, pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    let mut templates = loaded.of_kind("ResourceClaimTemplate");
+    let template = templates.find(|object| {
+        text(object, "/metadata/namespace").as_deref() == Some(namespace)
+            && text(object, "/metadata/name").as_deref() == Some(template)
+    })?;
+    let claim = serde_json::json!({"spec": template.pointer("/spec/spec")?});
+    let mut quotas = Quotas::new(&loaded.objects);
+    let claims = ("resource.k8s.io", "resourceclaims");
+    quotas.charge(namespace, claims, &claim).err()
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use allot_scheduler::core::{GangOutcome, GangVerdict, LeftOut, MemberVerdict};
 use serde::Serialize;
 
-use super::advice;
 use super::groups::groups;
+use super::missing;
 use super::{Answer, answers};
 use crate::cmd::explain::world::Loaded;
 use crate::cmd::{count, some};
@@ -80,7 +80,7 @@ impl Gang {
         let member = |member: MemberVerdict| {
             let key = (namespace.to_string(), member.name.to_string());
             let template = loaded.pods.get(&key);
-            let template = template.and_then(|pod| advice::missing_template(loaded, pod));
+            let template = template.and_then(|pod| missing::template(loaded, pod));
             Member {
                 pod: format!("{namespace}/{}", member.name),
                 placed: member.is_placed,
@@ -188,6 +188,15 @@ impl Gang {
             group.print(out)?;
         }
         Ok(())
+    }
+
+    /// Why it is not placed.
+    pub(super) fn why(&self) -> Option<String> {
+        let why = match self.must_go.is_empty() {
+            true => self.reason.clone()?,
+            false => format!("others are in its way: {}", some(&self.must_go)),
+        };
+        Some(format!("gang {}: {why}", self.group))
     }
 
     /// Whether it was told what the nodes say to the pod.

@@ -1,55 +1,78 @@
-//! Nodes that say the same, together.
+//! Nodes that say the same, together; those that come nearest first.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use allot_allocator::explain::{Explanation, RequestExplanation};
+use allot_allocator::explain::{Explanation, RequestExplanation, Stage};
+use allot_controllers::liveness::TAINT as DRIVER_GONE;
+use allot_scheduler::attempt::Rank;
 
 use super::{Answer, Rejected};
 use crate::cmd::{count, some};
 
-/// Nodes that say the same together, most first.
+/// Nodes that say the same together, the nearest first, which also stands for the others of its group.
 pub(super) fn groups(answers: &[Answer]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut answers: Vec<&Answer> = answers.iter().collect();
+    answers.sort_by_key(|answer| Reverse(answer.rank));
     for answer in answers {
         let Some(rejected) = &answer.rejected else {
             continue;
         };
         let same = |g: &&mut Group<'_>| {
-            g.rejected == rejected && shape(g.explanation) == shape(answer.explanation.as_ref())
+            g.rejected == rejected
+                && g.unavailable == answer.unavailable
+                && shape(g.explanation) == shape(answer.explanation.as_ref())
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.nodes.push(&answer.node),
             None => groups.push(Group {
                 rejected,
                 explanation: answer.explanation.as_ref(),
+                unavailable: &answer.unavailable,
+                rank: answer.rank,
                 nodes: vec![&answer.node],
             }),
         }
     }
-    groups.sort_by_key(|g| std::cmp::Reverse(g.nodes.len()));
+    // Of those that are equally near, the reason of most nodes.
+    groups.sort_by_key(|g| Reverse((g.rank, g.nodes.len())));
     groups
 }
 
-/// What makes two explanations alike: how many devices each check leaves.
-fn shape(explanation: Option<&Explanation>) -> Vec<(&str, &str, Vec<i64>)> {
+/// What makes two explanations alike: at which check each request comes to too few devices, not how many these are.
+fn shape(explanation: Option<&Explanation>) -> Vec<(&str, &str, Option<String>)> {
     let requests = explanation.into_iter().flat_map(|e| &e.requests);
-    let left = |r: &RequestExplanation| r.filter_counts.iter().map(|s| s.left).collect();
+    let kind = |stage: &Stage| format!("{:?} {:?}", stage.kind, stage.detail);
+    let failing = |r: &RequestExplanation| failing(r).map(|at| kind(&r.filter_counts[at]));
     requests
-        .map(|r| (&*r.claim, &*r.request, left(r)))
+        .map(|r| (&*r.claim, &*r.request, failing(r)))
         .collect()
+}
+
+/// The check that leaves too few devices.
+pub(super) fn failing(request: &RequestExplanation) -> Option<usize> {
+    let mut stages = request.filter_counts.iter();
+    stages.position(|stage| stage.left < request.needs.max(1))
 }
 
 /// Nodes that say the same.
 pub(super) struct Group<'a> {
-    rejected: &'a Rejected,
-    explanation: Option<&'a Explanation>,
-    nodes: Vec<&'a str>,
+    pub(super) rejected: &'a Rejected,
+    pub(super) explanation: Option<&'a Explanation>,
+    pub(super) unavailable: &'a [String],
+    rank: Option<Rank>,
+    pub(super) nodes: Vec<&'a str>,
 }
 
 impl Group<'_> {
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let (nodes, reason) = (count(self.nodes.len(), "node"), &self.rejected.reason);
         writeln!(out, "  {nodes}: {reason} ({})", some(&self.nodes))?;
+        for claim in self.unavailable {
+            writeln!(out, "    {claim}")?;
+        }
         let Some(explanation) = self.explanation.filter(|e| !e.fits) else {
             return Ok(());
         };
@@ -57,30 +80,7 @@ impl Group<'_> {
             writeln!(out, "    on {}, for example:", explanation.node)?;
         }
         for request in &explanation.requests {
-            let (claim, name) = (&request.claim, &request.request);
-            let devices = count(usize::try_from(request.needs).unwrap_or_default(), "device");
-            writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;
-            // Nothing is left for the checks after the one that leaves none.
-            let last = request.filter_counts.iter().position(|s| s.left == 0);
-            for stage in request
-                .filter_counts
-                .iter()
-                .take(last.map_or(usize::MAX, |at| at + 1))
-            {
-                writeln!(out, "      {}", stage.words(str::to_owned))?;
-            }
-            let held = request.in_use.iter();
-            let held: Vec<String> = held
-                .map(|d| format!("{} by {}", d.device, d.by.join(" and ")))
-                .collect();
-            if !held.is_empty() {
-                writeln!(out, "      in use: {}", some(&held))?;
-            }
-            let near = request.nearest.as_ref();
-            if let Some(near) = near.filter(|n| request.in_use.iter().all(|d| d.device != n.device))
-            {
-                writeln!(out, "      nearest: {}: {}", near.device, near.reason)?;
-            }
+            print_request(request, out)?;
         }
         for pool in &explanation.unusable_pools {
             let (driver, name, reason) = (&pool.driver, &pool.pool, &pool.reason);
@@ -95,4 +95,47 @@ impl Group<'_> {
         }
         Ok(())
     }
+}
+
+fn print_request(request: &RequestExplanation, out: &mut impl Write) -> io::Result<()> {
+    let (claim, name) = (&request.claim, &request.request);
+    let devices = count(usize::try_from(request.needs).unwrap_or_default(), "device");
+    writeln!(out, "    claim {claim}, request {name} needs {devices}:")?;
+    // Nothing is left for the checks after the one that leaves none.
+    let last = request.filter_counts.iter().position(|s| s.left == 0);
+    for stage in request
+        .filter_counts
+        .iter()
+        .take(last.map_or(usize::MAX, |at| at + 1))
+    {
+        writeln!(out, "      {}", stage.words(str::to_owned))?;
+    }
+    let held = holders(request);
+    if !held.is_empty() {
+        writeln!(out, "      in use: {}", some(&held))?;
+    }
+    let near = request.nearest.as_ref();
+    if let Some(near) = near.filter(|n| request.in_use.iter().all(|d| d.device != n.device)) {
+        let gone = match near.reason.contains(DRIVER_GONE) {
+            true => ": its driver does not run there",
+            false => "",
+        };
+        writeln!(out, "      nearest: {}: {}{gone}", near.device, near.reason)?;
+    }
+    Ok(())
+}
+
+/// Who has the devices: `7 by pod team/full-2`, most first.
+fn holders(request: &RequestExplanation) -> Vec<String> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for device in &request.in_use {
+        *counts.entry(device.by.join(" and ")).or_default() += 1;
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    let words = |(by, count): (String, usize)| match by.is_empty() {
+        true => format!("{count}"),
+        false => format!("{count} by {by}"),
+    };
+    counts.into_iter().map(words).collect()
 }

@@ -1,0 +1,166 @@
+//! Finding the cluster as kubectl does: kubeconfig files, contexts, the service account of a pod. When there is nothing
+//! of all that, the cluster of `allot up` on this machine.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use allot_apimachinery::suggest;
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::component::{self, Watches};
+use super::some;
+use crate::cluster::default_directory;
+
+/// Which cluster is meant, and as whom.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Access {
+    /// Kubeconfig of the API server; default: $KUBECONFIG, ~/.kube/config, the pod's service account, or `allot up`'s
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use instead of its current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+/// What of the process decides which cluster is meant.
+#[derive(Debug, Default)]
+struct Surroundings {
+    /// `$KUBECONFIG`
+    kubeconfig: Option<OsString>,
+    /// `~/.kube/config`, if it is there.
+    home: Option<PathBuf>,
+    /// It is in a pod with a service account.
+    in_pod: bool,
+    /// The kubeconfig of `allot up`, if it is there.
+    up: Option<PathBuf>,
+}
+
+/// Where the way to the cluster is written.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// In these files, the first of which counts where they differ.
+    Files(Vec<PathBuf>),
+    /// In the pod's service account.
+    Pod,
+    /// In the kubeconfig of `allot up`.
+    Up(PathBuf),
+}
+
+impl Access {
+    /// Whether a flag says which cluster is meant.
+    pub fn is_given(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
+    /// A client for the cluster. `agent` is the name of the command: the server shows it as the manager of fields.
+    ///
+    /// # Errors
+    /// There is no cluster to be found, or the kubeconfig can not be used; the message says what was looked at.
+    pub async fn client(&self, agent: &str) -> anyhow::Result<kube::Client> {
+        let config = self.config(&Surroundings::of_process()).await?;
+        component::connect(config, agent, Watches::Apart)
+    }
+
+    async fn config(&self, around: &Surroundings) -> anyhow::Result<kube::Config> {
+        let files = match self.place(around)? {
+            Place::Pod => {
+                anyhow::ensure!(
+                    self.context.is_none(),
+                    "--context needs a kubeconfig, and there is none: name one with --kubeconfig"
+                );
+                return kube::Config::incluster().context("the pod's service account");
+            }
+            Place::Up(file) => {
+                eprintln!("no kubeconfig found: using {} of allot up", file.display());
+                vec![file]
+            }
+            Place::Files(files) => files,
+        };
+        let mut merged: Option<Kubeconfig> = None;
+        for file in &files {
+            let cannot = || format!("cannot read kubeconfig {}", file.display());
+            // The library names the file once more, and quotes it twice.
+            std::fs::File::open(file).with_context(cannot)?;
+            let next = Kubeconfig::read_from(file).with_context(cannot)?;
+            merged = Some(match merged {
+                None => next,
+                Some(before) => before.merge(next).with_context(cannot)?,
+            });
+        }
+        let merged = merged.unwrap_or_default();
+        if let Some(context) = &self.context {
+            let known: Vec<&str> = merged.contexts.iter().map(|c| &*c.name).collect();
+            anyhow::ensure!(
+                known.contains(&&**context),
+                "there is no context {context:?}{}; there are: {}",
+                suggest::hint(context, known.iter().copied()),
+                some(&known)
+            );
+        }
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let config = kube::Config::from_custom_kubeconfig(merged, &options).await;
+        config.with_context(|| format!("cannot use kubeconfig {}", shown(&files)))
+    }
+
+    fn place(&self, around: &Surroundings) -> anyhow::Result<Place> {
+        if let Some(file) = &self.kubeconfig {
+            return Ok(Place::Files(vec![file.clone()]));
+        }
+        let named = around.kubeconfig.as_ref().filter(|list| !list.is_empty());
+        if let Some(list) = named {
+            let all: Vec<PathBuf> = std::env::split_paths(list)
+                .filter(|file| !file.as_os_str().is_empty())
+                .collect();
+            // As for kubectl, files of the list that are not there do not count.
+            let there: Vec<PathBuf> = all.iter().filter(|f| f.exists()).cloned().collect();
+            if !there.is_empty() {
+                return Ok(Place::Files(there));
+            }
+            anyhow::ensure!(
+                around.in_pod,
+                "$KUBECONFIG names {}, which does not exist",
+                shown(&all)
+            );
+        }
+        if let (None, Some(file)) = (named, &around.home) {
+            return Ok(Place::Files(vec![file.clone()]));
+        }
+        if around.in_pod {
+            return Ok(Place::Pod);
+        }
+        match &around.up {
+            Some(file) => Ok(Place::Up(file.clone())),
+            None => anyhow::bail!(
+                "no cluster found: there is no $KUBECONFIG, no ~/.kube/config, no service account of a pod and no `allot up`; name a kubeconfig with --kubeconfig"
+            ),
+        }
+    }
+}
+
+impl Surroundings {
+    fn of_process() -> Self {
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+        let config = home.map(|home| Path::new(&home).join(".kube/config"));
+        let up = default_directory().ok().map(|d| d.join("kubeconfig"));
+        let account = Path::new("/var/run/secrets/kubernetes.io/serviceaccount/token");
+        let host = std::env::var_os("KUBERNETES_SERVICE_HOST");
+        Self {
+            kubeconfig: std::env::var_os("KUBECONFIG"),
+            home: config.filter(|file| file.exists()),
+            in_pod: host.is_some_and(|host| !host.is_empty()) && account.exists(),
+            up: up.filter(|file| file.exists()),
+        }
+    }
+}
+
+fn shown(files: &[PathBuf]) -> String {
+    let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

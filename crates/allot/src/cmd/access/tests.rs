@@ -1,0 +1,109 @@
+use super::*;
+
+fn kubeconfig(context: &str, server: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Config
+current-context: {context}
+contexts: [{{name: {context}, context: {{cluster: {context}, user: {context}, namespace: team-{context}}}}}]
+clusters: [{{name: {context}, cluster: {{server: 'http://{server}'}}}}]
+users: [{{name: {context}, user: {{}}}}]
+"
+    )
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        let files = Self(tempfile::tempdir().expect("a directory"));
+        for (name, server) in [("one", "127.0.0.1:1"), ("two", "127.0.0.1:2")] {
+            std::fs::write(files.path(name), kubeconfig(name, server)).expect("written");
+        }
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn list(&self, names: &[&str]) -> Option<OsString> {
+        let paths = names.iter().map(|name| self.path(name));
+        Some(std::env::join_paths(paths).expect("a list"))
+    }
+}
+
+fn context(name: &str) -> Access {
+    Access {
+        context: Some(name.to_owned()),
+        ..Access::default()
+    }
+}
+
+#[test]
+fn the_first_place_that_there_is_counts() {
+    let files = Files::new();
+    let (one, two) = (files.path("one"), files.path("two"));
+    let everything = || Surroundings {
+        kubeconfig: files.list(&["missing", "one"]),
+        home: Some(two.clone()),
+        in_pod: true,
+        up: Some(two.clone()),
+    };
+    let check = |access: &Access, around: Surroundings, expected: Place| {
+        assert_eq!(access.place(&around).expect("a place"), expected);
+    };
+    let flag = Access {
+        kubeconfig: Some(two.clone()),
+        ..Access::default()
+    };
+    let none = Access::default();
+    check(&flag, everything(), Place::Files(vec![two.clone()]));
+    check(&none, everything(), Place::Files(vec![one.clone()]));
+    let home = || Surroundings {
+        kubeconfig: None,
+        ..everything()
+    };
+    check(&none, home(), Place::Files(vec![two.clone()]));
+    let pod = || Surroundings {
+        home: None,
+        ..home()
+    };
+    check(&none, pod(), Place::Pod);
+    let up = || Surroundings {
+        in_pod: false,
+        ..pod()
+    };
+    check(&none, up(), Place::Up(two.clone()));
+    let nothing = Surroundings { up: None, ..up() };
+    let error = none.place(&nothing).expect_err("nothing").to_string();
+    assert!(error.starts_with("no cluster found: "), "{error}");
+    let missing = Surroundings {
+        kubeconfig: files.list(&["missing"]),
+        in_pod: false,
+        ..everything()
+    };
+    let error = none.place(&missing).expect_err("missing").to_string();
+    assert!(error.ends_with("missing, which does not exist"), "{error}");
+}
+
+#[tokio::test]
+async fn files_are_merged_and_a_context_is_found_in_all_of_them() {
+    let files = Files::new();
+    let around = Surroundings {
+        kubeconfig: files.list(&["one", "two"]),
+        ..Surroundings::default()
+    };
+    for (access, server, namespace) in [
+        (Access::default(), "http://127.0.0.1:1/", "team-one"),
+        (context("two"), "http://127.0.0.1:2/", "team-two"),
+    ] {
+        let config = access.config(&around).await.expect("a configuration");
+        assert_eq!(config.cluster_url.to_string(), server);
+        assert_eq!(config.default_namespace, namespace);
+    }
+    let error = context("tow").config(&around).await.expect_err("unknown");
+    let expected = "there is no context \"tow\"; did you mean two?; there are: one, two";
+    assert_eq!(error.to_string(), expected);
+}

@@ -1,0 +1,164 @@
+//! All pods that wait, by reason.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use allot_scheduler::dra::claims::allocation_of;
+use allot_scheduler::dra::resolve;
+use allot_scheduler::pod::PodInfo;
+use serde::Serialize;
+use serde_json::json;
+
+use super::report::{Cause, Report};
+use super::world::Loaded;
+use crate::cmd::{count, some};
+
+/// Pods that wait for the same reason.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waiting {
+    #[serde(flatten)]
+    cause: Cause,
+    /// `namespace/name` of each.
+    pods: Vec<String>,
+}
+
+/// The pods that wait, those with the same reason together.
+#[derive(Debug, Default)]
+pub struct Pending {
+    groups: Vec<Waiting>,
+    /// What could not be answered about a pod.
+    errors: Vec<String>,
+}
+
+impl Pending {
+    /// Asks about every pod that waits in a namespace, or in all.
+    pub fn new(loaded: &mut Loaded, namespace: Option<&str>) -> Self {
+        let mut keys: Vec<(String, String)> = loaded.pods.keys().cloned().collect();
+        keys.retain(|(of, _)| namespace.is_none_or(|wanted| wanted == of));
+        keys.sort();
+        let mut pending = Self::default();
+        let mut known: HashMap<String, Option<Cause>> = HashMap::new();
+        for key in keys {
+            let Some(pod) = loaded.pods.get(&key).cloned() else {
+                continue;
+            };
+            if !is_pending(&pod) {
+                continue;
+            }
+            let likeness = likeness(loaded, &pod);
+            let cause = match likeness.as_ref().and_then(|l| known.get(l)) {
+                Some(cause) => cause.clone(),
+                None => match Report::new(loaded, &key.0, &key.1) {
+                    Ok(report) => {
+                        let cause = report.cause();
+                        if let Some(likeness) = likeness.filter(|_| !report.is_in_gang()) {
+                            known.insert(likeness, cause.clone());
+                        }
+                        cause
+                    }
+                    Err(error) => {
+                        pending.errors.push(format!("{error:#}"));
+                        continue;
+                    }
+                },
+            };
+            if let Some(cause) = cause {
+                pending.add(cause, format!("{}/{}", key.0, key.1));
+            }
+        }
+        // Those that wait for something to change come first.
+        pending
+            .groups
+            .sort_by_key(|g| (g.cause.fits, std::cmp::Reverse(g.pods.len())));
+        pending
+    }
+
+    fn add(&mut self, cause: Cause, pod: String) {
+        let same = |g: &&mut Waiting| g.cause.fits == cause.fits && g.cause.reason == cause.reason;
+        match self.groups.iter_mut().find(same) {
+            Some(group) => group.pods.push(pod),
+            None => self.groups.push(Waiting {
+                cause,
+                pods: vec![pod],
+            }),
+        }
+    }
+
+    /// Whether no pod waits for something to change.
+    pub fn all_fit(&self) -> bool {
+        self.errors.is_empty() && self.groups.iter().all(|g| g.cause.fits)
+    }
+
+    /// Prints a line for each reason: a JSON object, or the sentence with the pods below it.
+    pub fn print(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
+        for group in &self.groups {
+            if json {
+                serde_json::to_writer(&mut *out, group)?;
+                writeln!(out)?;
+                continue;
+            }
+            let Cause {
+                reason, nearest, ..
+            } = &group.cause;
+            let (pods, nearest) = (
+                count(group.pods.len(), "pod"),
+                match nearest {
+                    Some(node) if group.cause.fits => format!(" (on {node})"),
+                    Some(node) => format!(" (nearest: {node})"),
+                    None => String::new(),
+                },
+            );
+            writeln!(out, "{pods}: {reason}{nearest}")?;
+            writeln!(out, "  {}", some(&group.pods))?;
+        }
+        for error in &self.errors {
+            writeln!(io::stderr(), "error: {error}")?;
+        }
+        if self.groups.is_empty() && self.errors.is_empty() && !json {
+            writeln!(io::stderr(), "no pod waits")?;
+        }
+        Ok(())
+    }
+}
+
+/// It has no node, or has one and did not start there yet.
+fn is_pending(pod: &PodInfo) -> bool {
+    let status = pod.pod.status.as_ref();
+    let phase = status.and_then(|s| s.phase.as_deref()).unwrap_or("Pending");
+    phase == "Pending" && !pod.is_finished() && pod.pod.metadata.deletion_timestamp.is_none()
+}
+
+/// What makes the answers about two pods alike: all that they say, with what their claims ask for instead of the claims'
+/// names. `None` where that is not enough to tell.
+fn likeness(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
+    if pod.node_name().is_some() || pod.group().is_some() {
+        return None;
+    }
+    let mut claims = Vec::new();
+    for entry in pod.spec().resource_claims.iter().flatten() {
+        let key = resolve::name(pod, entry).ok()??;
+        let claim = loaded.core.claims().get(&key)?;
+        if allocation_of(claim).is_some() || entry.resource_claim_name.is_some() {
+            return None;
+        }
+        claims.push(json!({"name": entry.name, "spec": claim.spec}));
+    }
+    let mut spec = serde_json::to_value(pod.spec()).ok()?;
+    spec.as_object_mut()?.remove("resourceClaims");
+    // Volumes of service accounts have names of their own.
+    let volumes = spec.get_mut("volumes").and_then(|v| v.as_array_mut());
+    volumes
+        .into_iter()
+        .for_each(|v| v.retain(|v| v.get("projected").is_none()));
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get_mut(list).and_then(|c| c.as_array_mut());
+        for container in containers.into_iter().flatten() {
+            container.as_object_mut()?.remove("volumeMounts");
+        }
+    }
+    let status = pod.pod.status.as_ref();
+    let nominated = status.and_then(|s| s.nominated_node_name.as_ref());
+    let meta = &pod.pod.metadata;
+    Some(json!([meta.namespace, meta.labels, spec, claims, nominated]).to_string())
+}

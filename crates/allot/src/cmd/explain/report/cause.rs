@@ -1,0 +1,119 @@
+//! Why a pod waits, in one sentence that is the same for all pods that wait for the same reason.
+
+use allot_allocator::explain::RequestExplanation;
+use serde::Serialize;
+
+use super::Report;
+use super::groups::{failing, groups};
+use crate::cmd::count;
+
+/// Why a pod waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cause {
+    /// It fits now: it only has to be its turn.
+    pub fits: bool,
+    /// Why, without names of pods and of claims that were made for them.
+    pub reason: String,
+    /// The node that comes nearest to taking it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<String>,
+}
+
+impl Report {
+    /// Why the pod waits; `None` for one that runs or has finished.
+    pub fn cause(&self) -> Option<Cause> {
+        let because = |reason: String| Cause {
+            fits: false,
+            reason,
+            nearest: None,
+        };
+        if self.finished || self.node.is_some() && self.problems.is_empty() {
+            return None;
+        }
+        if let Some(quota) = &self.quota {
+            return Some(because(quota.clone()));
+        }
+        if !self.problems.is_empty() {
+            let problems = self.problems.iter().map(|p| without_claim(p).to_owned());
+            let mut problems: Vec<String> = problems.collect();
+            problems.dedup();
+            let text = problems.join("; ");
+            let prepare = self.events.iter().find(|_| self.node.is_some());
+            return Some(because(match prepare {
+                Some(event) => format!("{text}: {}", event.message.trim()),
+                None => text,
+            }));
+        }
+        if let Some(rejected) = &self.rejected {
+            let event = self.events.first().map(|e| e.message.trim().to_owned());
+            let more = self.advice.clone().or(event);
+            return Some(because(match more {
+                Some(more) if more.contains(&rejected.reason) => more,
+                Some(more) => format!("{}; {more}", unnamed(&rejected.reason, &self.pod)),
+                None => unnamed(&rejected.reason, &self.pod),
+            }));
+        }
+        if self.fits {
+            return Some(Cause {
+                fits: true,
+                reason: "it fits, and waits for its turn".to_owned(),
+                nearest: self.would_go_to.as_ref().map(|place| place.node.clone()),
+            });
+        }
+        if let Some(why) = self.gang.as_ref().and_then(super::Gang::why) {
+            return Some(because(why));
+        }
+        let groups = groups(&self.nodes);
+        let Some(nearest) = groups.first() else {
+            return Some(because("there are no nodes".to_owned()));
+        };
+        let mut reason = nearest.rejected.reason.clone();
+        for claim in nearest.unavailable {
+            reason += &format!("; {claim}");
+        }
+        let requests = nearest.explanation.iter().flat_map(|e| &e.requests);
+        for (index, request) in requests.filter(|r| failing(r).is_some()).enumerate() {
+            let separator = if index == 0 { ": " } else { "; " };
+            reason += separator;
+            reason += &sentence(request);
+        }
+        if let Some(advice) = &self.advice {
+            reason += &format!("; {advice}");
+        }
+        Some(Cause {
+            fits: false,
+            reason,
+            nearest: nearest.nodes.first().map(|&node| node.to_owned()),
+        })
+    }
+}
+
+/// `request gpu needs 2 devices: 8 seen, 1 not in use`
+fn sentence(request: &RequestExplanation) -> String {
+    let needs = usize::try_from(request.needs.max(1)).unwrap_or(usize::MAX);
+    let end = failing(request).map_or(request.filter_counts.len(), |at| at + 1);
+    let mut before = i64::MAX;
+    let mut parts = Vec::new();
+    for stage in &request.filter_counts[..end] {
+        if stage.left < before {
+            parts.push(stage.words(str::to_owned));
+        }
+        before = stage.left;
+    }
+    let (name, devices) = (&request.request, count(needs, "device"));
+    format!("request {name} needs {devices}: {}", parts.join(", "))
+}
+
+/// Without `claim team/train-0-gpu: ` in front.
+fn without_claim(problem: &str) -> &str {
+    let rest = problem.strip_prefix("claim ");
+    rest.and_then(|rest| Some(rest.split_once(": ")?.1))
+        .unwrap_or(problem)
+}
+
+/// Without the name of the pod, with which upstream's texts begin.
+fn unnamed(reason: &str, pod: &str) -> String {
+    let rest = reason.strip_prefix(&format!("pod {pod:?}: "));
+    rest.unwrap_or(reason).to_owned()
+}

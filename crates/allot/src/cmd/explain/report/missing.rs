@@ -1,0 +1,190 @@
+//! What a pod names and nobody has: claims, templates, classes, drivers; with what was probably meant.
+
+use allot_apimachinery::suggest;
+use allot_scheduler::dra::resolve::{self, ResolveError};
+use allot_scheduler::pod::PodInfo;
+use serde_json::Value;
+
+use super::Answer;
+use crate::cmd::explain::world::Loaded;
+use crate::cmd::some;
+
+/// Says which claim is not there, of those that the pod names.
+pub(super) fn claim(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
+    let namespace = &*pod.key.namespace;
+    if loaded.unseen("ResourceClaim", namespace).is_some() {
+        return None;
+    }
+    let known = loaded.names_of("ResourceClaim", namespace);
+    let entries = pod.spec().resource_claims.iter().flatten();
+    let mut named = entries.filter_map(|entry| entry.resource_claim_name.as_deref());
+    let missing = named.find(|name| !known.contains(name))?;
+    let is_template = loaded
+        .names_of("ResourceClaimTemplate", namespace)
+        .contains(&missing);
+    let hint = match suggest::hint(missing, known) {
+        _ if is_template => {
+            "; there is a ResourceClaimTemplate of that name: use resourceClaimTemplateName"
+                .to_owned()
+        }
+        hint if hint.is_empty() => elsewhere(loaded, "ResourceClaim", missing),
+        hint => hint,
+    };
+    Some(format!(
+        "there is no ResourceClaim {namespace}/{missing}{hint}"
+    ))
+}
+
+/// Says which template is not there, of those that claims of the pod have to be made from.
+pub(super) fn template(loaded: &Loaded, pod: &PodInfo) -> Option<String> {
+    let namespace = &*pod.key.namespace;
+    if loaded.unseen("ResourceClaimTemplate", namespace).is_some() {
+        return None;
+    }
+    let missing = |template: &&str| {
+        let key = (namespace.to_owned(), (*template).to_owned());
+        !loaded.templates.contains(&key)
+    };
+    let (claim, template) = templates(pod).find(|(_, template)| missing(template))?;
+    let known = loaded.names_of("ResourceClaimTemplate", namespace);
+    let is_claim = loaded
+        .names_of("ResourceClaim", namespace)
+        .contains(&template);
+    let hint = match suggest::hint(template, known) {
+        _ if is_claim => {
+            "; there is a ResourceClaim of that name: use resourceClaimName".to_owned()
+        }
+        hint if hint.is_empty() => elsewhere(loaded, "ResourceClaimTemplate", template),
+        hint => hint,
+    };
+    Some(format!(
+        "there is no ResourceClaimTemplate {namespace}/{template}, from which claim {claim:?} is to be made{hint}"
+    ))
+}
+
+/// `; there is one in namespace x`.
+fn elsewhere(loaded: &Loaded, kind: &str, name: &str) -> String {
+    let same = loaded
+        .of_kind(kind)
+        .filter(|object| object.pointer("/metadata/name").and_then(Value::as_str) == Some(name));
+    let mut namespaces: Vec<&str> = same
+        .filter_map(|object| object.pointer("/metadata/namespace")?.as_str())
+        .collect();
+    namespaces.sort_unstable();
+    match namespaces.is_empty() {
+        true => String::new(),
+        false => format!("; there is one in namespace {}", some(&namespaces)),
+    }
+}
+
+/// The claims of a pod that have not been made yet, each with the template that it is made from.
+pub(super) fn templates(pod: &PodInfo) -> impl Iterator<Item = (&str, &str)> {
+    let entries = pod.spec().resource_claims.iter().flatten();
+    let made = |entry| !matches!(resolve::name(pod, entry), Err(ResolveError::NotCreated(_)));
+    entries
+        .filter(move |entry| !made(*entry))
+        .filter_map(|e| Some((&*e.name, e.resource_claim_template_name.as_deref()?)))
+}
+
+/// Says which classes there are, when the scheduler did not find one.
+pub(super) fn class(loaded: &Loaded, reason: &str) -> Option<String> {
+    let (_, rest) = reason.split_once(": device class ")?;
+    let missing = rest.strip_suffix(" does not exist")?;
+    let mut known = loaded.names_of("DeviceClass", "");
+    known.sort_unstable();
+    if known.is_empty() {
+        return Some("there are no device classes".to_owned());
+    }
+    let hint = suggest::hint(missing, known.iter().copied());
+    Some(format!("device classes that exist: {}{hint}", some(&known)))
+}
+
+/// Says that a driver publishes nothing, when its devices are what no node has: that of the class of a request of which
+/// no node has any.
+pub(super) fn driver(loaded: &Loaded, pod: &PodInfo, nodes: &[Answer]) -> Option<String> {
+    if loaded.unseen("ResourceSlice", "").is_some() || nodes.iter().any(|n| n.fits) {
+        return None;
+    }
+    let slices = loaded.of_kind("ResourceSlice");
+    let mut published: Vec<&str> = slices
+        .filter_map(|slice| slice.pointer("/spec/driver")?.as_str())
+        .collect();
+    published.sort_unstable();
+    published.dedup();
+    let absent = wanted(loaded, pod)
+        .into_iter()
+        .find(|(_, driver)| !published.contains(&&**driver));
+    let (class, driver) = absent?;
+    let hint = match suggest::hint(&driver, published.iter().copied()) {
+        hint if !hint.is_empty() => hint,
+        _ if published.is_empty() => "; no driver publishes any".to_owned(),
+        _ => format!("; drivers that do: {}", some(&published)),
+    };
+    Some(format!(
+        "class {class} wants devices of driver {driver}, which publishes none: it runs on no node{hint}"
+    ))
+}
+
+/// The drivers that the classes of a pod's claims name, each with its class.
+fn wanted(loaded: &Loaded, pod: &PodInfo) -> Vec<(String, String)> {
+    let entries = pod.spec().resource_claims.iter().flatten();
+    let keys = entries.filter_map(|entry| resolve::name(pod, entry).ok().flatten());
+    let claims = keys.filter_map(|key| loaded.core.claims().get(&key));
+    let mut classes: Vec<String> = Vec::new();
+    for claim in claims {
+        let requests = claim
+            .spec
+            .devices
+            .iter()
+            .flat_map(|d| d.requests.iter().flatten());
+        for request in requests {
+            let exactly = request.exactly.iter().map(|r| r.device_class_name.clone());
+            classes.extend(exactly);
+        }
+    }
+    let expressions = |class: &str| {
+        let mut found = loaded.of_kind("DeviceClass");
+        let found =
+            found.find(|c| c.pointer("/metadata/name").and_then(Value::as_str) == Some(class));
+        let selectors = found.and_then(|c| c.pointer("/spec/selectors")?.as_array().cloned());
+        selectors.unwrap_or_default()
+    };
+    let mut wanted = Vec::new();
+    for class in classes {
+        for selector in expressions(&class) {
+            let expression = selector.pointer("/cel/expression").and_then(Value::as_str);
+            let driver = expression.and_then(driver_of);
+            wanted.extend(driver.map(|driver| (class.clone(), driver)));
+        }
+    }
+    wanted
+}
+
+/// The driver that an expression compares with, where it begins with that: `device.driver == "gpu.example.com"`.
+fn driver_of(expression: &str) -> Option<String> {
+    let rest = expression.trim().trim_start_matches('(').trim_start();
+    let rest = rest.strip_prefix("device.driver")?.trim_start();
+    let rest = rest.strip_prefix("==")?.trim_start();
+    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let (name, rest) = rest[1..].split_once(quote)?;
+    // With another alternative it may be any driver.
+    (!rest.contains("||")).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::driver_of;
+
+    #[test]
+    fn the_driver_of_a_selector() {
+        for (expression, expected) in [
+            ("device.driver == \"d\"", Some("d")),
+            (" (device.driver=='d') && true", Some("d")),
+            ("device.driver == \"d\" || device.driver == \"e\"", None),
+            ("device.driver != \"d\"", None),
+            ("true", None),
+        ] {
+            assert_eq!(driver_of(expression).as_deref(), expected, "{expression}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The answer about a pod as text.
+
+use std::io::{self, Write};
+
+use allot_model::table::human_duration;
+
+use super::gang::Gang;
+use super::groups::groups;
+use super::{ClaimDevices, Device, Place, Rejected, Report};
+use crate::cmd::count;
+
+/// How many events are told.
+const EVENTS: usize = 3;
+
+impl Report {
+    /// Prints it, as one line of JSON or as text.
+    pub fn print(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
+        if json {
+            serde_json::to_writer(&mut *out, self)?;
+            return writeln!(out);
+        }
+        let pod = &self.pod;
+        if self.finished {
+            return writeln!(out, "pod {pod} has finished");
+        }
+        if let Some(node) = &self.node {
+            match self.problems.is_empty() {
+                true => writeln!(out, "pod {pod} is on node {node}")?,
+                false => writeln!(out, "pod {pod} is on node {node}, and does not start")?,
+            }
+            print_claims(out, &self.claims)?;
+            return self.print_problems(out);
+        }
+        if let Some(quota) = &self.quota {
+            writeln!(out, "pod {pod} is not let in: {quota}")?;
+            return self.print_advice(out);
+        }
+        if !self.problems.is_empty() {
+            writeln!(out, "pod {pod} waits for its devices to get ready")?;
+            print_claims(out, &self.claims)?;
+            return self.print_problems(out);
+        }
+        if let Some(rejected) = &self.rejected {
+            let Rejected { plugin, reason } = rejected;
+            writeln!(out, "pod {pod} goes to no node: {reason} ({plugin})")?;
+            if let Some(gang) = &self.gang {
+                gang.print(pod, Some(reason), out)?;
+            }
+            self.print_advice(out)?;
+            return self.print_events(out);
+        }
+        if let Some(gang) = &self.gang {
+            gang.print_head(pod, self.fits, self.hidden.is_empty(), out)?;
+            gang.print(pod, None, out)?;
+            if gang.fits && !self.hidden.is_empty() {
+                writeln!(out, "  not all is known of {}", self.hidden.join(", "))?;
+            }
+        } else {
+            self.print_alone(out)?;
+        }
+        if let Some(place) = &self.would_go_to {
+            place.print(out)?;
+        } else {
+            self.print_room(out)?;
+        }
+        if !self.claims.is_empty() {
+            writeln!(out, "  it already has")?;
+            print_claims(out, &self.claims)?;
+        }
+        // Where a pod of a gang fits alone the others are in its way, of which the gang has told.
+        let alone = |gang: &Gang| self.nodes.iter().all(|n| !n.fits) && !gang.tells_of(pod);
+        if self.gang.as_ref().is_none_or(alone) {
+            if self.gang.is_some() {
+                writeln!(out, "  {pod} alone:")?;
+            }
+            for group in groups(&self.nodes) {
+                group.print(out)?;
+            }
+        }
+        self.print_advice(out)
+    }
+
+    fn print_advice(&self, out: &mut impl Write) -> io::Result<()> {
+        match &self.advice {
+            Some(advice) => writeln!(out, "  {advice}"),
+            None => Ok(()),
+        }
+    }
+
+    fn print_problems(&self, out: &mut impl Write) -> io::Result<()> {
+        for problem in &self.problems {
+            writeln!(out, "  {problem}")?;
+        }
+        match self.problems.is_empty() {
+            true => Ok(()),
+            false => self.print_events(out),
+        }
+    }
+
+    fn print_events(&self, out: &mut impl Write) -> io::Result<()> {
+        for event in self.events.iter().take(EVENTS) {
+            let mut times = Vec::new();
+            if event.count > 1 {
+                times.push(format!("{} times", event.count));
+            }
+            if let Some(last) = event.last {
+                let seconds = self.now.as_second() - last.as_second();
+                times.push(format!("{} ago", human_duration(seconds.max(0))));
+            }
+            let times = match times.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", times.join(", ")),
+            };
+            writeln!(
+                out,
+                "  event {}{times}: {}",
+                event.reason,
+                event.message.trim()
+            )?;
+        }
+        Ok(())
+    }
+
+    /// On how many nodes it fits.
+    fn print_alone(&self, out: &mut impl Write) -> io::Result<()> {
+        let pod = &self.pod;
+        let fitting = self.nodes.iter().filter(|n| n.fits).count();
+        let nodes = count(self.nodes.len(), "node");
+        match fitting {
+            0 => writeln!(out, "pod {pod} fits on none of {nodes}"),
+            _ if self.hidden.is_empty() => writeln!(out, "pod {pod} fits on {fitting} of {nodes}"),
+            _ => {
+                let hidden = self.hidden.join(", ");
+                writeln!(
+                    out,
+                    "pod {pod} may fit on {fitting} of {nodes}: not all is known of {hidden}"
+                )
+            }
+        }
+    }
+}
+
+impl Place {
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let with = if self.claims.is_empty() { "" } else { " with" };
+        writeln!(out, "  it would go to {}{with}", self.node)?;
+        print_claims(out, &self.claims)
+    }
+}
+
+fn print_claims(out: &mut impl Write, claims: &[ClaimDevices]) -> io::Result<()> {
+    for ClaimDevices { claim, devices } in claims {
+        if devices.is_empty() {
+            writeln!(
+                out,
+                "    claim {claim} has no devices, which the pod waits for"
+            )?;
+        }
+        for device in devices {
+            let Device {
+                request,
+                driver,
+                pool,
+                device,
+            } = device;
+            writeln!(
+                out,
+                "    claim {claim}, request {request}: {driver}/{pool}/{device}"
+            )?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! Every reason for which a pod waits: what the scheduler's event and `allot explain` say about it.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What event and explanation have to contain, in this order.
+struct Row {
+    reason: &'static str,
+    objects: Vec<Value>,
+    event: &'static [&'static str],
+    explain: &'static [&'static str],
+}
+
+fn check(row: &Row) {
+    let Row {
+        reason,
+        objects,
+        event,
+        explain,
+    } = row;
+    for (what, text, expected) in [
+        ("event", events(objects), event),
+        ("explain", explained(objects), explain),
+    ] {
+        let mut rest = &*text;
+        for part in *expected {
+            let Some(at) = rest.find(part) else {
+                panic!("{reason}: the {what} lacks {part:?}:\n{text}");
+            };
+            rest = &rest[at + part.len()..];
+        }
+    }
+}
+
+/// Two nodes, of which only `b` has devices; and a pod that uses a claim.
+fn cluster(devices: Value, request: Value, more: Vec<Value>) -> Vec<Value> {
+    let mut objects = vec![
+        node("a"),
+        node("b"),
+        class("device.driver == \"d\""),
+        slice("a", json!([])),
+        slice("b", devices),
+        claim("claim", request),
+        user(),
+    ];
+    for object in more {
+        let same = |o: &Value| {
+            o["kind"] == object["kind"] && o["metadata"]["name"] == object["metadata"]["name"]
+        };
+        objects.retain(|o| !same(o));
+        objects.push(object);
+    }
+    objects
+}
+
+#[test]
+fn names_that_nobody_has() {
+    let devices = json!([{"name": "x", "attributes": {"memory": {"int": 40}}}]);
+    let plain = || cluster(devices.clone(), request(json!({})), Vec::new());
+    let with = |object: Value| cluster(devices.clone(), request(json!({})), vec![object]);
+    check(&Row {
+        reason: "class missing",
+        objects: cluster(
+            devices.clone(),
+            request(json!({"deviceClassName": "gqu"})),
+            Vec::new(),
+        ),
+        event: &[
+            "request r: device class gqu does not exist",
+            "Device classes that exist: gpu; did you mean gpu?",
+        ],
+        explain: &[
+            "goes to no node: request r: device class gqu does not exist",
+            "device classes that exist: gpu; did you mean gpu?",
+        ],
+    });
+    check(&Row {
+        reason: "claim missing",
+        objects: with(pod("p", json!({"resourceClaimName": "cliam"}))),
+        event: &["resourceclaim.resource.k8s.io \"cliam\" not found"],
+        explain: &[
+            "resourceclaim.resource.k8s.io \"cliam\" not found",
+            "there is no ResourceClaim default/cliam; did you mean claim?",
+        ],
+    });
+    check(&Row {
+        reason: "template missing",
+        objects: with(pod("p", json!({"resourceClaimTemplateName": "claim"}))),
+        event: &[],
+        explain: &[
+            "there is no ResourceClaimTemplate default/claim",
+            "use resourceClaimName",
+        ],
+    });
+    check(&Row {
+        reason: "CEL error",
+        objects: with(class("device.attributes[\"d\"].memroy > 1")),
+        event: &["no such key: memroy", "On node b: did you mean memory?"],
+        explain: &["nearest: b/x: CEL runtime error: no such key: memroy; did you mean memory?"],
+    });
+    check(&Row {
+        reason: "CEL error, nothing like it",
+        objects: with(class("device.attributes[\"d\"].cores > 1")),
+        event: &["no such key: cores", "it has d/memory"],
+        explain: &["no such key: cores; it has d/memory"],
+    });
+    let mut objects = plain();
+    objects[5]["spec"]["devices"]["constraints"] = json!([{"matchAttribute": "d/root"}]);
+    check(&Row {
+        reason: "matchAttribute that no device has",
+        objects,
+        event: &[
+            "Nearest is node b: ",
+            "0 together under matchAttribute d/root, which no device has",
+        ],
+        explain: &["0 together under matchAttribute d/root, which no device has"],
+    });
+}
+
+#[test]
+fn devices_that_others_have_or_that_are_tainted() {
+    let two = json!([{"name": "x"}, {"name": "y"}]);
+    check(&Row {
+        reason: "in use",
+        objects: cluster(
+            two,
+            request(json!({})),
+            vec![held("full", "b", json!(["x", "y"]), Some("full-2"))],
+        ),
+        event: &[
+            "Nearest is node b: ",
+            "2 seen, 0 not in use; nearest is b/x: in use by default/full",
+        ],
+        explain: &[
+            "cannot allocate all claims (b)",
+            "2 seen",
+            "0 not in use",
+            "in use: 2 by pod default/full-2",
+            "(a)",
+        ],
+    });
+    let tainted =
+        json!([{"name": "x", "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}]);
+    check(&Row {
+        reason: "taint",
+        objects: cluster(tainted, request(json!({})), Vec::new()),
+        event: &[
+            "Nearest is node b: ",
+            "taint k=v:NoSchedule is not tolerated",
+        ],
+        explain: &["nearest: b/x: taint k=v:NoSchedule is not tolerated", "(a)"],
+    });
+    let gone = json!([{"name": "x", "taints": [{"key": "allot.dev/driver-gone", "effect": "NoSchedule"}]}]);
+    check(&Row {
+        reason: "driver gone",
+        objects: cluster(gone, request(json!({})), Vec::new()),
+        event: &["taint allot.dev/driver-gone:NoSchedule is not tolerated"],
+        explain: &["is not tolerated: its driver does not run there"],
+    });
+    let mut objects = cluster(json!([]), request(json!({})), Vec::new());
+    objects.retain(|o| o["kind"] != "ResourceSlice");
+    check(&Row {
+        reason: "driver not running anywhere",
+        objects,
+        event: &["the node has none"],
+        explain: &["class gpu wants devices of driver d, which publishes none: it runs on no node"],
+    });
+}
+
+#[test]
+fn devices_of_which_too_little_is_left() {
+    let counters =
+        |amount: &str| json!([{"counterSet": "set", "counters": {"memory": {"value": amount}}}]);
+    let parts = json!([
+        {"name": "x", "consumesCounters": counters("20Gi")},
+        {"name": "y", "consumesCounters": counters("25Gi")},
+    ]);
+    let mut pool = slice("b", parts);
+    pool["spec"]["pool"]["resourceSliceCount"] = json!(2);
+    let mut sets = slice("b", Value::Null);
+    sets["metadata"]["name"] = json!("b-counters");
+    sets["spec"]["pool"]["resourceSliceCount"] = json!(2);
+    sets["spec"]["sharedCounters"] =
+        json!([{"name": "set", "counters": {"memory": {"value": "40Gi"}}}]);
+    let taken = held("full", "b", json!(["x"]), Some("full-2"));
+    check(&Row {
+        reason: "counters",
+        objects: cluster(
+            json!([]),
+            request(json!({})),
+            vec![pool.clone(), sets, taken],
+        ),
+        event: &[
+            "Nearest is node b: ",
+            "counter set/memory: 20Gi left, it takes 25Gi",
+        ],
+        explain: &[
+            "(b)",
+            "nearest: b/y: counter set/memory: 20Gi left, it takes 25Gi",
+            "(a)",
+        ],
+    });
+    check(&Row {
+        reason: "incomplete pool",
+        objects: cluster(json!([]), request(json!({})), vec![pool]),
+        event: &[
+            "Nearest is node b: ",
+            "pool d/b cannot be used: some of its slices are not published yet (1 of 2 are there)",
+        ],
+        explain: &[
+            "(b)",
+            "pool d/b can not be used: some of its slices are not published yet (1 of 2 are there)",
+        ],
+    });
+    let nic = json!([{"name": "x", "allowMultipleAllocations": true, "capacity": {"bandwidth": {"value": "10G"}}}]);
+    let share = json!([{"device": "x", "shareID": "s", "consumedCapacity": {"bandwidth": "8G"}}]);
+    check(&Row {
+        reason: "capacity",
+        objects: cluster(
+            nic,
+            request(json!({"capacity": {"requests": {"bandwidth": "4G"}}})),
+            vec![held("full", "b", share, Some("full-2"))],
+        ),
+        event: &[
+            "Nearest is node b: ",
+            "bandwidth 2G left of 10G, request takes 4G",
+        ],
+        explain: &[
+            "(b)",
+            "nearest: b/x: bandwidth 2G left of 10G, request takes 4G",
+            "(a)",
+        ],
+    });
+}
+
+#[test]
+fn claims_that_are_elsewhere_or_not_made() {
+    let mut objects = cluster(json!([{"name": "x"}]), request(json!({})), Vec::new());
+    objects.retain(|o| o["metadata"]["name"] != "b" && o["kind"] != "ResourceClaim");
+    objects.push(held("claim", "b", json!(["x"]), Some("other")));
+    check(&Row {
+        reason: "claim allocated on another node",
+        objects,
+        event: &[
+            "resourceclaim not available on the node",
+            "claim default/claim is allocated on node b",
+        ],
+        explain: &[
+            "resourceclaim not available on the node (a)",
+            "claim default/claim is allocated on node b",
+        ],
+    });
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {}, "status": {"hard": {"gpu.deviceclass.resource.k8s.io/devices": "1"},
+            "used": {"gpu.deviceclass.resource.k8s.io/devices": "1"}}});
+    let template = dra(
+        "ResourceClaimTemplate",
+        "t",
+        Some("default"),
+        json!({"spec": {"devices": {"requests": [request(json!({}))]}}}),
+    );
+    let event = json!({"apiVersion": "v1", "kind": "Event", "type": "Warning", "count": 4,
+        "reason": "FailedResourceClaimCreation", "message": "exceeded quota: q", "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p", "uid": "p"}});
+    check(&Row {
+        reason: "quota",
+        objects: cluster(
+            json!([]),
+            request(json!({})),
+            vec![
+                quota,
+                template,
+                event,
+                pod("p", json!({"resourceClaimTemplateName": "t"})),
+            ],
+        ),
+        // The claim controller says it.
+        event: &[],
+        explain: &[
+            "which a quota does not allow now: exceeded quota: q, requested: gpu.deviceclass",
+            "event FailedResourceClaimCreation (4 times): exceeded quota: q",
+        ],
+    });
+}
+
+/// Nodes that differ in numbers only have the same reason.
+#[test]
+fn equal_reasons_are_one_line() {
+    let mut objects = cluster(
+        json!([{"name": "x"}, {"name": "y"}]),
+        request(json!({})),
+        vec![
+            slice("a", json!([{"name": "x"}])),
+            held("one", "a", json!(["x"]), Some("full-1")),
+            held("two", "b", json!(["x", "y"]), Some("full-2")),
+        ],
+    );
+    let text = explained(&objects);
+    assert!(
+        text.contains("  2 nodes: cannot allocate all claims (a, b)\n"),
+        "{text}"
+    );
+    // Whichever has more to offer comes first, whatever the order of names and numbers.
+    objects.push(node("c"));
+    let text = explained(&objects);
+    let (near, far) = (text.find("2 nodes: "), text.find("1 node: "));
+    assert!(near.is_some() && near < far, "{text}");
+}

@@ -1,0 +1,292 @@
+//! Objects of files, added to what there is.
+
+use allot_model::migrate;
+use serde_json::{Value, json};
+
+use super::{World, identity};
+use crate::cmd::manifests::title;
+use crate::cmd::snapshot::{Kinds, completed};
+
+/// More replicas of a workload are not tried one after the other.
+pub const MOST_REPLICAS: usize = 1000;
+
+/// The pods of what was added.
+#[derive(Debug, Default)]
+pub struct Added {
+    /// Pods, by namespace and name.
+    pub pods: Vec<(String, String)>,
+    /// Workloads that want several pods.
+    pub workloads: Vec<Workload>,
+}
+
+/// A workload that wants several pods.
+#[derive(Debug)]
+pub struct Workload {
+    /// `Deployment team/web`.
+    pub title: String,
+    /// How many pods it wants.
+    pub replicas: usize,
+    /// Those that are tried, by namespace and name.
+    pub pods: Vec<(String, String)>,
+}
+
+impl World {
+    /// Adds objects as a user or `kubectl get` writes them: older versions are converted, defaults filled in, claims of
+    /// added pods made from their templates, workloads replaced by their pods.
+    ///
+    /// # Errors
+    /// An object has no name, or is of no version that can be read.
+    pub fn add(&mut self, objects: Vec<Value>) -> anyhow::Result<Added> {
+        let mut added = Added::default();
+        let mut pods = Vec::new();
+        for (number, mut object) in objects.into_iter().enumerate() {
+            self.name(&mut object, number)?;
+            let Some(replicas) = replicas(&object) else {
+                let pod = self.add_one(object, number)?;
+                added.pods.extend(pod.clone());
+                pods.extend(pod);
+                continue;
+            };
+            let mut own = Vec::new();
+            for index in 0..replicas.min(MOST_REPLICAS) {
+                let mut pod = pod_of_template(&object);
+                if replicas > 1 {
+                    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                    pod["metadata"]["name"] = json!(format!("{name}-{index}"));
+                }
+                own.extend(self.add_one(pod, number)?);
+            }
+            pods.extend(own.iter().cloned());
+            match replicas {
+                1 => added.pods.extend(own),
+                _ => added.workloads.push(Workload {
+                    title: title(&object),
+                    replicas,
+                    pods: own,
+                }),
+            }
+        }
+        for pod in &pods {
+            self.make_claims(pod);
+        }
+        Ok(added)
+    }
+
+    /// Gives an object the name and the namespace that the server would.
+    fn name(&self, object: &mut Value, number: usize) -> anyhow::Result<()> {
+        if let (Value::Null, Value::String(prefix)) = (
+            &object["metadata"]["name"],
+            &object["metadata"]["generateName"],
+        ) {
+            object["metadata"]["name"] = json!(format!("{prefix}{number}"));
+        }
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        anyhow::ensure!(
+            text("/metadata/name").is_some_and(|name| !name.is_empty()),
+            "{} has no name",
+            title(object)
+        );
+        if text("/kind").is_some_and(has_namespace) {
+            let namespace = &mut object["metadata"]["namespace"];
+            if namespace.is_null() {
+                *namespace = json!(self.namespace);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an object; the namespace and name of a pod.
+    fn add_one(
+        &mut self,
+        object: Value,
+        number: usize,
+    ) -> anyhow::Result<Option<(String, String)>> {
+        let mut object = completed(object, self.now)?;
+        let is_pod = object["kind"] == "Pod";
+        if is_pod {
+            // What a pod may say about claims in the form of 1.30, and what the server would fill in.
+            migrate::pod::flatten_claims(&mut object);
+            allot_schema::defaults::apply("", "v1", "Pod", &mut object);
+        }
+        let (_, namespace, name) = identity(&object);
+        let uid = &mut object["metadata"]["uid"];
+        let is_new = uid.is_null();
+        if is_new {
+            *uid = match is_pod {
+                true => json!(format!("added-{number}-{name}")),
+                false => json!(format!("added-{number}")),
+            };
+        }
+        if is_pod && is_new {
+            self.remove_claims_of(&namespace, &name);
+            self.new.insert((namespace.clone(), name.clone()));
+        }
+        self.put(object);
+        Ok(is_pod.then_some((namespace, name)))
+    }
+
+    /// A pod that is replaced takes the claims with it that were made for it.
+    fn remove_claims_of(&mut self, namespace: &str, name: &str) {
+        let Some(uid) = self
+            .get("Pod", namespace, name)
+            .map(|p| p["metadata"]["uid"].clone())
+        else {
+            return;
+        };
+        for object in self
+            .objects
+            .iter_mut()
+            .filter(|o| o["kind"] == "ResourceClaim")
+        {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            if owners
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["uid"] == uid)
+            {
+                self.places.remove(&identity(object));
+                *object = Value::Null;
+            }
+        }
+    }
+
+    fn put(&mut self, object: Value) {
+        let identity = identity(&object);
+        match self.places.get(&identity) {
+            Some(at) => self.objects[*at] = object,
+            None => {
+                self.places.insert(identity, self.objects.len());
+                self.objects.push(object);
+            }
+        }
+    }
+
+    fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        let identity = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        self.places.get(&identity).map(|at| &self.objects[*at])
+    }
+
+    /// Whether a claim that a pod of a dump says was made for an entry of it is there.
+    fn has_made(&self, pod: &Value, namespace: &str, entry: &str) -> bool {
+        let statuses = pod["status"]["resourceClaimStatuses"].as_array();
+        let mut made = statuses
+            .into_iter()
+            .flatten()
+            .filter(|s| s["name"] == entry);
+        made.any(|status| match status["resourceClaimName"].as_str() {
+            Some(claim) => self.get("ResourceClaim", namespace, claim).is_some(),
+            // None is needed.
+            None => true,
+        })
+    }
+
+    /// Makes the claims of a pod that come from templates, as the claim controller would, and gives it the priority of
+    /// its class.
+    fn make_claims(&mut self, (namespace, name): &(String, String)) {
+        let Some(mut pod) = self.get("Pod", namespace, name).cloned() else {
+            return;
+        };
+        let statuses = pod["status"]["resourceClaimStatuses"].take();
+        let mut statuses = statuses.as_array().cloned().unwrap_or_default();
+        pod["status"]["resourceClaimStatuses"] = json!(statuses);
+        for entry in pod["spec"]["resourceClaims"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let (Some(entry_name), Some(template)) = (
+                entry["name"].as_str(),
+                entry["resourceClaimTemplateName"].as_str(),
+            ) else {
+                continue;
+            };
+            if self.has_made(&pod, namespace, entry_name) {
+                continue;
+            }
+            let found = self.get("ResourceClaimTemplate", namespace, template);
+            let Some(found) = found else {
+                // The answer about the pod says so.
+                continue;
+            };
+            let claim_name = format!("{name}-{entry_name}");
+            let claim = json!({
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {
+                    "name": claim_name,
+                    "namespace": namespace,
+                    "uid": format!("{}-{entry_name}", pod["metadata"]["uid"].as_str().unwrap_or_default()),
+                    "ownerReferences": [{
+                        "apiVersion": "v1", "kind": "Pod", "name": name, "controller": true,
+                        "uid": pod["metadata"]["uid"],
+                    }],
+                },
+                "spec": found["spec"]["spec"],
+            });
+            statuses.retain(|status| status["name"] != entry_name);
+            statuses.push(json!({"name": entry_name, "resourceClaimName": claim_name}));
+            self.put(claim);
+        }
+        match statuses.is_empty() {
+            true => {
+                if let Some(status) = pod["status"].as_object_mut() {
+                    status.remove("resourceClaimStatuses");
+                }
+            }
+            false => pod["status"]["resourceClaimStatuses"] = json!(statuses),
+        }
+        let class = pod["spec"]["priorityClassName"].as_str();
+        let class = class.and_then(|class| self.get("PriorityClass", "", class));
+        if let (Some(class), true) = (class, pod["spec"]["priority"].is_null()) {
+            let value = class["value"].clone();
+            pod["spec"]["priority"] = value;
+        }
+        self.put(pod);
+    }
+}
+
+/// How many pods a workload wants; `None` for anything else. Those of a DaemonSet are asked about together.
+fn replicas(object: &Value) -> Option<usize> {
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_u64);
+    let wanted = match object["kind"].as_str()? {
+        "Deployment" | "StatefulSet" | "ReplicaSet" | "ReplicationController" => {
+            number("/spec/replicas").unwrap_or(1)
+        }
+        "Job" => {
+            let at_once = number("/spec/parallelism").unwrap_or(1);
+            number("/spec/completions").map_or(at_once, |all| all.min(at_once))
+        }
+        "CronJob" => number("/spec/jobTemplate/spec/parallelism").unwrap_or(1),
+        "DaemonSet" => 1,
+        _ => return None,
+    };
+    Some(usize::try_from(wanted).unwrap_or(usize::MAX))
+}
+
+/// A pod of a workload.
+fn pod_of_template(object: &Value) -> Value {
+    let templates = ["/spec/template", "/spec/jobTemplate/spec/template"];
+    let template = templates.iter().find_map(|at| object.pointer(at));
+    let mut pod = template.cloned().unwrap_or_default();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    for field in ["name", "namespace"] {
+        pod["metadata"][field] = object["metadata"][field].clone();
+    }
+    pod
+}
+
+/// Whether objects of a kind are in namespaces.
+fn has_namespace(kind: &str) -> bool {
+    const WORKLOADS: [&str; 7] = [
+        "Deployment",
+        "StatefulSet",
+        "ReplicaSet",
+        "ReplicationController",
+        "DaemonSet",
+        "Job",
+        "CronJob",
+    ];
+    let mut kinds = Kinds::All.list().into_iter();
+    WORKLOADS.contains(&kind) || kinds.any(|known| known.kind == kind && known.namespaced)
+}

@@ -1,0 +1,154 @@
+//! Changes of a picture, as they happen.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use allot_scheduler::watched::Watched;
+use futures::stream::{BoxStream, StreamExt as _};
+use http::Request;
+use jiff::Timestamp;
+use kube::Client;
+use kube::core::WatchEvent;
+use serde_json::Value;
+
+use super::Picture;
+use super::current::current;
+
+/// Changes that come together are looked at together.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// A list, and from where it can be watched.
+#[derive(Debug, Clone)]
+pub struct Watching {
+    url: String,
+    api: String,
+    kind: &'static str,
+    from: String,
+}
+
+impl Watching {
+    /// The objects of a kind in a version, from a version of their list.
+    pub fn new(api: &str, kind: &Watched, from: String) -> Self {
+        let root = if api.contains('/') { "apis" } else { "api" };
+        Self {
+            url: format!("/{root}/{api}/{}", kind.plural),
+            api: api.to_owned(),
+            kind: kind.kind,
+            from,
+        }
+    }
+
+    /// The kind of its objects.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    async fn stream(&self, client: &Client) -> Result<BoxStream<'static, Change>, kube::Error> {
+        let Self { url, from, .. } = self;
+        let url = format!("{url}?watch=true&allowWatchBookmarks=true&resourceVersion={from}");
+        let request = Request::get(url).body(Vec::new());
+        let request = request.map_err(kube::Error::HttpError)?;
+        let events = client.request_events::<Value>(request).await?;
+        let (api, kind) = (self.api.clone(), self.kind);
+        Ok(events
+            .filter_map(move |event| {
+                let change = change(event, &api, kind);
+                async move { change }
+            })
+            .boxed())
+    }
+}
+
+enum Change {
+    Set(Value),
+    Gone(Value),
+    /// It has to be listed anew.
+    Lost,
+}
+
+fn change(
+    event: Result<WatchEvent<Value>, kube::Error>,
+    api: &str,
+    kind: &'static str,
+) -> Option<Change> {
+    let whole = |mut object: Value| {
+        object["apiVersion"] = api.into();
+        object["kind"] = kind.into();
+        current(object, Timestamp::now()).ok()
+    };
+    match event {
+        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+            Some(whole(object).map_or(Change::Lost, Change::Set))
+        }
+        Ok(WatchEvent::Deleted(object)) => Some(whole(object).map_or(Change::Lost, Change::Gone)),
+        Ok(WatchEvent::Bookmark(_)) => None,
+        Ok(WatchEvent::Error(_)) | Err(_) => Some(Change::Lost),
+    }
+}
+
+/// Kind, namespace and name.
+type Key = (String, String, String);
+
+fn key(object: &Value) -> Key {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let text = |pointer: &str| text(pointer).unwrap_or_default().to_owned();
+    (
+        text("/kind"),
+        text("/metadata/namespace"),
+        text("/metadata/name"),
+    )
+}
+
+/// Calls `changed` with all objects after each change of them, until a watch is lost, which happens regularly, or `changed`
+/// fails.
+///
+/// # Errors
+/// That of `changed`, and that the server refuses a watch.
+pub async fn watch(
+    client: &Client,
+    picture: &mut Picture,
+    mut changed: impl FnMut(&Picture) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut streams = Vec::new();
+    for watching in &picture.watching {
+        let stream = watching.stream(client).await;
+        streams.push(
+            stream
+                .map_err(super::read::told)?
+                .chain(futures::stream::iter([Change::Lost])),
+        );
+    }
+    let mut changes = futures::stream::select_all(streams);
+    let places = picture.objects.iter().enumerate();
+    let mut places: HashMap<Key, usize> = places.map(|(at, o)| (key(o), at)).collect();
+    while let Some(first) = changes.next().await {
+        let until = tokio::time::Instant::now() + TOGETHER;
+        let mut next = Some(first);
+        while let Some(change) = next {
+            match change {
+                Change::Lost => return Ok(()),
+                Change::Set(object) => match places.get(&key(&object)) {
+                    Some(at) => picture.objects[*at] = object,
+                    None => {
+                        places.insert(key(&object), picture.objects.len());
+                        picture.objects.push(object);
+                    }
+                },
+                Change::Gone(object) => {
+                    if let Some(at) = places.remove(&key(&object)) {
+                        picture.objects.swap_remove(at);
+                        if let Some(moved) = picture.objects.get(at) {
+                            places.insert(key(moved), at);
+                        }
+                    }
+                }
+            }
+            next = tokio::time::timeout_at(until, changes.next())
+                .await
+                .ok()
+                .flatten();
+        }
+        changed(picture)?;
+    }
+    Ok(())
+}

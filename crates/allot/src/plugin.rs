@@ -1,0 +1,270 @@
+//! The same binary as a plugin of kubectl: called through a link named `kubectl-dra` it is `kubectl dra`, and through one
+//! named `kubectl_complete-dra` it completes the words of that command, as kubectl asks plugins to.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+
+use crate::cmd;
+use crate::logging;
+
+/// The name of the command in kubectl.
+const NAME: &str = "kubectl dra";
+/// What tells kubectl's shell script that files are no completions (`ShellCompDirectiveNoFileComp`).
+const NO_FILES: &str = ":4";
+/// The same, where files are completions.
+const FILES: &str = ":0";
+
+/// Look at devices and at pods that wait for them.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-dra", bin_name = NAME, version, max_term_width = 100)]
+struct Plugin {
+    #[command(flatten)]
+    log: logging::Args,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Say why a pod gets no device, node by node; without a name, why pods wait
+    Explain(cmd::explain::Args),
+    /// List devices: what is free, what is in use and by whom
+    Devices(cmd::devices::Args),
+    /// Take a driver out of service: taint its devices, wait for their users, remove its slices
+    #[command(visible_alias = "drain-driver")]
+    Drain(cmd::drain_driver::Args),
+    /// Compile a CEL device selector and evaluate it on devices
+    Cel(cmd::cel::Args),
+    /// Tell which fields a cluster's release drops or refuses, and which names nobody has
+    Lint(cmd::lint::Args),
+    /// Turn manifests of older releases into resource.k8s.io/v1
+    Convert(cmd::convert::Args),
+    /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
+    Snapshot(cmd::snapshot::Args),
+}
+
+/// What the name by which the binary was called asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Role {
+    Plugin,
+    Completion,
+}
+
+fn role(program: &OsStr) -> Option<Role> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    // krew and Windows add something to the name.
+    let name = name.strip_suffix(".exe").unwrap_or(name);
+    match name {
+        "kubectl-dra" => Some(Role::Plugin),
+        "kubectl_complete-dra" => Some(Role::Completion),
+        _ => None,
+    }
+}
+
+/// Runs as the plugin if the binary was called as such.
+pub fn run_if_called() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    match role(&arguments.next()?)? {
+        Role::Plugin => Some(run()),
+        Role::Completion => {
+            let words: Vec<String> = arguments
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect();
+            let mut text = String::new();
+            for line in complete(command(), &words) {
+                text += &line;
+                text.push('\n');
+            }
+            // A shell that went away needs no completions.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            Some(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The command, whose examples are those of the plugin.
+fn command() -> clap::Command {
+    let mut command = Plugin::command();
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|sub| sub.get_name().to_owned())
+        .collect();
+    for name in names {
+        command = command.mut_subcommand(name, |sub| {
+            let help = sub
+                .get_after_help()
+                .map(|help| in_kubectl(&help.to_string()));
+            match help {
+                Some(help) => sub.after_help(help),
+                None => sub,
+            }
+        });
+    }
+    command
+}
+
+/// Examples as they are typed with kubectl.
+fn in_kubectl(help: &str) -> String {
+    let help = help.replace("allot drain-driver ", "kubectl dra drain ");
+    help.replace("  allot ", "  kubectl dra ")
+}
+
+fn run() -> ExitCode {
+    let parsed = Plugin::from_arg_matches(&command().get_matches());
+    let plugin = match parsed {
+        Ok(plugin) => plugin,
+        Err(error) => error.exit(),
+    };
+    logging::init(&plugin.log, "warn");
+    let result = match plugin.command {
+        Command::Explain(args) => return cmd::explain::run(args),
+        Command::Devices(args) => cmd::devices::run(args),
+        Command::Drain(args) => cmd::drain_driver::run(args),
+        Command::Cel(args) => cmd::cel::run(args),
+        Command::Lint(args) => cmd::lint::run(args),
+        Command::Convert(args) => cmd::convert::run(args),
+        Command::Snapshot(args) => cmd::snapshot::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::tell(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The completions of the last word, one a line, then what kubectl's script may add.
+fn complete(command: clap::Command, words: &[String]) -> Vec<String> {
+    let (last, before) = match words.split_last() {
+        Some((last, before)) => (last.as_str(), before),
+        None => ("", &[][..]),
+    };
+    let mut words = before.iter();
+    let sub = words.by_ref().find(|word| !word.starts_with('-'));
+    let Some(sub) = sub else {
+        let names = command
+            .get_subcommands()
+            .map(|sub| described(sub.get_name(), sub.get_about()));
+        return found(names, last, NO_FILES);
+    };
+    let Some(sub) = command.find_subcommand(sub) else {
+        return vec![NO_FILES.to_owned()];
+    };
+    // The value of the flag before, or of the flag in the same word.
+    let flag = before
+        .last()
+        .filter(|word| word.starts_with('-') && !word.contains('='));
+    let argument = flag
+        .and_then(|flag| argument(sub, flag))
+        .filter(|a| takes_value(a));
+    let (prefix, argument, value) = match (argument, last.split_once('=')) {
+        (Some(argument), _) => (String::new(), Some(argument), last),
+        (None, Some((flag, value))) if flag.starts_with("--") => {
+            (format!("{flag}="), self::argument(sub, flag), value)
+        }
+        _ => (String::new(), None, last),
+    };
+    if let Some(argument) = argument {
+        let values = argument.get_possible_values();
+        if values.is_empty() {
+            return vec![FILES.to_owned()];
+        }
+        let values = values
+            .iter()
+            .map(|v| described(&format!("{prefix}{}", v.get_name()), v.get_help()));
+        return found(values, &format!("{prefix}{value}"), NO_FILES);
+    }
+    if last.starts_with('-') {
+        let flags = sub
+            .get_arguments()
+            .filter_map(|a| Some((format!("--{}", a.get_long()?), a)));
+        let flags = flags.map(|(name, a)| described(&name, a.get_help()));
+        return found(flags, last, NO_FILES);
+    }
+    vec![NO_FILES.to_owned()]
+}
+
+fn argument<'a>(command: &'a clap::Command, flag: &str) -> Option<&'a clap::Arg> {
+    command.get_arguments().find(|argument| {
+        let long = argument.get_long().map(|name| format!("--{name}"));
+        let short = argument.get_short().map(|letter| format!("-{letter}"));
+        long.as_deref() == Some(flag) || short.as_deref() == Some(flag)
+    })
+}
+
+fn takes_value(argument: &clap::Arg) -> bool {
+    argument.get_action().takes_values()
+}
+
+/// `name<TAB>what it is`, the form that kubectl's script shows.
+fn described(name: &str, about: Option<&clap::builder::StyledStr>) -> String {
+    match about {
+        Some(about) => format!("{name}\t{}", about.to_string().replace('\n', " ")),
+        None => name.to_owned(),
+    }
+}
+
+fn found(all: impl Iterator<Item = String>, prefix: &str, directive: &str) -> Vec<String> {
+    let mut lines: Vec<String> = all.filter(|line| line.starts_with(prefix)).collect();
+    lines.push(directive.to_owned());
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_binary_decides() {
+        for (program, expected) in [
+            ("/usr/local/bin/kubectl-dra", Some(Role::Plugin)),
+            ("kubectl_complete-dra", Some(Role::Completion)),
+            ("allot", None),
+            ("kubectl-drain", None),
+        ] {
+            assert_eq!(role(OsStr::new(program)), expected, "{program}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent_and_speaks_of_kubectl() {
+        command().debug_assert();
+        let mut command = command();
+        for name in ["explain", "drain"] {
+            let sub = command.find_subcommand_mut(name).expect("a subcommand");
+            let help = sub.render_long_help().to_string();
+            let example = format!("  kubectl dra {name} ");
+            assert!(
+                help.contains(&example) && !help.contains("  allot "),
+                "{help}"
+            );
+        }
+    }
+
+    fn check(words: &[&str], expected: &[&str]) {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let lines = complete(command(), &words);
+        let names: Vec<&str> = lines
+            .iter()
+            .map(|line| line.split('\t').next().unwrap_or_default())
+            .collect();
+        assert_eq!(names, expected, "{words:?}");
+    }
+
+    #[test]
+    fn words_are_completed() {
+        check(&["ex"], &["explain", ":4"]);
+        check(&["d"], &["devices", "drain", ":4"]);
+        check(&["devices", "--wat"], &["--watch", ":4"]);
+        check(&["devices", "-o", "w"], &["wide", ":4"]);
+        check(&["devices", "--output=n"], &["--output=name", ":4"]);
+        check(&["explain", "--filename", ""], &[":0"]);
+        check(&["unknown", "x"], &[":4"]);
+        check(&["explain", "train"], &[":4"]);
+    }
+}

@@ -1,0 +1,248 @@
+//! Finding the cluster, old versions of it, and the binary as a plugin of kubectl.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use super::explain::{exits, text};
+use super::harness::{ALLOT, PATIENCE, Up, directory, example};
+
+/// Runs a program with an environment that knows of no cluster but what is given.
+fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)], home: &Path) -> Output {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env_remove("XDG_DATA_HOME")
+        .env("HOME", home);
+    command
+        .envs(environment.iter().copied())
+        .output()
+        .expect("runs")
+}
+
+fn stdout(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cluster_is_found_as_kubectl_finds_it_and_the_plugin_is_the_same_binary() {
+    let up = Up::in_memory().await;
+    let files = directory();
+    let home = files.path();
+    let names = ["devices", "-o", "name", "--state", "free"];
+    let expected: String = (0..8)
+        .map(|n| format!("gpu.example.com/node-0/gpu-{n}\n"))
+        .collect();
+    let allot = Path::new(ALLOT);
+
+    // Nothing to be found.
+    let none = run(allot, &names, &[], home);
+    let error = String::from_utf8_lossy(&none.stderr);
+    assert!(error.starts_with("error: no cluster found: "), "{error}");
+    let none = run(allot, &["explain"], &[], home);
+    assert_eq!(none.status.code(), Some(2));
+
+    // What `allot up` leaves in its directory, when there is nothing else.
+    let own = home.join(".local/share/allot");
+    std::fs::create_dir_all(&own).expect("a directory");
+    std::fs::copy(&up.kubeconfig, own.join("kubeconfig")).expect("copied");
+    let found = run(allot, &names, &[], home);
+    assert_eq!(stdout(&found), expected);
+    let told = String::from_utf8_lossy(&found.stderr);
+    assert!(told.starts_with("no kubeconfig found: using "), "{told}");
+
+    // The environment, and a context in it.
+    let kubeconfig = text(&up.kubeconfig);
+    let environment = [("KUBECONFIG", kubeconfig)];
+    assert_eq!(stdout(&run(allot, &names, &environment, home)), expected);
+    let context = [&names[..], &["--context", "missing"]].concat();
+    let error = run(allot, &context, &environment, home);
+    let error = String::from_utf8_lossy(&error.stderr);
+    assert!(
+        error.starts_with("error: there is no context \"missing\""),
+        "{error}"
+    );
+
+    // A link makes it a plugin.
+    let plugin = home.join("kubectl-dra");
+    std::os::unix::fs::symlink(ALLOT, &plugin).expect("linked");
+    assert_eq!(stdout(&run(&plugin, &names, &environment, home)), expected);
+    let help = stdout(&run(&plugin, &["drain", "--help"], &environment, home));
+    assert!(help.contains("kubectl dra drain gpu.example.com"), "{help}");
+    let completion = home.join("kubectl_complete-dra");
+    std::os::unix::fs::symlink(ALLOT, &completion).expect("linked");
+    let words = stdout(&run(&completion, &["exp"], &environment, home));
+    assert!(
+        words.starts_with("explain\t") && words.ends_with("\n:4\n"),
+        "{words}"
+    );
+
+    // Selectors on what the cluster has.
+    let selected = run(
+        allot,
+        &["cel", "--class", "gpu.example.com", "-o", "json"],
+        &environment,
+        home,
+    );
+    let line: Value = serde_json::from_str(&stdout(&selected)).expect("JSON");
+    assert_eq!(line["devices"].as_array().map(Vec::len), Some(8), "{line}");
+    assert_eq!(line["devices"][0]["matches"], true, "{line}");
+    let mistyped = run(
+        allot,
+        &["cel", "--class", "gqu.example.com"],
+        &environment,
+        home,
+    );
+    let error = String::from_utf8_lossy(&mistyped.stderr);
+    assert!(error.contains("did you mean gpu.example.com?"), "{error}");
+    let sums = stdout(&run(
+        allot,
+        &["devices", "--by", "class", "-o", "csv"],
+        &environment,
+        home,
+    ));
+    assert!(
+        sums.contains("gpu.example.com,8,8,0,8 on node-0\n"),
+        "{sums}"
+    );
+    let claim = files.path().join("claim.yaml");
+    let manifest = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gqu.example.com}}]}}
+";
+    std::fs::write(&claim, manifest).expect("written");
+    let lint = run(
+        allot,
+        &["lint", "--cluster", "-f", text(&claim)],
+        &environment,
+        home,
+    );
+    let told = String::from_utf8_lossy(&lint.stdout);
+    let missing = "missing: ResourceClaim c: spec.devices.requests[0].exactly.deviceClassName: \
+        there is no DeviceClass gqu.example.com; did you mean gpu.example.com?";
+    assert!(told.contains(missing) && !lint.status.success(), "{told}");
+}
+
+/// Servers that have devices in an older version only.
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_of_older_releases_are_listed_and_explained() {
+    for release in ["1.31", "1.32", "1.33"] {
+        let flags = ["--emulated-version", release, "--dra"];
+        let up = Up::in_memory_with(&flags).await;
+        let cluster = ["--kubeconfig", text(&up.kubeconfig)];
+        let names = exits(0, &[&["devices", "-o", "name"][..], &cluster].concat());
+        assert_eq!(names.lines().count(), 8, "{release}: {names}");
+        let files = directory();
+        let file = files.path().join("pod.yaml");
+        let manifest = "
+apiVersion: resource.k8s.io/v1beta1
+kind: ResourceClaim
+metadata: {name: nine}
+spec: {devices: {requests: [{name: r, deviceClassName: gpu.example.com, count: 9}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers: [{name: c, image: x, resources: {claims: [{name: g}]}}]
+  resourceClaims: [{name: g, resourceClaimName: nine}]
+";
+        std::fs::write(&file, manifest).expect("written");
+        let told = exits(1, &[&["explain", "-f", text(&file)][..], &cluster].concat());
+        assert!(
+            told.contains("request r needs 9 devices:\n      8 seen\n"),
+            "{release}: {told}"
+        );
+    }
+}
+
+/// A pod that is there, as kubectl writes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_kubectl_writes_is_taken_and_mistyped_manifests_are_not() {
+    let up = Up::in_memory().await;
+    up.eight_gpu_pods().await;
+    let files = directory();
+    let cluster = ["--kubeconfig", text(&up.kubeconfig)];
+    let mut pods = up
+        .pods()
+        .list(&kube::api::ListParams::default())
+        .await
+        .expect("pods");
+    let list = |pods: &[Pod]| {
+        let items: Vec<Value> = pods
+            .iter()
+            .map(|pod| {
+                let mut pod = serde_json::to_value(pod).expect("JSON");
+                pod["apiVersion"] = "v1".into();
+                pod["kind"] = "Pod".into();
+                pod
+            })
+            .collect();
+        serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+    };
+    pods.items.truncate(2);
+    let file = files.path().join("pods.yaml");
+    std::fs::write(&file, list(&pods.items)).expect("written");
+    let asked = [&["explain", "-f", text(&file)][..], &cluster].concat();
+    let told = exits(0, &asked);
+    assert_eq!(told.matches(" is on node node-0\n").count(), 2, "{told}");
+
+    let manifest = "
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containrs: [{name: c, image: x}]
+";
+    std::fs::write(&file, manifest).expect("written");
+    exits(2, &asked);
+    let output = Command::new(ALLOT).args(&asked).output().expect("runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    let place = "pods.yaml:6: Pod p: spec.containrs: unknown field \"spec.containrs\"; did you mean containers?";
+    assert!(error.contains(place), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_change_are_printed_while_they_are_watched() {
+    use tokio::io::AsyncBufReadExt as _;
+    let up = Up::in_memory().await;
+    let mut watch = tokio::process::Command::new(ALLOT)
+        .args([
+            "devices",
+            "--watch",
+            "-o",
+            "json",
+            "--kubeconfig",
+            text(&up.kubeconfig),
+        ])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = tokio::io::BufReader::new(watch.stdout.take().expect("piped")).lines();
+    let mut next = async || {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let line = line.expect("in time").expect("read").expect("a line");
+        serde_json::from_str::<Value>(&line).expect("JSON")
+    };
+    for _ in 0..8 {
+        assert_eq!(next().await["state"], "free");
+    }
+    up.create(&example("example_resourceclaimtemplate.yaml"))
+        .await;
+    up.create(&example("example_claim_po.yaml")).await;
+    let changed = next().await;
+    assert_eq!(changed["state"], "in-use", "{changed}");
+    assert_eq!(
+        changed["claims"][0]["class"], "gpu.example.com",
+        "{changed}"
+    );
+}
