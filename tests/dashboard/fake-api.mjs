@@ -7,6 +7,8 @@ import { fleet } from "./fleet.mjs";
 
 const DEVICES = ["resourceslices", "resourceclaims", "deviceclasses", "devicetaintrules", "resourceclaimtemplates"];
 
+const EXPIRED = `${JSON.stringify({ type: "ERROR", object: { kind: "Status", code: 410, message: "too old resource version" } })}\n`;
+
 export class FakeApi {
   /** What was asked: method, URL, authorization. */
   requests = [];
@@ -14,7 +16,10 @@ export class FakeApi {
   forbidden = new Set();
   #kinds = new Map();
   #version = 1000;
+  #oldest = 0;
   #watchers = new Set();
+  /** Events that a watch can still begin with. */
+  #events = [];
   #server;
 
   constructor(objects) {
@@ -65,14 +70,16 @@ export class FakeApi {
     this.#tell(plural, "DELETED", object);
   }
 
-  /** Ends all watches: as if the server had forgotten what they want. */
+  /** Forgets what has happened: watches end, and those from before cannot begin again. */
   expire() {
-    for (const { response } of this.#watchers) {
-      response.end(`${JSON.stringify({ type: "ERROR", object: { kind: "Status", code: 410, message: "too old resource version" } })}\n`);
-    }
+    this.#events = [];
+    this.#oldest = ++this.#version;
+    for (const { response } of this.#watchers) response.end(EXPIRED);
   }
 
   #tell(plural, type, object) {
+    this.#events.push({ plural, type, version: this.#version, object: structuredClone(object) });
+    if (this.#events.length > 10_000) this.#oldest = this.#events.shift().version;
     for (const watcher of this.#watchers) {
       if (watcher.plural === plural) watcher.response.write(`${JSON.stringify({ type, object })}\n`);
     }
@@ -103,6 +110,13 @@ export class FakeApi {
     if (url.searchParams.get("watch") === "1") {
       response.writeHead(200, { "content-type": "application/json" });
       response.flushHeaders();
+      const from = Number(url.searchParams.get("resourceVersion"));
+      if (from < this.#oldest) return response.end(EXPIRED);
+      for (const event of this.#events) {
+        if (event.plural === plural && event.version > from) {
+          response.write(`${JSON.stringify({ type: event.type, object: event.object })}\n`);
+        }
+      }
       const watcher = { plural, response };
       this.#watchers.add(watcher);
       response.on("close", () => this.#watchers.delete(watcher));

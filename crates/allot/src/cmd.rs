@@ -10,6 +10,7 @@ pub mod component;
 pub mod conformance;
 pub mod controllers;
 pub mod convert;
+pub mod dashboard;
 pub mod demo;
 pub mod devices;
 pub mod drain_driver;

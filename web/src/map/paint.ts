@@ -205,7 +205,9 @@ function name(
   const height = Math.min(13, size * 0.2);
   context.font = `600 ${height}px ${FONT}`;
   context.textBaseline = "top";
-  context.fillStyle = palette.ink[unit.state === PARTLY && unit.share < 0.8 ? 0 : unit.state] ?? "";
+  // Above the used part, a tile has the colour of a free one.
+  const onFree = unit.state === PARTLY && (unit.partitioned || unit.share < 0.9);
+  context.fillStyle = palette.ink[onFree ? 0 : unit.state] ?? "";
   const room = size - 10;
   context.fillText(fitting(unit.label, room, height), x + 5, y + 4);
   if (unit.partitioned || size < 64) return;

@@ -9,9 +9,11 @@ use super::snapshot::{Kinds, Source};
 use super::{component, manifests};
 
 mod report;
+mod served;
 mod world;
 
 use report::Report;
+pub use served::answers;
 use world::World;
 
 /// Flags of `allot explain`.

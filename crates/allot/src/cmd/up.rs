@@ -13,6 +13,9 @@ use crate::cluster::{self, Cluster};
 pub struct Args {
     #[command(flatten)]
     cluster: cluster::Args,
+    /// Serve the dashboard as well, for this machine, and print its link when the cluster is ready
+    #[arg(long)]
+    dashboard: bool,
 }
 
 /// Runs the cluster until it is told to stop.
@@ -31,6 +34,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                     cluster.url,
                     started.elapsed().as_millis(),
                     cluster.kubeconfig.display());
+                if args.dashboard {
+                    let (client, stop) = (cluster.client.clone(), shutdown.clone());
+                    let link = super::dashboard::beside(client, "allot up".to_owned(), stop).await?;
+                    let _ = writeln!(stdout(), "dashboard: {link}");
+                }
             }
             () = shutdown.cancelled() => {}
         }
