@@ -32,6 +32,7 @@ const ORDER: &[&str] = &[
     "driver-net",
     "driver-test",
     "conformance",
+    "dashboard",
     "allot",
 ];
 
@@ -63,6 +64,7 @@ const CLIENTS: &[&str] = &[
     "scheduler",
     "node",
     "driver",
+    "dashboard",
 ];
 const SERVER: &[&str] = &["apiserver", "store"];
 

@@ -11,6 +11,7 @@ pub mod component;
 pub mod conformance;
 pub mod controllers;
 pub mod convert;
+pub mod dashboard;
 pub mod demo;
 pub mod devices;
 pub mod down;

@@ -61,6 +61,8 @@ enum Command {
     Explain(cmd::explain::Args),
     /// List devices: what is free, what is in use and by whom
     Devices(cmd::devices::Args),
+    /// Serve a web page about devices, pods that wait for them, and claims
+    Dashboard(cmd::dashboard::Args),
     /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
     Snapshot(cmd::snapshot::Args),
     /// Solve allocation problems given as JSON
@@ -136,6 +138,7 @@ fn main() -> ExitCode {
         Command::Conformance(args) => return cmd::conformance::run(args),
         Command::Explain(args) => return cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),
+        Command::Dashboard(args) => cmd::dashboard::run(args),
         Command::Snapshot(args) => cmd::snapshot::run(args),
         Command::Allocate(args) => cmd::allocate::run(args),
         Command::Cel(args) => cmd::cel::run(args),

@@ -16,10 +16,12 @@ mod pending;
 mod quota;
 mod replicas;
 mod report;
+mod served;
 mod world;
 
 use pending::Pending;
 use report::Report;
+pub use served::answers;
 use world::{Added, Loaded, World};
 
 /// Flags of `allot explain`.

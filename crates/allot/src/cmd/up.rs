@@ -42,6 +42,9 @@ pub struct Args {
     detached: bool,
     #[command(flatten)]
     cluster: cluster::Args,
+    /// Serve the dashboard as well, for this machine, and print its link when the cluster is ready
+    #[arg(long)]
+    dashboard: bool,
 }
 
 impl Args {
@@ -147,6 +150,11 @@ fn here(mut args: Args) -> anyhow::Result<()> {
                     started.elapsed().as_millis(),
                     quoted(&cluster.kubeconfig),
                     end.promise());
+                if args.dashboard {
+                    let (client, stop) = (cluster.client.clone(), shutdown.clone());
+                    let link = super::dashboard::beside(client, "allot up".to_owned(), stop).await?;
+                    let _ = writeln!(stdout(), "dashboard: {link}");
+                }
                 if end.detached {
                     detach::leave_output();
                 }

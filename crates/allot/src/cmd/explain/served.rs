@@ -1,0 +1,132 @@
+//! Answers for the dashboard: those of `allot explain -o json`, with nodes that say the same together.
+
+use allot_model::features::Features;
+use serde_json::{Value, json};
+
+use super::report::Report;
+use super::world::World;
+use crate::cmd::scheduler::read_config;
+use crate::cmd::snapshot::{Kinds, Picture};
+
+/// Names of nodes that are told for each reason.
+const NODES: usize = 8;
+/// Reasons that are told for a pod; those of most nodes.
+const GROUPS: usize = 12;
+
+/// Says about each pod, given as namespace and name, what becomes of it. One that cannot be told about has an `error`.
+///
+/// # Errors
+/// The cluster cannot be read with the rights of the client.
+pub async fn answers(
+    client: &kube::Client,
+    pods: Vec<(String, String)>,
+) -> anyhow::Result<Vec<Value>> {
+    let picture = Picture::take(client, Kinds::All, None).await?;
+    // The search may take long, and others are served meanwhile.
+    tokio::task::spawn_blocking(move || {
+        let features: Features = picture.features();
+        let config = read_config(None, features)?;
+        let namespace = picture.namespace.clone();
+        let mut loaded = World::new(picture, namespace).load(config)?;
+        let answer = |(namespace, name): (String, String)| {
+            let report = Report::new(&mut loaded, &namespace, &name);
+            let value = report.and_then(|report| Ok(serde_json::to_value(&report)?));
+            let pod = format!("{namespace}/{name}");
+            match value {
+                Ok(value) => together(value),
+                Err(error) => json!({"pod": pod, "error": format!("{error:#}")}),
+            }
+        };
+        Ok(pods.into_iter().map(answer).collect())
+    })
+    .await?
+}
+
+/// An answer with groups of nodes in place of thousands of nodes.
+fn together(mut report: Value) -> Value {
+    let nodes = match report.get_mut("nodes").map(Value::take) {
+        Some(Value::Array(nodes)) => nodes,
+        _ => Vec::new(),
+    };
+    let (total, mut fitting) = (nodes.len(), Vec::new());
+    // A few reasons are shared by all nodes: a search among them is short.
+    let mut groups: Vec<(Value, Vec<Value>, Value)> = Vec::new();
+    for mut node in nodes {
+        if node["fits"] == true {
+            fitting.push(node["node"].take());
+            continue;
+        }
+        let same = shape(&node);
+        let name = node["node"].take();
+        match groups.iter_mut().find(|(shape, ..)| *shape == same) {
+            Some((_, names, _)) => names.push(name),
+            None => groups.push((same, vec![name], node)),
+        }
+    }
+    groups.sort_by_key(|(_, names, _)| std::cmp::Reverse(names.len()));
+    let left_out = groups.len().saturating_sub(GROUPS);
+    groups.truncate(GROUPS);
+    let groups = groups.into_iter().map(|(_, names, mut node)| {
+        node["count"] = json!(names.len());
+        node["nodes"] = names.into_iter().take(NODES).collect();
+        node
+    });
+    let groups: Vec<Value> = groups.collect();
+    if let Some(report) = report.as_object_mut() {
+        report.remove("nodes");
+        let fits = json!({"count": fitting.len(), "nodes": &fitting[..fitting.len().min(NODES)]});
+        report.insert("fitting".to_owned(), fits);
+        report.insert("groups".to_owned(), Value::Array(groups));
+        report.insert("groupsLeftOut".to_owned(), json!(left_out));
+        report.insert("nodeCount".to_owned(), json!(total));
+    }
+    report
+}
+
+/// What makes the answers of nodes alike: the reason, and how many devices each check leaves.
+fn shape(node: &Value) -> Value {
+    let requests = node["explanation"]["requests"].as_array();
+    let requests = requests.into_iter().flatten();
+    let funnels = requests.map(|r| {
+        let stages = r["funnel"].as_array().into_iter().flatten();
+        let left: Vec<&Value> = stages.map(|stage| &stage["left"]).collect();
+        json!([r["claim"], r["request"], left])
+    });
+    json!([node["rejected"], funnels.collect::<Vec<_>>()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_say_the_same_are_one_group() {
+        let node = |name: &str, left: i64| {
+            json!({"node": name, "fits": false, "rejected": {"reason": "r"}, "explanation": {
+                "requests": [{"claim": "c", "request": "r", "funnel": [{"kind": "seen", "left": left}],
+                              "nearest": {"device": name}}]}})
+        };
+        let mut nodes: Vec<Value> = (0..100).map(|i| node(&format!("n{i}"), 0)).collect();
+        nodes.push(node("other", 3));
+        nodes.push(json!({"node": "good", "fits": true}));
+        let report = together(json!({"pod": "a/b", "nodes": nodes}));
+        assert_eq!(report["nodeCount"], 102);
+        assert_eq!(report["fitting"], json!({"count": 1, "nodes": ["good"]}));
+        let counts: Vec<&Value> = (report["groups"].as_array().into_iter().flatten())
+            .map(|group| &group["count"])
+            .collect();
+        assert_eq!(counts, [100, 1]);
+        let shown = report["groups"][0]["nodes"].as_array().map(Vec::len);
+        assert_eq!(shown, Some(NODES));
+        assert_eq!(report["nodes"], Value::Null);
+    }
+
+    #[test]
+    fn a_report_without_nodes_stays_as_it_is() {
+        let report = together(json!({"pod": "a/b", "advice": "x"}));
+        assert_eq!(
+            (&report["advice"], &report["nodeCount"]),
+            (&json!("x"), &json!(0))
+        );
+    }
+}

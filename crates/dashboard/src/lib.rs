@@ -1,0 +1,108 @@
+//! A read-only web page about the devices of a cluster, and the server behind it.
+//!
+//! The page (`web/` in the repository, built and embedded) shows every device as a tile, pods that wait for devices,
+//! the life of claims, and utilisation over time. It lists and watches through this server, which asks the API server
+//! with the rights of the reader: those of a kubeconfig ([`Login::Link`]), or those of the bearer token that the page
+//! sends ([`Login::Token`]).
+//!
+//! A browser runs other people's pages beside this one, so the server is made for hostile requests:
+//!
+//! - There is no proxy. The page names one of five [`Kind`]s and no path, and nothing that it sends other than a
+//!   checked namespace, name, resource version and continue token becomes part of a request to the API server. Secrets,
+//!   exec and writes cannot be asked for.
+//! - [`guard`] refuses foreign Host and Origin headers, requests of other sites, and requests without the cookie or the
+//!   token. `page` sends a Content-Security-Policy that permits this server's own files only.
+//! - Of pods, only what the page shows leaves the server ([`Kind::Pods`]): no environment, no command, no annotation.
+//! - Requests, bodies, lines, connections and streams are bounded, and every wait has a deadline.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod api;
+mod assets;
+mod classes;
+mod filter;
+pub mod guard;
+mod kind;
+mod list;
+mod query;
+mod serve;
+mod upstream;
+mod watch;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+pub use guard::Login;
+pub use kind::Kind;
+pub use serve::{serve, serve_tls};
+
+use guard::Guard;
+use kind::Versions;
+
+/// Says why pods have no devices, with the rights of `client`: one answer for each pod, given as namespace and name.
+///
+/// A function of the caller, because the answer comes from the scheduler, which this crate does not know.
+pub type Explain = Arc<
+    dyn Fn(kube::Client, Vec<(String, String)>) -> BoxFuture<'static, Result<Vec<Value>, String>>
+        + Send
+        + Sync,
+>;
+
+/// Explanations under way at once: each reads the whole cluster.
+const EXPLANATIONS: usize = 2;
+/// Lists and filters under way at once: each holds pages of objects in memory.
+const READS: usize = 8;
+/// Streams of watches at once: a page has one.
+const STREAMS: usize = 64;
+
+/// What a dashboard needs to serve.
+pub struct Config {
+    /// How readers are known.
+    pub login: Login,
+    /// Names under which the server is reached, as in the Host header: `127.0.0.1:4000`. Requests for other names are
+    /// refused, so that a page of another site cannot reach the server by a name of its own (DNS rebinding).
+    pub hosts: Vec<String>,
+    /// A client of the API server: with the reader's credentials for [`Login::Link`], without any for [`Login::Token`].
+    pub client: kube::Client,
+    /// The explainer.
+    pub explain: Explain,
+    /// The name of the cluster as the page shows it.
+    pub cluster: String,
+}
+
+/// The state that all connections share.
+pub struct Dashboard {
+    guard: Guard,
+    client: kube::Client,
+    explain: Explain,
+    cluster: String,
+    versions: Versions,
+    explanations: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+}
+
+impl Dashboard {
+    /// A dashboard that is ready to serve.
+    pub fn new(config: Config) -> Self {
+        Self {
+            guard: Guard::new(config.login, config.hosts),
+            client: config.client,
+            explain: config.explain,
+            cluster: config.cluster,
+            versions: Versions::default(),
+            explanations: Arc::new(Semaphore::new(EXPLANATIONS)),
+            reads: Arc::new(Semaphore::new(READS)),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+        }
+    }
+
+    /// The path and query of the link that lets a reader in; just `/` where readers have tokens of the cluster.
+    pub fn link(&self) -> String {
+        self.guard.link()
+    }
+}

@@ -1,0 +1,72 @@
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { closeBrowser, dashboard, open } from "./harness.mjs";
+
+let served;
+before(async () => (served = await dashboard()));
+after(async () => {
+  await closeBrowser();
+  await served.stop();
+});
+const shows = (locator, text) => locator.filter({ hasText: text }).first().waitFor();
+
+test("a pod that waits is explained, check by check", async () => {
+  const page = await open(served.link, { hash: "#pending" });
+  await shows(page.locator("h1"), "3 pods wait for devices");
+  const pod = page.getByRole("article", { name: "Pod research/waiting-1" });
+  // A selector that no device matches.
+  await shows(pod.locator(".funnel .miss"), "match the selector");
+  await shows(pod.locator(".funnel .miss code"), "Aurora-96");
+  await shows(pod.locator(".funnel .miss .left"), /^0$/);
+  await shows(pod, "of 18 nodes");
+  await shows(pod, "Nearest:");
+  assert.deepEqual(page.problems, []);
+  // A pod that got its devices is shown no more.
+  served.api.remove("pods", "research/waiting-2");
+  await shows(page.locator("h1"), "2 pods wait for devices");
+});
+
+test("claims have lives, and leaks are named", async () => {
+  const leaked = structuredClone(served.api.list("resourceclaims").find((c) => c.status?.reservedFor));
+  delete leaked.status.reservedFor;
+  served.api.put("resourceclaims", leaked);
+  const page = await open(served.link, { hash: "#claims" });
+  const leaks = page.getByRole("button", { name: /^Leaks/ });
+  await shows(leaks, /[1-9]/);
+  await leaks.click();
+  await page.locator("#claims").fill(leaked.metadata.name);
+  const row = page.locator(".lives li", { hasText: leaked.metadata.name });
+  await shows(row, "allocated, and reserved for nobody");
+  await row.getByRole("button").click();
+  await shows(row.locator(".story"), /allocated \d+ device/);
+  await shows(row.locator(".story"), "reserved for nobody");
+  // A device that no slice has any more.
+  const gone = structuredClone(leaked);
+  gone.status.reservedFor = [{ resource: "pods", name: "p", uid: "u" }];
+  gone.status.allocation.devices.results[0].device = "vanished";
+  served.api.put("resourceclaims", gone);
+  await shows(row, "no slice has");
+  assert.deepEqual(page.problems, []);
+});
+
+test("utilisation and fragmentation of each class are drawn", async () => {
+  const page = await open(served.link, { hash: "#history" });
+  for (const name of ["All devices", "gpu.example.com", "large.example.com", "nic.example.com"]) {
+    const chart = page.getByRole("article", { name, exact: true });
+    await shows(chart, /\d+% in use/);
+    await chart.locator("polyline.used").waitFor({ state: "attached" });
+  }
+  assert.deepEqual(page.problems, []);
+});
+
+test("where rights are missing, the page says so and shows the rest", async () => {
+  const own = await dashboard({ namespace: "research" });
+  own.api.forbidden.add("resourceclaims");
+  own.api.forbidden.add("deviceclasses");
+  const page = await open(own.link);
+  const troubles = page.getByRole("list", { name: "What is not shown" });
+  await shows(troubles, "Only claims of namespace research are shown");
+  await shows(troubles, "deviceclasses is forbidden");
+  await shows(page.locator(".figure strong").nth(1), /^144$/);
+  await own.stop();
+});
