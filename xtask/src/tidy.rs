@@ -23,6 +23,7 @@ const ORDER: &[&str] = &[
     "resourceclaim",
     "controllers",
     "scheduler",
+    "simulate",
     "protos",
     "cdi",
     "images",
@@ -61,6 +62,7 @@ const CLIENTS: &[&str] = &[
     "resourceclaim",
     "controllers",
     "scheduler",
+    "simulate",
     "node",
     "driver",
 ];

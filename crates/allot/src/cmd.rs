@@ -20,6 +20,7 @@ pub mod lint;
 pub mod manifests;
 pub mod node;
 pub mod scheduler;
+pub mod simulate;
 pub mod snapshot;
 pub mod store;
 pub mod up;
