@@ -6,8 +6,6 @@ use allot_allocator::room::WHOLE;
 use allot_scheduler::core::Core;
 use serde::{Deserialize, Serialize};
 
-use crate::simulation::Simulation;
-
 /// What was measured at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -46,7 +44,7 @@ impl Sampler {
     }
 
     /// Adds a sample. Says whether there are so many now that fewer should be taken.
-    fn add(&mut self, sample: Sample) -> bool {
+    pub(crate) fn add(&mut self, sample: Sample) -> bool {
         match self.samples.last_mut() {
             Some(last) if last.at >= sample.at => *last = sample,
             _ => self.samples.push(sample),
@@ -76,20 +74,6 @@ impl Sampler {
     }
 }
 
-impl Simulation {
-    /// Measures the state now.
-    pub(crate) fn sample(&mut self) {
-        let mut sample = of_cluster(&self.core);
-        sample.at = seconds(self.now);
-        let placed = self.objects.pods.values().filter(|p| p.node.is_some());
-        sample.running = placed.count();
-        sample.waiting = self.objects.pods.len() - sample.running;
-        if self.sampler.add(sample) {
-            self.options.sample *= 2;
-        }
-    }
-}
-
 /// Seconds with their thousandths.
 pub(crate) fn seconds(time: Duration) -> f64 {
     rounded(time.as_secs_f64())
@@ -107,7 +91,8 @@ fn part(of: f64, all: f64) -> f64 {
     }
 }
 
-fn of_cluster(core: &Core) -> Sample {
+/// What the nodes have, and what of it is in use.
+pub(crate) fn of_cluster(core: &Core) -> Sample {
     let cluster = core.claims().cluster();
     let (mut free, mut total, mut wasted, mut missed) = (0, 0, 0, 0);
     let (mut cpu, mut memory) = ((0.0, 0.0), (0.0, 0.0));

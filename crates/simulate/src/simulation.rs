@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::agenda::{Agenda, Event};
 use crate::history::{Preemption, Record};
-use crate::measure::{Sample, Sampler};
+use crate::measure::{Sample, Sampler, of_cluster, seconds};
 use crate::objects::Objects;
 use crate::random::Random;
 use crate::workload::{Arrival, Order, Workload};
@@ -308,6 +308,18 @@ impl Simulation {
             made += 1;
             self.attempts += 1;
             self.carry_out();
+        }
+    }
+
+    /// Measures the state now.
+    fn sample(&mut self) {
+        let mut sample = of_cluster(&self.core);
+        sample.at = seconds(self.now);
+        let placed = self.objects.pods.values().filter(|p| p.node.is_some());
+        sample.running = placed.count();
+        sample.waiting = self.objects.pods.len() - sample.running;
+        if self.sampler.add(sample) {
+            self.options.sample *= 2;
         }
     }
 

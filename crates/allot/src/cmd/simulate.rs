@@ -183,15 +183,11 @@ fn picture(args: &Args) -> anyhow::Result<Picture> {
             ..Picture::default()
         }),
         Some(from) if from == Path::new("cluster") => {
-            let mut found = None;
-            let read = async |slot: &mut Option<Picture>| {
+            let runtime = tokio::runtime::Runtime::new()?;
+            runtime.block_on(async {
                 let client = component::client(args.kubeconfig.as_deref(), "allot").await?;
-                let namespace = args.namespace.as_deref();
-                *slot = Some(Picture::take(&client, Kinds::All, namespace).await?);
-                Ok::<(), anyhow::Error>(())
-            };
-            component::block_on(|_| read(&mut found))?;
-            found.context("the cluster was not read")
+                Picture::take(&client, Kinds::All, args.namespace.as_deref()).await
+            })
         }
         Some(file) => Picture::load(file),
     }
