@@ -8,6 +8,7 @@ use crate::memo::{Answer, Fit, Fits, Memo, PlaceOf};
 use crate::node::Node;
 use crate::observer::Observer;
 use crate::pool::ViewState;
+use crate::room::{self, Room, WHOLE};
 use crate::search::{Found, Search};
 
 /// Finds devices. Keeps memory between attempts; use one per thread.
@@ -34,6 +35,42 @@ pub enum Policy {
     /// The one that leaves the least behind that others could need: devices that are shared already and have the least capacity to spare, partitions of what is partitioned
     /// already, small devices. Pools with binding conditions still come last, and among equals the first is taken.
     BestFit,
+    /// The opposite: what nobody uses yet, and of that the largest. Claims keep out of each other's way.
+    Spread,
+    /// As [`Policy::BestFit`], but of partitions the one that keeps the fewest others from being taken, weighted by their
+    /// sizes.
+    LeastFragmentation,
+}
+
+impl Policy {
+    /// All of them, with their names in configurations.
+    pub const NAMED: [(&'static str, Self); 4] = [
+        ("FirstFit", Self::FirstFit),
+        ("Pack", Self::BestFit),
+        ("Spread", Self::Spread),
+        ("LeastFragmentation", Self::LeastFragmentation),
+    ];
+
+    /// How much this policy likes an allocation, by what is free on the node before and after it.
+    fn preference(self, before: &Room, after: &Room) -> i64 {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let used = |room: &Room| match room.total() {
+            0 => 0,
+            total => signed((total - room.free().min(total)) * u64::from(WHOLE) / total),
+        };
+        // A unit that was whole and is used in part from now on.
+        let broken = signed(after.broken().saturating_sub(before.broken()));
+        match self {
+            Self::FirstFit => 0,
+            Self::BestFit => used(after) - broken * i64::from(WHOLE),
+            Self::Spread => -used(after),
+            Self::LeastFragmentation => {
+                let more = signed(after.wasted()) - signed(before.wasted());
+                // Among equals the node that is used most.
+                used(after) - more.saturating_mul(16)
+            }
+        }
+    }
 }
 
 /// How an attempt ended.
@@ -136,6 +173,11 @@ impl Allocator {
         }
     }
 
+    /// Takes devices by another policy from now on.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
     /// An allocator that searches on every node anew.
     #[must_use]
     pub fn without_memory(mut self) -> Self {
@@ -217,18 +259,52 @@ impl Allocator {
         claims: &Claims,
         limits: &Limits<'_>,
     ) -> Outcome<()> {
+        self.fit(cluster, node, claims, limits, Fit::outcome)
+    }
+
+    /// As [`Allocator::probe`], with how much the policy likes what would be allocated on the node: the node with the most
+    /// is the best. Remembered like that; zero everywhere under [`Policy::FirstFit`].
+    pub fn preference(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        limits: &Limits<'_>,
+    ) -> Outcome<i64> {
+        let preference = |fit: &Fit| match fit.fits {
+            true => Outcome::Allocated(fit.preference),
+            false => Outcome::DoesNotFit,
+        };
+        self.fit(cluster, node, claims, limits, preference)
+    }
+
+    fn fit<A>(
+        &mut self,
+        cluster: &Cluster,
+        node: &Node,
+        claims: &Claims,
+        limits: &Limits<'_>,
+        outcome: impl FnOnce(&Fit) -> Outcome<A>,
+    ) -> Outcome<A> {
         let changed = cluster.changed(node);
-        let known = self.fits.get(claims, node, changed);
+        let known = self.fits.get((claims, self.policy), node, changed);
         if let Some(known) = known.filter(|fit| !self.forgetful && fit.steps <= limits.steps) {
             self.steps = known.steps;
             self.remembered += 1;
-            return known.outcome();
+            return outcome(&known);
         }
+        let mut preference = 0;
         let fits = match self.allocate(cluster, node, claims, limits) {
-            Outcome::Allocated(found) => match found.check(claims) {
-                Ok(()) => true,
-                Err(text) => return Outcome::Failed(Error::fatal(text)),
-            },
+            Outcome::Allocated(found) => {
+                if let Err(text) = found.check(claims) {
+                    return Outcome::Failed(Error::fatal(text));
+                }
+                if self.policy != Policy::FirstFit {
+                    let (before, after) = room::before_and_after(cluster, node, &found, claims);
+                    preference = self.policy.preference(&before, &after);
+                }
+                true
+            }
             Outcome::DoesNotFit => false,
             // Texts of errors have names in them, and the rest is no answer.
             Outcome::Failed(error) => return Outcome::Failed(error),
@@ -238,10 +314,11 @@ impl Allocator {
         let fit = Fit {
             changed,
             fits,
+            preference,
             steps: self.steps,
         };
-        self.fits.insert(claims, node, fit);
-        fit.outcome()
+        self.fits.insert((claims, self.policy), node, fit);
+        outcome(&fit)
     }
 
     /// How many answers were known, from an equal node or from before.

@@ -160,8 +160,8 @@ impl<'a, O: Observer> Attempt<'a, O> {
                 scratch.counters.extend_from_slice(available);
             }
         }
-        if policy == Policy::BestFit {
-            parts = order::best_fit(parts);
+        if policy != Policy::FirstFit {
+            parts = order::by_policy(policy, parts);
         }
         let mut devices = 0;
         for part in &mut parts {

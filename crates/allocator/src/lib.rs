@@ -49,6 +49,7 @@ mod node;
 mod observer;
 mod pool;
 pub mod problem;
+pub mod room;
 mod search;
 mod selector;
 mod slice;

@@ -26,6 +26,7 @@ pub mod manual;
 pub mod node;
 pub mod output;
 pub mod scheduler;
+pub mod simulate;
 pub mod snapshot;
 pub mod status;
 pub mod store;

@@ -65,6 +65,8 @@ enum Command {
     Dashboard(cmd::dashboard::Args),
     /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
     Snapshot(cmd::snapshot::Args),
+    /// Say what a cluster would do with a workload: the scheduler in virtual time, without a cluster
+    Simulate(Box<cmd::simulate::Args>),
     /// Solve allocation problems given as JSON
     Allocate(cmd::allocate::Args),
     /// Compile a CEL device selector and evaluate it on devices
@@ -140,6 +142,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => cmd::devices::run(args),
         Command::Dashboard(args) => cmd::dashboard::run(args),
         Command::Snapshot(args) => cmd::snapshot::run(args),
+        Command::Simulate(args) => cmd::simulate::run(*args),
         Command::Allocate(args) => cmd::allocate::run(args),
         Command::Cel(args) => cmd::cel::run(args),
         Command::Convert(args) => cmd::convert::run(args),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use allot_allocator::Policy;
 use allot_election::clock::Clock;
 use allot_model::features::Feature;
 
@@ -23,6 +24,10 @@ pub struct DynamicResourcesArgs {
     pub filter_timeout: Option<Duration>,
     /// How long binding conditions may take to come true.
     pub binding_timeout: Duration,
+    /// Which devices are taken, and which nodes are preferred for them. Upstream has the first fit alone.
+    pub placement: Policy,
+    /// The weight of the score of nodes under another policy than the first fit.
+    pub placement_weight: i64,
 }
 
 impl Default for DynamicResourcesArgs {
@@ -30,6 +35,8 @@ impl Default for DynamicResourcesArgs {
         Self {
             filter_timeout: Some(Duration::from_secs(10)),
             binding_timeout: Duration::from_secs(600),
+            placement: Policy::FirstFit,
+            placement_weight: 20,
         }
     }
 }

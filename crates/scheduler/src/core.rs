@@ -298,14 +298,19 @@ impl Core {
 
     /// When to call [`Core::tick`] without any input.
     pub fn next_wakeup(&self, time: Time) -> Option<Now> {
-        let conditions = self.waiting.deadline().map(|at| {
-            let left = at.duration_since(time.wall);
-            time.now + std::time::Duration::try_from(left).unwrap_or_default()
-        });
+        let conditions = self.next_deadline(time);
         [self.queue.next_wakeup(), conditions]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// When something is late that a pod on its way to a node waits for: what passes without any input.
+    pub fn next_deadline(&self, time: Time) -> Option<Now> {
+        self.waiting.deadline().map(|at| {
+            let left = at.duration_since(time.wall);
+            time.now + std::time::Duration::try_from(left).unwrap_or_default()
+        })
     }
 
     /// Looks for deadlines that have passed.

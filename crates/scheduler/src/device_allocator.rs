@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use allot_allocator::explain::{Explanation, Nearness};
 use allot_allocator::{
-    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits,
+    Allocator, ClaimShapes, Claims, ClassSelectors, Cluster, ErrorKind, Features, Limits, Policy,
     SelectorCache,
 };
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
@@ -96,6 +96,11 @@ impl DeviceAllocator {
         *self.timeout.lock() = timeout;
     }
 
+    /// Sets which devices are taken, and which nodes are preferred for them.
+    pub fn set_policy(&self, policy: Policy) {
+        self.allocator.lock().set_policy(policy);
+    }
+
     /// Prepares claims for solving on many nodes.
     pub fn prepare(&self, classes: &Classes, claims: &[&ResourceClaim]) -> AllocationRequest {
         let claims = claims.iter().copied();
@@ -138,6 +143,22 @@ impl DeviceAllocator {
             allocator.probe(cluster, &node.device_node, &request.0, limits)
         });
         self.told(found, |()| Outcome::Allocated(Vec::new()))
+    }
+
+    /// How much the policy likes what would be allocated on a node; `None` where nothing can be.
+    pub fn preference(
+        &self,
+        cluster: &Cluster,
+        request: &AllocationRequest,
+        node: &NodeInfo,
+    ) -> Option<i64> {
+        let found = self.limited(|allocator, limits| {
+            allocator.preference(cluster, &node.device_node, &request.0, limits)
+        });
+        match found {
+            allot_allocator::Outcome::Allocated(preference) => Some(preference),
+            _ => None,
+        }
     }
 
     /// Asks the allocator, within the limits, and counts its work.

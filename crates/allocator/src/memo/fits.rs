@@ -6,10 +6,10 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::Outcome;
 use crate::claims::{Claims, SHAPES};
 use crate::cluster::ChangeStamp;
 use crate::node::Node;
+use crate::{Outcome, Policy};
 
 /// So many answers are kept for one of them, with those for nodes that are gone.
 const LIMIT: usize = 1 << 15;
@@ -20,6 +20,8 @@ pub(crate) struct Fit {
     /// The last change that it takes into account.
     pub(crate) changed: ChangeStamp,
     pub(crate) fits: bool,
+    /// How much the policy likes what would be allocated.
+    pub(crate) preference: i64,
     /// How many decisions the search took.
     pub(crate) steps: u64,
 }
@@ -36,7 +38,7 @@ impl Fit {
 /// The answers for claims of one shape, by node.
 #[derive(Debug)]
 struct Shape {
-    id: u64,
+    id: (u64, Policy),
     nodes: FxHashMap<u64, Fit>,
 }
 
@@ -48,21 +50,22 @@ impl Fits {
     /// The answer for a node, if nothing has changed since.
     pub(crate) fn get(
         &mut self,
-        claims: &Claims,
+        (claims, policy): (&Claims, Policy),
         node: &Node,
         changed: ChangeStamp,
     ) -> Option<Fit> {
-        let at = self.0.iter().position(|shape| shape.id == claims.shape)?;
+        let id = (claims.shape, policy);
+        let at = self.0.iter().position(|shape| shape.id == id)?;
         self.0[..=at].rotate_right(1);
         let known = self.0[0].nodes.get(&node.id())?;
         (known.changed == changed).then_some(*known)
     }
 
-    pub(crate) fn insert(&mut self, claims: &Claims, node: &Node, fit: Fit) {
-        let first = self.0.first();
-        if first.is_none_or(|shape| shape.id != claims.shape) {
+    pub(crate) fn insert(&mut self, (claims, policy): (&Claims, Policy), node: &Node, fit: Fit) {
+        let id = (claims.shape, policy);
+        if self.0.first().is_none_or(|shape| shape.id != id) {
             self.0.truncate(SHAPES - 1);
-            let (id, nodes) = (claims.shape, FxHashMap::default());
+            let nodes = FxHashMap::default();
             self.0.insert(0, Shape { id, nodes });
         }
         let nodes = &mut self.0[0].nodes;

@@ -59,23 +59,61 @@ fn results_are_those_of_the_plain_search_and_obey_the_rules() {
 }
 
 #[test]
-fn best_fit_finds_something_exactly_when_first_fit_does() {
+fn policies_find_something_exactly_when_first_fit_does() {
     for seed in first_seed()..first_seed() + PROBLEMS / 4 {
         let problem = generate::small(seed);
         let (first, _) = make::solve(&problem, &Limits::default());
-        let (best, results) = make::solve_with(&problem, Policy::BestFit, &Limits::default());
-        let shown = || serde_json::to_string(&problem).unwrap();
-        if first.contains("error") || best.contains("error") {
-            // Which device fails first depends on the order.
-            continue;
-        }
-        assert_eq!(first == "nothing", best == "nothing", "{}", shown());
-        if best != "nothing"
-            && let Err(wrong) = checker::verify(&problem, &results)
-        {
-            panic!("{wrong}\n{best}\n{}", shown());
+        for (name, policy) in Policy::NAMED {
+            let (found, results) = make::solve_with(&problem, policy, &Limits::default());
+            let shown = || format!("{name}: {}", serde_json::to_string(&problem).unwrap());
+            if first.contains("error") || found.contains("error") {
+                // Which device fails first depends on the order.
+                continue;
+            }
+            assert_eq!(first == "nothing", found == "nothing", "{}", shown());
+            if found != "nothing"
+                && let Err(wrong) = checker::verify(&problem, &results)
+            {
+                panic!("{wrong}\n{found}\n{}", shown());
+            }
         }
     }
+}
+
+/// Whatever a policy prefers: it takes no more decisions than it may, and what it prefers is known where it fits.
+#[test]
+fn policies_keep_within_the_limits() {
+    let mut liked = 0;
+    for seed in first_seed()..first_seed() + PROBLEMS / 10 {
+        let problem = generate::small(seed);
+        let (cluster, claims) = (problem.cluster(), problem.claims(&SelectorCache::new()));
+        for (name, policy) in Policy::NAMED {
+            let mut allocator = Allocator::with_policy(policy);
+            for steps in [1, 7, 50] {
+                let limits = Limits {
+                    steps,
+                    ..Limits::default()
+                };
+                for node in &problem.nodes() {
+                    let preference = allocator.preference(&cluster, node, &claims, &limits);
+                    let shown = || format!("{name}: {}", serde_json::to_string(&problem).unwrap());
+                    // The step that is one too many is counted.
+                    assert!(allocator.steps() <= steps + 1, "{}", shown());
+                    let fits = allocator.probe(&cluster, node, &claims, &limits);
+                    match (preference, fits) {
+                        (Outcome::Allocated(_), Outcome::Allocated(())) => liked += 1,
+                        (preference, fits) => {
+                            let kind =
+                                |text: String| text.split(['(', ' ']).next().unwrap().to_owned();
+                            let (one, other) = (format!("{preference:?}"), format!("{fits:?}"));
+                            assert_eq!(kind(one), kind(other), "{}", shown());
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(liked > PROBLEMS / 10, "{liked}");
 }
 
 #[test]

@@ -86,6 +86,8 @@ impl Attempt<'_> {
         }
         let percentage = match self.profile.percentage_of_nodes {
             Some(p) if p > 0 => p as usize,
+            // What a policy is about shows only among all nodes.
+            _ if self.follows_policy() => 100,
             _ => (50usize.saturating_sub(total / 125)).max(5),
         };
         (total * percentage.min(100) / 100).max(MIN_FEASIBLE)

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use allot_allocator::Policy;
+
 use super::{Attempt, Placement};
 use crate::dra::{Counts, NodeDevices, PodDevices};
 use crate::node::NodeInfo;
@@ -23,6 +25,9 @@ impl Attempt<'_> {
         };
         if let Some(plugin) = self.devices.as_ref().filter(|_| feasible.len() > 1) {
             self.add_preferences(plugin, feasible, &mut scores);
+            if self.follows_policy() {
+                self.add_placement(plugin, feasible, &mut scores);
+            }
         }
         let mut ranked: Vec<usize> = (0..feasible.len()).collect();
         ranked.sort_by_key(|i| std::cmp::Reverse(scores[*i]));
@@ -43,6 +48,27 @@ impl Attempt<'_> {
             }
         }
         None
+    }
+
+    /// Whether a placement policy has a say in where the pod goes.
+    pub(super) fn follows_policy(&self) -> bool {
+        self.devices.is_some() && self.profile.dynamic_resources.placement != Policy::FirstFit
+    }
+
+    /// Adds how much the placement policy likes the nodes: from nothing for the last of them to a hundred times the
+    /// weight for the first.
+    fn add_placement(&self, plugin: &PodDevices, nodes: &[usize], scores: &mut [i64]) {
+        let preference = |at: &usize| plugin.preference(&self.snapshot.nodes[*at], &self.dra);
+        let own: Vec<Option<i64>> = nodes.iter().map(preference).collect();
+        let known = own.iter().flatten();
+        let (Some(least), Some(most)) = (known.clone().min(), known.max()) else {
+            return;
+        };
+        let (least, range) = (*least, (most - least).max(1));
+        let weight = 100 * self.profile.dynamic_resources.placement_weight;
+        for (score, own) in scores.iter_mut().zip(own) {
+            *score += own.map_or(0, |own| (own - least) * weight / range);
+        }
     }
 
     /// Adds what it counts which alternatives of lists the pod would get on the nodes.

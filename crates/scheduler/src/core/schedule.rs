@@ -109,6 +109,8 @@ impl Core {
         }
         self.allocator
             .set_timeout(profile.dynamic_resources.filter_timeout);
+        self.allocator
+            .set_policy(profile.dynamic_resources.placement);
         let start = self.next_start;
         self.next_start = (start + 1) % total;
         let nominated = |node: &str| self.nominated_to(node, pod);

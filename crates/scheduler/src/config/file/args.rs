@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use allot_allocator::Policy;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -96,6 +97,8 @@ impl TypeMeta {
 struct DraArgs {
     filter_timeout: Option<DurationText>,
     binding_timeout: Option<DurationText>,
+    placement_policy: Option<String>,
+    placement_weight: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -248,6 +251,25 @@ fn dynamic_resources(
         if out.binding_timeout < Duration::from_secs(1) {
             return Err(invalid(&path, text, "must be at least 1 second"));
         }
+    }
+    if let Some(name) = file.placement_policy {
+        let known = Policy::NAMED.iter().find(|(known, _)| *known == name);
+        let Some((_, policy)) = known else {
+            let names = Policy::NAMED
+                .map(|(name, _)| format!("{name:?}"))
+                .join(", ");
+            let text = format!("supported values: {names}");
+            let path = format!("{path}.args.placementPolicy");
+            return Err(invalid(&path, format!("{name:?}"), &text));
+        };
+        out.placement = *policy;
+    }
+    if let Some(weight) = file.placement_weight {
+        if !(1..=1000).contains(&weight) {
+            let path = format!("{path}.args.placementWeight");
+            return Err(invalid(&path, weight, "not in valid range [1, 1000]"));
+        }
+        out.placement_weight = weight;
     }
     Ok(out)
 }

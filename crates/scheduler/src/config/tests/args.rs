@@ -380,3 +380,31 @@ fn added_affinity_is_checked() {
         "required",
     );
 }
+
+#[test]
+fn a_placement_policy_is_chosen_by_name() {
+    use allot_allocator::Policy;
+    let of = |args: &str| {
+        let args = profile_with("DynamicResources", args).dynamic_resources;
+        (args.placement, args.placement_weight)
+    };
+    assert_eq!(of("{}"), (Policy::FirstFit, 20));
+    assert_eq!(
+        of("{placementPolicy: Pack, placementWeight: 5}"),
+        (Policy::BestFit, 5)
+    );
+    assert_eq!(
+        of("{placementPolicy: LeastFragmentation}").0,
+        Policy::LeastFragmentation
+    );
+    check_args(
+        "DynamicResources",
+        "{placementPolicy: pack}",
+        "placementPolicy: Invalid value: \"pack\": supported values: \"FirstFit\", \"Pack\", \"Spread\", \"LeastFragmentation\"",
+    );
+    check_args(
+        "DynamicResources",
+        "{placementWeight: 0}",
+        "placementWeight: Invalid value: 0: not in valid range [1, 1000]",
+    );
+}

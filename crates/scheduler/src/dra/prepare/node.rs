@@ -43,6 +43,13 @@ impl PodDevices {
         allocated(outcome, node).map(drop)
     }
 
+    /// How much the placement policy likes what the pod would get on a node; `None` where it asks for nothing new.
+    pub fn preference(&self, node: &NodeInfo, cx: &DraContext<'_>) -> Option<i64> {
+        let extended = self.usable(node, cx).ok()?;
+        let request = self.request_with(extended.as_ref(), cx)?;
+        cx.allocator.preference(cx.claims.cluster(), &request, node)
+    }
+
     /// What the devices stand for. Only one pod can have it.
     fn add_node_allocatable(
         &self,

@@ -1,0 +1,303 @@
+//! How much of the devices of a node is free, and in pieces of which size.
+//!
+//! The units are what hardware consists of: a device that is given as a whole, a device that several claims share, a set
+//! of shared counters that partitions draw from. Amounts are thousandths of a unit.
+
+use std::sync::Arc;
+
+use crate::allocation::Allocation;
+use crate::amount::Amount;
+use crate::attempt::{PoolPart, pools_of};
+use crate::claims::Claims;
+use crate::cluster::Cluster;
+use crate::node::Node;
+use crate::pool::{PoolInfo, ViewState};
+
+/// A whole unit.
+pub const WHOLE: u32 = 1000;
+
+/// The sizes of requests that fragmentation is judged by, in thousandths: from an eighth of a unit to eight of them.
+const SIZES: [u32; 7] = [125, 250, 500, 1000, 2000, 4000, 8000];
+
+/// One unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unit {
+    /// How much of it is free.
+    pub free: u32,
+    /// The largest piece of it that one request can have.
+    pub largest: u32,
+}
+
+/// The units that a node sees.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Room {
+    units: Vec<Unit>,
+}
+
+impl Room {
+    /// The units, in the order of pools and devices.
+    #[must_use]
+    pub fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// What all units are together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.units.len() as u64 * u64::from(WHOLE)
+    }
+
+    /// How much is free in all units.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.units.iter().map(|unit| u64::from(unit.free)).sum()
+    }
+
+    /// How many units nobody uses.
+    #[must_use]
+    pub fn untouched(&self) -> u64 {
+        self.units.iter().filter(|unit| unit.is_whole()).count() as u64
+    }
+
+    /// How many units are used in part.
+    #[must_use]
+    pub fn broken(&self) -> u64 {
+        let partly = |unit: &&Unit| unit.free > 0 && !unit.is_whole();
+        self.units.iter().filter(partly).count() as u64
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = u32> {
+        // What could never be had here is not missed.
+        let most = self.total().max(u64::from(WHOLE));
+        SIZES
+            .into_iter()
+            .filter(move |size| u64::from(*size) <= most)
+    }
+
+    /// What is free and of no use to requests of each size, summed over the sizes that the node could hold: less than a
+    /// unit out of one unit, more as so many whole units.
+    #[must_use]
+    pub fn wasted(&self) -> u64 {
+        let (free, untouched) = (self.free(), self.untouched());
+        let of = |size: u32| match size <= WHOLE {
+            true => {
+                let small = self.units.iter().filter(|unit| unit.largest < size);
+                small.map(|unit| u64::from(unit.free)).sum()
+            }
+            false if untouched * u64::from(WHOLE) < u64::from(size) => free,
+            false => free - untouched * u64::from(WHOLE),
+        };
+        self.sizes().map(of).sum()
+    }
+
+    /// The share of what is free that a request can not use, in the mean over the sizes of requests: a numerator and a
+    /// denominator, so that nodes can be added up.
+    #[must_use]
+    pub fn fragmentation(&self) -> (u64, u64) {
+        let sizes = self.sizes().count() as u64;
+        (self.wasted(), self.free() * sizes)
+    }
+}
+
+impl Unit {
+    fn is_whole(self) -> bool {
+        self.free >= WHOLE && self.largest >= WHOLE
+    }
+}
+
+impl Cluster {
+    /// What is free on a node. Takes time in proportion to the devices that it sees. Pools that can not be used, and nodes
+    /// whose pools can not be told, have nothing.
+    #[must_use]
+    pub fn room(&self, node: &Node) -> Room {
+        let parts = pools_of(self, node).unwrap_or_default();
+        room(&parts, None)
+    }
+}
+
+/// What is free on the node before and after an allocation.
+pub(crate) fn before_and_after(
+    cluster: &Cluster,
+    node: &Node,
+    found: &Allocation,
+    claims: &Claims,
+) -> (Room, Room) {
+    let parts = pools_of(cluster, node).unwrap_or_default();
+    (room(&parts, None), room(&parts, Some((found, claims))))
+}
+
+fn room(parts: &[PoolPart<'_>], taken: Option<(&Allocation, &Claims)>) -> Room {
+    let mut room = Room::default();
+    for part in parts.iter().filter(|p| p.view.state == ViewState::Usable) {
+        let taken = Taken::new(part.info(), taken);
+        counter_sets(part, &taken, &mut room.units);
+        devices(part, &taken, &mut room.units);
+    }
+    room
+}
+
+/// The devices of one pool that an allocation takes.
+#[derive(Default)]
+struct Taken<'a> {
+    /// Slot, the alternative, and whether the device is shared.
+    picks: Vec<(u32, u32, bool)>,
+    claims: Option<&'a Claims>,
+}
+
+impl<'a> Taken<'a> {
+    fn new(info: &PoolInfo, taken: Option<(&Allocation, &'a Claims)>) -> Self {
+        let Some((allocation, claims)) = taken else {
+            return Self::default();
+        };
+        let here = allocation
+            .picks
+            .iter()
+            .filter(|pick| std::ptr::eq(Arc::as_ptr(&pick.pool), info));
+        Self {
+            picks: here.map(|p| (p.slot, p.alternative, p.shared)).collect(),
+            claims: Some(claims),
+        }
+    }
+
+    fn has(&self, slot: u32) -> bool {
+        self.picks.iter().any(|(taken, ..)| *taken == slot)
+    }
+}
+
+/// A part of a total.
+fn share(part: Amount, total: Amount) -> u32 {
+    let (part, total) = (part.nanos().max(0), total.nanos());
+    if total <= 0 {
+        return 0;
+    }
+    let share = part.saturating_mul(i128::from(WHOLE)) / total;
+    u32::try_from(share).unwrap_or(u32::MAX).min(WHOLE)
+}
+
+/// Devices that draw from no counters.
+fn devices(part: &PoolPart<'_>, taken: &Taken<'_>, units: &mut Vec<Unit>) {
+    let (info, usage) = (part.info(), &part.pool.usage);
+    for &slot in &part.view.slots {
+        let device = info.device(slot);
+        if device.consumes_counters() {
+            continue;
+        }
+        let in_use = usage.is_dedicated(slot);
+        if !device.shareable {
+            let free = if in_use || taken.has(slot) { 0 } else { WHOLE };
+            units.push(Unit {
+                free,
+                largest: free,
+            });
+            continue;
+        }
+        if device.capacity.is_empty() {
+            // There is always more of it.
+            continue;
+        }
+        let shares = usage.device(&device.name);
+        let left = device.capacity.iter().map(|capacity| {
+            let mut left = capacity.value.amount;
+            if let Some(shares) = shares {
+                left = left.minus(shares.consumed(&capacity.name));
+            }
+            let picks = taken.picks.iter().filter(|(taken, ..)| *taken == slot);
+            for (_, alternative, _) in picks {
+                let Some(claims) = taken.claims else { break };
+                let asked = &claims.alternatives[*alternative as usize];
+                let consumed = capacity.consumed(asked.requested(&capacity.name));
+                left = left.minus(consumed.amount());
+            }
+            share(left, capacity.value.amount)
+        });
+        let free = if in_use { 0 } else { left.min().unwrap_or(0) };
+        units.push(Unit {
+            free,
+            largest: free,
+        });
+    }
+}
+
+/// What devices draw from.
+fn counter_sets(part: &PoolPart<'_>, taken: &Taken<'_>, units: &mut Vec<Unit>) {
+    let (info, usage) = (part.info(), &part.pool.usage);
+    let range = info.counters_of(part.view.generation);
+    if range.is_empty() {
+        return;
+    }
+    let first = range.start;
+    let counters = &info.counters()[range.clone()];
+    let mut left = usage.available()[range].to_vec();
+    let mut paid: Vec<u32> = Vec::new();
+    for (slot, _, shared) in &taken.picks {
+        // The first share of a device takes its counters.
+        if *shared && (usage.is_shared(*slot) || paid.contains(slot)) {
+            continue;
+        }
+        paid.push(*slot);
+        for (counter, amount) in info.consumption(*slot) {
+            let left = &mut left[*counter as usize - first];
+            *left = left.minus(*amount);
+        }
+    }
+    let mut sets: Vec<Set> = Vec::new();
+    let mut set_of = Vec::with_capacity(counters.len());
+    for (at, counter) in counters.iter().enumerate() {
+        let new = at == 0 || counters[at - 1].set != counter.set;
+        if new {
+            sets.push(Set::default());
+        }
+        let last = sets.len() - 1;
+        set_of.push(last);
+        sets[last].counters += 1;
+        sets[last].free += share(left[at], counter.total);
+    }
+    for &slot in &part.view.slots {
+        let consumption = info.consumption(slot);
+        if consumption.is_empty() {
+            continue;
+        }
+        let fits = consumption
+            .iter()
+            .all(|(counter, amount)| *amount <= left[*counter as usize - first]);
+        let fits = fits && !usage.is_dedicated(slot) && !taken.has(slot);
+        for (at, set) in sets.iter_mut().enumerate() {
+            let own = consumption
+                .iter()
+                .filter(|(counter, _)| set_of[*counter as usize - first] == at);
+            let of = |(counter, amount): &(u32, Amount)| {
+                share(*amount, counters[*counter as usize - first].total)
+            };
+            let size: u32 = own.map(of).sum();
+            set.whole = set.whole.max(size);
+            if fits {
+                set.largest = set.largest.max(size);
+            }
+        }
+    }
+    units.extend(sets.iter().filter(|set| set.whole > 0).map(Set::unit));
+}
+
+/// A set of counters; amounts are sums over its counters.
+#[derive(Default)]
+struct Set {
+    counters: u32,
+    free: u32,
+    /// The size of the largest device, which is what counts as the whole.
+    whole: u32,
+    /// The size of the largest device that can be had.
+    largest: u32,
+}
+
+impl Set {
+    fn unit(&self) -> Unit {
+        let part = |amount: u32| (amount * WHOLE / self.whole).min(WHOLE);
+        Unit {
+            free: part(self.free),
+            largest: part(self.largest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! `allot simulate`: what a cluster would do with a workload.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use allot_allocator::Policy;
+use allot_scheduler::Config;
+use allot_simulate::trace::{self, openb};
+use allot_simulate::{Options, Order, Report, Simulation, Workload, compare, fleet};
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::scheduler::read_config;
+use super::snapshot::{Kinds, Picture};
+use super::{component, manifests};
+
+mod bench;
+mod generate;
+
+/// Flags of `allot simulate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The scheduler's own code decides, in virtual time: days take seconds, and nothing is
+written anywhere. Pods run for the time that the annotation
+simulate.allot.dev/duration or the trace says, or for ever; simulate.allot.dev/arrival
+says when they come. The same input gives the same output, byte for byte.
+
+  allot simulate --from cluster -f job.yaml
+  allot simulate --from monday.json.gz -f job.yaml --add-node gpu-7=2 --remove-node old-*
+  allot simulate --from monday.json.gz --trace week.csv -o json > plan.json
+  allot simulate --from monday.json.gz --trace week.csv --policy pack --compare plan.json
+  allot simulate --trace pods.csv --trace-nodes nodes.csv --fill --policy least-fragmentation
+  allot simulate --bench
+
+docs/simulate.md describes the format of traces and of the report.")]
+pub struct Args {
+    /// The cluster to start from: `cluster`, or a file that `allot snapshot` wrote; without it the cluster is empty
+    #[arg(long, value_name = "FILE|cluster")]
+    from: Option<PathBuf>,
+    /// Kubeconfig of the cluster; default: $KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// File or folder with manifests of the workload; - is standard input. May be repeated
+    #[arg(long = "filename", short, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// Namespace of objects that name none; default: that of the kubeconfig
+    #[arg(long, short)]
+    namespace: Option<String>,
+    /// Pods with their times, as CSV or JSON, or the list of pods of an openb trace
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The list of nodes of an openb trace
+    #[arg(long, value_name = "FILE")]
+    trace_nodes: Option<PathBuf>,
+    /// How the GPUs of an openb trace are shared
+    #[arg(long, value_enum, default_value_t = Sharing::Capacity)]
+    trace_sharing: Sharing,
+    /// Add nodes like one that exists, with its devices. May be repeated
+    #[arg(long, value_name = "LIKE=NUMBER")]
+    add_node: Vec<String>,
+    /// Take nodes away, with a * at the end all that begin so; pods of controllers come anew. May be repeated
+    #[arg(long, value_name = "NAME")]
+    remove_node: Vec<String>,
+    /// Which devices and nodes are preferred; default: what the scheduler's configuration says
+    #[arg(long, value_enum)]
+    policy: Option<PolicyName>,
+    /// KubeSchedulerConfiguration file of the scheduler
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Features of the cluster to switch: Name=true|false; default: what its release and its metrics say
+    #[arg(long, value_name = "LIST")]
+    feature_gates: Vec<String>,
+    /// Draw pods from all that arrive until one fits nowhere; none ends
+    #[arg(long)]
+    fill: bool,
+    /// End with the first pod that fits nowhere
+    #[arg(long)]
+    until_refusal: bool,
+    /// End after so much time of the simulation
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    until: Option<Duration>,
+    /// Decides everything that is drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often to measure; default: as often as gives some two hundred values
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    sample: Option<Duration>,
+    /// How long pods take to stop
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    stopping: Duration,
+    /// Tell what is different from another simulation, whose report with -o json is in the file
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    /// Tell of every pod, however many there are
+    #[arg(long)]
+    pods: bool,
+    /// How to print the report
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+    /// Measure the simulation itself: 100 000 pods on 5 000 nodes with 40 000 devices, unless --bench-* says otherwise
+    #[arg(long)]
+    bench: bool,
+    #[command(flatten)]
+    size: bench::Size,
+    /// Write a trace in the format of openb into a folder instead, drawn by the seed
+    #[arg(long, value_name = "FOLDER")]
+    generate: Option<PathBuf>,
+}
+
+/// Forms of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// How the GPUs of an openb trace are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Sharing {
+    /// By consumable capacity, any part of them
+    Capacity,
+    /// By partitions of eighths, quarters and halves
+    Partitions,
+}
+
+/// Placement policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PolicyName {
+    /// As Kubernetes: the first devices in order, on the nodes that its plugins prefer
+    FirstFit,
+    /// What is used already, before what is whole
+    Pack,
+    /// What is not used yet
+    Spread,
+    /// What leaves the most for requests of other sizes
+    LeastFragmentation,
+}
+
+impl From<PolicyName> for Policy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::FirstFit => Self::FirstFit,
+            PolicyName::Pack => Self::BestFit,
+            PolicyName::Spread => Self::Spread,
+            PolicyName::LeastFragmentation => Self::LeastFragmentation,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    allot_simulate::time::duration(text).map_err(|error| error.to_string())
+}
+
+/// How many values are measured where nothing is said.
+const SAMPLES: u32 = 200;
+
+/// Runs the command.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    if let Some(folder) = &args.generate {
+        return generate::write(folder, args.seed, &args.size);
+    }
+    if args.bench {
+        return bench::run(&args.size, args.policy.map(Policy::from));
+    }
+    let documents = manifests::read(&args.file)?;
+    let documents = documents.into_iter().map(|document| document.object);
+    let documents: Vec<Value> = documents.collect();
+    let before = args.compare.as_deref().map(read_report).transpose()?;
+    let picture = picture(&args)?;
+    let report = simulate(&args, picture, documents)?;
+    print(&args, &report, before.as_ref())
+}
+
+/// The cluster to start from.
+fn picture(args: &Args) -> anyhow::Result<Picture> {
+    match args.from.as_deref() {
+        None => Ok(Picture {
+            namespace: "default".to_owned(),
+            ..Picture::default()
+        }),
+        Some(from) if from == Path::new("cluster") => {
+            let runtime = tokio::runtime::Runtime::new()?;
+            runtime.block_on(async {
+                let client = component::client(args.kubeconfig.as_deref(), "allot").await?;
+                Picture::take(&client, Kinds::All, args.namespace.as_deref()).await
+            })
+        }
+        Some(file) => Picture::load(file),
+    }
+}
+
+fn simulate(args: &Args, picture: Picture, documents: Vec<Value>) -> anyhow::Result<Report> {
+    let mut features = picture.features();
+    for gates in &args.feature_gates {
+        features.set(gates).context("--feature-gates")?;
+    }
+    let mut config: Config = read_config(args.config.as_deref(), features)?;
+    let features = config.features.clone();
+    if let Some(policy) = args.policy {
+        for profile in &mut config.profiles {
+            profile.dynamic_resources.placement = policy.into();
+        }
+    }
+    // Not the time of the day: the same input has to give the same output.
+    let start = picture.about.time.unwrap_or(Timestamp::UNIX_EPOCH);
+    let namespace = args.namespace.clone().unwrap_or(picture.namespace);
+    let mut cluster = picture.objects;
+    for object in &mut cluster {
+        let current = allot_simulate::prepare::current(object.take(), start)?;
+        *object = current;
+    }
+    let sharing = match args.trace_sharing {
+        Sharing::Capacity => openb::Sharing::Capacity,
+        Sharing::Partitions => openb::Sharing::Partitions,
+    };
+    if let Some(file) = &args.trace_nodes {
+        let context = || file.display().to_string();
+        let table = trace::table(&text(file)?).with_context(context)?;
+        cluster.extend(openb::nodes(&table, sharing).with_context(context)?);
+    }
+    for pattern in &args.remove_node {
+        fleet::remove(&mut cluster, pattern).context("--remove-node")?;
+    }
+    for text in &args.add_node {
+        let (like, count) = fleet::name_and_count(text).context("--add-node")?;
+        fleet::add_like(&mut cluster, &like, count).context("--add-node")?;
+    }
+    let nodes: Vec<Value> = cluster
+        .iter()
+        .filter(|object| object["kind"] == "Node")
+        .cloned()
+        .collect();
+    let mut workload = Workload::default();
+    workload.add(documents, &namespace, &nodes, &features, start)?;
+    if let Some(file) = &args.trace {
+        add_trace(&mut workload, file, sharing, (&namespace, &features, start))?;
+    }
+    let options = Options {
+        start,
+        seed: args.seed,
+        order: if args.fill {
+            Order::Fill
+        } else {
+            Order::AsGiven
+        },
+        until_refusal: args.until_refusal,
+        until: args.until,
+        stopping: args.stopping,
+        sample: args.sample.unwrap_or_else(|| pause(args, &workload)),
+        ..Options::default()
+    };
+    let mut simulation = Simulation::new(config, options, cluster)?;
+    simulation.add_workload(workload)?;
+    simulation.run()?;
+    let mut report = simulation.report();
+    let policy = args.policy.map(|policy| format!("{policy:?}"));
+    if let Some(policy) = policy {
+        report.about.insert("policy".to_owned(), policy);
+    }
+    report
+        .about
+        .insert("seed".to_owned(), args.seed.to_string());
+    Ok(report)
+}
+
+/// How long to wait between measurements.
+fn pause(args: &Args, workload: &Workload) -> Duration {
+    let ends = workload.arrivals.iter().map(|arrival| {
+        let runs = arrival.duration.unwrap_or_default();
+        arrival.at.saturating_add(runs)
+    });
+    let all = match args.fill {
+        // One arrives each second, and none knows when it is over.
+        true => Duration::from_secs(workload.arrivals.len() as u64),
+        false => ends.max().unwrap_or_default(),
+    };
+    let all = args.until.map_or(all, |until| all.min(until));
+    Duration::from_secs((all / SAMPLES).as_secs().max(1))
+}
+
+fn add_trace(
+    workload: &mut Workload,
+    file: &Path,
+    sharing: openb::Sharing,
+    (namespace, features, start): (&str, &allot_model::features::Features, Timestamp),
+) -> anyhow::Result<()> {
+    let context = || file.display().to_string();
+    let table = trace::table(&text(file)?).with_context(context)?;
+    let added = match openb::is_pods(&table) {
+        true => openb::add_pods(workload, &table, sharing, namespace, features, start),
+        false => trace::add_table(workload, table, namespace, features, start),
+    };
+    added.with_context(context)
+}
+
+/// The content of a file, which may be compressed.
+fn text(file: &Path) -> anyhow::Result<String> {
+    let bytes = super::allocate::read(Some(file))?;
+    String::from_utf8(bytes).with_context(|| format!("{} is no text", file.display()))
+}
+
+fn read_report(file: &Path) -> anyhow::Result<Report> {
+    let report = serde_json::from_str(&text(file)?);
+    report.with_context(|| format!("{} is no report of allot simulate -o json", file.display()))
+}
+
+fn print(args: &Args, report: &Report, before: Option<&Report>) -> anyhow::Result<()> {
+    let comparison = before.map(|before| compare::compare(before, report));
+    let mut out = std::io::stdout().lock();
+    match args.output {
+        Format::Text => {
+            out.write_all(report.to_text(args.pods).as_bytes())?;
+            if let Some(comparison) = comparison {
+                writeln!(out)?;
+                out.write_all(comparison.to_text().as_bytes())?;
+            }
+        }
+        Format::Json => {
+            let mut value = serde_json::to_value(report)?;
+            if let Some(comparison) = comparison {
+                value["comparison"] = json!(comparison);
+            }
+            serde_json::to_writer_pretty(&mut out, &value)?;
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}

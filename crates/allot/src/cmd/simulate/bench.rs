@@ -1,0 +1,128 @@
+//! How fast a simulation is, and how much memory it takes.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use allot_allocator::Policy;
+use allot_scheduler::Config;
+use allot_simulate::{Options, Simulation, Workload, trace};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// How large the measured simulation is, or the trace that is written.
+#[derive(Debug, clap::Args)]
+pub struct Size {
+    /// Number of pods for --bench and --generate
+    #[arg(long, value_name = "NUMBER")]
+    pub bench_pods: Option<usize>,
+    /// Number of nodes for --bench and --generate
+    #[arg(long, value_name = "NUMBER")]
+    pub bench_nodes: Option<usize>,
+    /// Devices of each node for --bench
+    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    pub bench_devices: usize,
+}
+
+/// The driver and the class of the devices.
+const DRIVER: &str = "bench.allot.dev";
+const CLASS: &str = "bench";
+/// How many pods arrive each second.
+const RATE: usize = 100;
+
+/// Simulates pods with a device each, which arrive until four of five devices are in use and then go as fast as they come.
+pub fn run(size: &Size, policy: Option<Policy>) -> anyhow::Result<()> {
+    let (pods, nodes) = (
+        size.bench_pods.unwrap_or(100_000),
+        size.bench_nodes.unwrap_or(5000),
+    );
+    anyhow::ensure!(
+        (1..=128).contains(&size.bench_devices),
+        "--bench-devices: one of 1 to 128"
+    );
+    let begin = Instant::now();
+    let cluster = cluster(nodes, size.bench_devices);
+    let mut config = Config::default();
+    if let Some(policy) = policy {
+        for profile in &mut config.profiles {
+            profile.dynamic_resources.placement = policy;
+        }
+    }
+    let mut workload = Workload::default();
+    let runs = (nodes * size.bench_devices * 4 / 5 / RATE).max(1);
+    let mut rows = String::from("at,duration,count,name,class,cpu\n");
+    for second in 0..pods.div_ceil(RATE) {
+        let count = RATE.min(pods - second * RATE);
+        rows.push_str(&format!("{second},{runs},{count},p{second},{CLASS},100m\n"));
+    }
+    let (features, start) = (config.features.clone(), Timestamp::UNIX_EPOCH);
+    trace::add(&mut workload, &rows, "default", &features, start)?;
+    let mut simulation = Simulation::new(config, Options::default(), cluster)?;
+    simulation.add_workload(workload)?;
+    let prepared = begin.elapsed();
+    let begin = Instant::now();
+    simulation.run()?;
+    let taken = begin.elapsed();
+    let report = simulation.report();
+    let (summary, count) = (&report.summary, report.pods.len());
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{count} pods with claims on {} nodes with {} devices: {} placed, {} completed, {} waiting",
+        summary.nodes, summary.devices, summary.placed, summary.completed, summary.waiting
+    )?;
+    writeln!(
+        out,
+        "{:.1} s for {} attempts, {:.0} pods a second; {:.1} s to load; {} simulated",
+        taken.as_secs_f64(),
+        summary.attempts,
+        count as f64 / taken.as_secs_f64().max(1e-9),
+        prepared.as_secs_f64(),
+        allot_simulate::time::shown(Duration::from_secs_f64(summary.duration)),
+    )?;
+    if let Some(peak) = peak_memory() {
+        writeln!(out, "{} MiB of memory at most", peak / 1024)?;
+    }
+    Ok(())
+}
+
+/// Nodes with as many devices each.
+fn cluster(nodes: usize, devices: usize) -> Vec<Value> {
+    let allocatable = json!({"cpu": "64", "memory": "512Gi", "pods": "250"});
+    let devices: Vec<Value> = (0..devices)
+        .map(|number| json!({"name": format!("device-{number}")}))
+        .collect();
+    let mut objects = vec![json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": CLASS},
+        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == {DRIVER:?}")}}]},
+    })];
+    for number in 0..nodes {
+        let name = format!("node-{number}");
+        objects.push(json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "status": {"allocatable": allocatable},
+        }));
+        objects.push(json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": format!("{name}-slice")},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }));
+    }
+    objects
+}
+
+/// The most memory that this process had so far, in KiB, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,6 @@
+//! Simulations from outside.
+
+mod behaviour;
+mod fixtures;
+mod policies;
+mod traces;
