@@ -6,10 +6,10 @@ use std::time::Duration;
 use allot_election::clock::Clock;
 use allot_model::features::Feature;
 
+use crate::framework::{Plugin, PluginSet};
 use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::FitArgs;
 use crate::plugins::spread::Defaults;
-use crate::plugins::{Plugin, PluginSet};
 use crate::queue::Backoff;
 
 mod file;

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use allot_allocator::explain::Nearness;
 
 use super::{Attempt, Unplaced};
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 
 /// How many checks of devices an event is worth. In clusters where that is not enough for all nodes, the first ones are
 /// compared.

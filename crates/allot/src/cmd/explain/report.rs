@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use allot_allocator::explain::Explanation;
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
 use allot_scheduler::dra::resolve;
-use allot_scheduler::plugins::Plugin;
+use allot_scheduler::framework::Plugin;
 use allot_scheduler::plugins::taints::untolerated;
 use allot_scheduler::pod::{PodInfo, scheduler_name};
 use anyhow::Context as _;

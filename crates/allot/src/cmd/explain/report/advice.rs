@@ -1,7 +1,7 @@
 //! What can be done for a pod that is not tried, in a sentence.
 
 use allot_scheduler::dra::resolve::{self, ResolveError};
-use allot_scheduler::plugins::Plugin;
+use allot_scheduler::framework::Plugin;
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::podgroups::group_key;
 
