@@ -29,6 +29,7 @@
 mod api;
 mod case;
 mod cases;
+mod chaos;
 mod command;
 mod kubelet;
 mod options;
@@ -39,6 +40,7 @@ mod select;
 mod world;
 
 pub use case::{Case, cases};
+pub use chaos::{Length, chaos};
 pub use command::{Command, CommandError, PLACEHOLDERS};
 pub use options::{Options, OptionsError, Target};
 pub use report::{Record, Report, Verdict};

@@ -128,6 +128,13 @@ impl Process {
         ended.ok()?.ok()
     }
 
+    /// SIGSTOP, and SIGCONT after a while.
+    pub(crate) async fn pause(&self, time: Duration) {
+        self.signal(Signal::STOP);
+        tokio::time::sleep(time).await;
+        self.signal(Signal::CONT);
+    }
+
     /// Waits for its end.
     pub(crate) async fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         tokio::time::timeout(patience, self.child.wait())

@@ -22,7 +22,7 @@ mod files;
 mod slices;
 
 pub(crate) use claims::{OTHER_DRIVER, Wanted, answer_of};
-pub(crate) use slices::{DeviceRef, SLICES, number, text};
+pub(crate) use slices::{DeviceRef, SLICES, complete, number, text};
 
 /// How often something is looked at that is waited for.
 const LOOK: Duration = Duration::from_millis(20);

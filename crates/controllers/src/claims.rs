@@ -24,12 +24,12 @@ use rustc_hash::FxHashSet;
 
 use crate::Error;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::Recorder;
 use crate::kit::informer::{Change, Informer, Key, key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::served::Served;
 
 use classic::Classic;

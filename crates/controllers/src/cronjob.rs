@@ -16,12 +16,12 @@ use crate::job::Object as Job;
 use crate::kit::api::{self, Delete};
 use crate::kit::clock::{Clock, rfc3339, until};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Informer, Key, key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::workload::{BY_CONTROLLER, controller_uid, write_status};
 
 use allot_apimachinery::cron::Schedule;

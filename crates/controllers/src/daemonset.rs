@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::reference;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::workload::revision::{History, REVISION_HASH, Revision, data_of, hash_of};
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{

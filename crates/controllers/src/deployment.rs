@@ -15,12 +15,12 @@ use crate::Error;
 use crate::kit::api::{self, Delete, Part};
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Informer, Key, key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::replicaset::Set;
 use crate::workload::{
     self, BY_CONTROLLER, ORPHANS, POD_TEMPLATE_HASH, controller_uid, orphan_namespace,

@@ -14,12 +14,12 @@ use serde_json::json;
 use crate::Error;
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::workload::write_status;
 
 use scale::Scales;

@@ -21,10 +21,10 @@ use crate::Error;
 use crate::inventory::{Inventory, Kind, MetaObject};
 use crate::kit::api::{self, Delete, Part};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::Change;
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
-use crate::registry::Task;
 
 use graph::{Graph, Node, Verdict};
 

@@ -19,12 +19,12 @@ use crate::Error;
 use crate::kit::api::{self, Part};
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, reference};
 use crate::kit::informer::{Informer, Key, key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::workload::{
     self, BY_CONTROLLER, ORPHANS, PodControl, controller_uid, orphan_namespace, pod_from_template,
     write_status,

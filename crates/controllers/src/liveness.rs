@@ -31,12 +31,12 @@ use crate::Error;
 use crate::kit::api::{self, Part};
 use crate::kit::clock::{Clock, rfc3339, until};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::served::Served;
 
 use rules::Rules;

@@ -15,10 +15,10 @@ use crate::inventory::{BY_NAMESPACE, Inventory, Kind};
 use crate::kit::api::{self, Delete, Part};
 use crate::kit::clock::{Clock, rfc3339};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
-use crate::registry::Task;
 use crate::workload::set_condition;
 
 /// What depends on an object of the namespace goes with it, also where it would stay by default.

@@ -23,12 +23,12 @@ use crate::Error;
 use crate::kit::api::{self, Part};
 use crate::kit::clock::{Clock, until};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Change, Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::nodes::taints;
 use crate::kit::queue::{Next, Queue};
-use crate::registry::Task;
 
 /// Index of pods by node.
 pub(crate) const BY_NODE: &str = "node";

@@ -12,12 +12,12 @@ use crate::Error;
 use crate::kit::api::{self, Delete, Part};
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
 use crate::nodes::{BY_NODE, node_of_pod};
-use crate::registry::Task;
 use crate::workload::disruption_target;
 
 /// A node has to be gone for that long before its pods are deleted: it may be created again.

@@ -16,10 +16,10 @@ use crate::Error;
 use crate::kit::api::{self, Delete, Part};
 use crate::kit::clock::{Clock, until};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
-use crate::registry::Task;
 
 /// A request is answered at once; incomplete pools are waited for that many attempts, then reported.
 const ATTEMPTS: u32 = 5;

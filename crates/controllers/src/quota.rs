@@ -20,11 +20,11 @@ use crate::Error;
 use crate::inventory::{Inventory, Kind, MetaObject};
 use crate::kit::api::{self, Part};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Change, Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::served::Served;
 
 /// Everything is recounted after that time, as in upstream.

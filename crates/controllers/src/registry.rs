@@ -2,15 +2,10 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-
 use crate::config::Controller as C;
 use crate::inventory::Inventory;
-use crate::kit::context::Context;
+use crate::kit::context::{Context, Task};
 use crate::served::Served;
-
-/// The task of one controller; it runs once its informers have their first list.
-pub(crate) type Task = BoxFuture<'static, ()>;
 
 /// Controllers that are set up.
 pub(crate) struct Built {

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::kit::clock::{Clock, rfc3339};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::workload::sets::{PodSet, Sets};
 use crate::workload::{
     self, BY_CONTROLLER, PodControl, condition_status, controller_uid, pod_from_template, rank,

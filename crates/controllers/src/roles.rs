@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::Error;
 use crate::kit::api;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
-use crate::registry::Task;
 
 #[cfg(test)]
 mod tests;

@@ -18,12 +18,12 @@ use crate::Error;
 use crate::kit::api::{self, Delete};
 use crate::kit::clock::Clock;
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, reference};
 use crate::kit::informer::{Informer, Key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::workload::revision::{
     History, REVISION_HASH, Revision, SET_REVISION_HASH, data_of, hash_of,
 };

@@ -30,12 +30,12 @@ use crate::claims::groups::{self, BY_GROUP};
 use crate::kit::api::{self, Delete, Part};
 use crate::kit::clock::{Clock, since, until};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::events::{Level, Recorder, reference};
 use crate::kit::informer::{Change, Informer, Key, key, key_of, split_key};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
 use crate::kit::whole::Whole;
-use crate::registry::Task;
 use crate::served::Served;
 use crate::workload::disruption_target;
 

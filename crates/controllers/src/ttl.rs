@@ -12,10 +12,10 @@ use crate::job::Object;
 use crate::kit::api::{self, Delete};
 use crate::kit::clock::{Clock, until};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
-use crate::registry::Task;
 
 struct Ttl {
     client: kube::Client,

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allot_model::{Kind, Version, convert};
-use k8s_openapi::api::resource::v1::{AllocationResult, ResourceSlice};
+use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, AllocationResult, ResourceSlice};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::claim::{Claim, ClaimRef};
+use crate::allocated::Claim;
+use crate::claim::ClaimRef;
 
 /// Newest first; v1alpha3 is that of 1.31. What is older has no structured devices.
 const VERSIONS: [Version; 4] = Version::ALL;
@@ -84,7 +85,7 @@ impl ResourceApi {
             let request = http::Request::builder()
                 .method(method)
                 .uri(format!("/apis/resource.k8s.io/{version}/{path}"))
-                .header("content-type", "application/json")
+                .header("content-type", content_type(method))
                 .body(bytes)?;
             match self.client.request::<Value>(request).await {
                 Ok(value) => {
@@ -122,6 +123,7 @@ impl ResourceApi {
             reference: wanted.clone(),
             allocation,
             object,
+            journal: None,
         })
     }
 
@@ -136,6 +138,30 @@ impl ResourceApi {
             Err(AccessError::Kube(error)) if is_missing(&error) => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Server-side apply of `status.devices`, with the driver as the owner of what it says.
+    pub(crate) async fn apply_device_status(
+        &self,
+        claim: &ClaimRef,
+        driver: &str,
+        devices: Vec<AllocatedDeviceStatus>,
+    ) -> Result<(), AccessError> {
+        let devices = serde_json::to_value(devices)?;
+        let path = format!(
+            "namespaces/{}/resourceclaims/{}/status?fieldManager={driver}&force=true",
+            claim.namespace, claim.name
+        );
+        let body = |version: Version| {
+            Ok(json!({
+                "apiVersion": format!("resource.k8s.io/{version}"), "kind": "ResourceClaim",
+                // With the UID it is refused for a claim of the same name that came later.
+                "metadata": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+                "status": {"devices": devices},
+            }))
+        };
+        self.request("PATCH", &path, body).await?;
+        Ok(())
     }
 
     pub(crate) async fn list_slices(
@@ -202,6 +228,14 @@ impl ResourceApi {
             Err(AccessError::Kube(kube::Error::Api(status))) if status.code == 404 => Ok(()),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Bodies are JSON, which is YAML as well: the type that server-side apply asks for.
+fn content_type(method: &str) -> &'static str {
+    match method {
+        "PATCH" => "application/apply-patch+yaml",
+        _ => "application/json",
     }
 }
 

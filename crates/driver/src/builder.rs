@@ -1,5 +1,6 @@
 //! Options of a plugin, and how it is started.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,15 +16,18 @@ use allot_protos::{DRA_PLUGIN_TYPE, service_name};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::ResourceApi;
 use crate::checkpoint::Checkpoint;
+use crate::diagnostics::Diagnostics;
 use crate::error::Error;
 use crate::health::HealthService;
-use crate::metadata::Writer;
+use crate::metadata_writer::Writer;
+use crate::metrics::Metrics;
 use crate::publisher::{self, Owner, Scope};
 use crate::registrar::Registrar;
 use crate::service::{Cdi, Claims, Core, Serialization, ServiceV1, ServiceV1beta1};
@@ -48,6 +52,7 @@ pub struct Builder<D> {
     checkpoint: bool,
     v1: bool,
     v1beta1: bool,
+    diagnostics: Option<SocketAddr>,
 }
 
 impl<D> std::fmt::Debug for Builder<D> {
@@ -55,6 +60,13 @@ impl<D> std::fmt::Debug for Builder<D> {
         f.debug_struct("Builder")
             .field("driver_name", &self.driver_name)
             .finish_non_exhaustive()
+    }
+}
+
+impl Plugin {
+    /// Starts to describe a plugin for `driver_name`, such as `gpu.example.com`.
+    pub fn builder<D: Driver>(driver_name: impl Into<String>, driver: D) -> Builder<D> {
+        Builder::new(driver_name.into(), driver)
     }
 }
 
@@ -78,6 +90,7 @@ impl<D: Driver> Builder<D> {
             checkpoint: true,
             v1: true,
             v1beta1: true,
+            diagnostics: None,
         }
     }
 
@@ -194,6 +207,15 @@ impl<D: Driver> Builder<D> {
         self
     }
 
+    /// Serves `/healthz`, `/readyz` (whether a kubelet accepted the driver) and `/metrics` by plain HTTP at `address`. It is
+    /// for everybody that can reach it and tells no names of claims or pods; default none. Port 0 takes a free one, which
+    /// [`Plugin::diagnostics_address`] tells.
+    #[must_use]
+    pub fn diagnostics(mut self, address: SocketAddr) -> Self {
+        self.diagnostics = Some(address);
+        self
+    }
+
     /// Starts the servers. On return the DRA service answers, and the kubelet can find the registration socket.
     ///
     /// # Errors
@@ -267,6 +289,14 @@ impl<D: Driver> Builder<D> {
         if let Some(cdi) = &cdi {
             cdi.write_common()?;
         }
+        let diagnostics = match self.diagnostics {
+            None => None,
+            Some(address) => {
+                let listener = TcpListener::bind(address).await;
+                Some(listener.map_err(|source| Error::Listen { address, source })?)
+            }
+        };
+        let metrics = Arc::new(Metrics::default());
         let api = Arc::new(ResourceApi::new(client));
         let core = Arc::new(Core {
             driver_name: self.driver_name.clone(),
@@ -281,10 +311,12 @@ impl<D: Driver> Builder<D> {
                     Serialization::Host(Mutex::new(()), data_dir.join("serialize.lock"))
                 }
             },
-            checkpoint: Mutex::new(Checkpoint::open(checkpoint_path.clone())?),
+            checkpoint: Arc::new(Mutex::new(Checkpoint::open(checkpoint_path.clone())?)),
             checkpoint_path,
+            metrics: Arc::clone(&metrics),
         });
 
+        core.restore_claims().await?;
         core.restore_files(true).await;
 
         let stop = CancellationToken::new();
@@ -353,6 +385,22 @@ impl<D: Driver> Builder<D> {
             })
         });
 
+        let diagnostics_address = diagnostics.as_ref().and_then(|it| it.local_addr().ok());
+        if let Some(listener) = diagnostics {
+            let diagnostics = Diagnostics {
+                metrics: Arc::clone(&metrics),
+                registration: registration.clone(),
+            };
+            let stopped = stop.clone().cancelled_owned();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = diagnostics.serve(listener) => {}
+                    () = stopped => {}
+                }
+                Ok(())
+            });
+        }
+
         let (desired, wanted) = watch::channel(None);
         let uid = self.node_uid;
         let scope = Scope {
@@ -361,8 +409,10 @@ impl<D: Driver> Builder<D> {
         };
         let can_publish = scope.node.is_some() || scope.cluster_pool.is_some();
         if can_publish {
-            let publisher = publisher::Publisher::new(api, self.driver_name, scope, move |error| {
-                core.driver.handle_error(&error);
+            let api = Arc::clone(&api);
+            let driver_name = self.driver_name.clone();
+            let publisher = publisher::Publisher::new(api, driver_name, scope, move |error| {
+                core.report(&error);
             });
             let stopped = stop.clone().cancelled_owned();
             tasks.spawn(async move {
@@ -380,6 +430,10 @@ impl<D: Driver> Builder<D> {
             desired,
             can_publish,
             metadata,
+            metrics,
+            diagnostics_address,
+            api,
+            driver_name: self.driver_name,
         })
     }
 }

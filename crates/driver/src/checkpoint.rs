@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{ClaimRef, PreparedDevice};
 use crate::error::Error;
+use crate::prepared::{Boot, PreparedClaim, State};
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ mod tests;
 pub(crate) struct Entry {
     pub(crate) claim: ClaimRef,
     pub(crate) devices: Vec<PreparedDevice>,
-    /// The driver was called and did not succeed, or nobody knows: it has to be called again, and for giving back too.
+    /// The driver was called and is not known to have succeeded: it is called again, and for unpreparing too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) begun: bool,
     /// Devices that no other claim may have meanwhile, by pool and name. Absent in entries of earlier releases.
@@ -25,6 +26,9 @@ pub(crate) struct Entry {
     /// How the pod calls the claim, if it was made from a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod_claim: Option<String>,
+    /// What the driver keeps about the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<State>,
 }
 
 impl Entry {
@@ -37,6 +41,17 @@ impl Entry {
             }),
         }
     }
+
+    /// What the driver is told about the claim; `version` is that of the states it reads.
+    pub(crate) fn prepared(&self, version: u32) -> PreparedClaim {
+        PreparedClaim {
+            reference: self.claim.clone(),
+            devices: self.devices.clone(),
+            state: self.state.clone(),
+            version,
+            complete: !self.begun,
+        }
+    }
 }
 
 /// The file: the payload as text, so that the checksum is about exactly these bytes.
@@ -44,6 +59,9 @@ impl Entry {
 struct File {
     data: String,
     checksum: u32,
+    /// The boot in which it was written. Absent in files of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<String>,
 }
 
 /// Prepared claims by UID. Every change is on disk before the call returns.
@@ -51,6 +69,10 @@ struct File {
 pub(crate) struct Checkpoint {
     path: Option<PathBuf>,
     entries: BTreeMap<String, Entry>,
+    /// The boot that the file names.
+    written: Option<String>,
+    /// The present boot.
+    boot: Option<String>,
 }
 
 impl Checkpoint {
@@ -59,29 +81,51 @@ impl Checkpoint {
     /// A damaged file is set aside and the checkpoint is empty: a driver that does not start cannot unprepare anything
     /// either, and keeps the node from being drained. Claims of before are prepared again, and unprepared as unknown ones.
     pub(crate) fn open(path: Option<PathBuf>) -> Result<Self, Error> {
-        let Some(file) = &path else {
-            return Ok(Self {
-                path,
-                entries: BTreeMap::new(),
-            });
+        let mut checkpoint = Self {
+            path,
+            entries: BTreeMap::new(),
+            written: None,
+            boot: boot_id(),
         };
-        let entries = match std::fs::read(file) {
+        let Some(file) = &checkpoint.path else {
+            return Ok(checkpoint);
+        };
+        match std::fs::read(file) {
             Ok(bytes) => match decode(&bytes) {
-                Ok(entries) => entries,
-                Err(reason) => {
-                    set_aside(file, &reason)?;
-                    BTreeMap::new()
-                }
+                Ok((entries, boot)) => (checkpoint.entries, checkpoint.written) = (entries, boot),
+                Err(reason) => set_aside(file, &reason)?,
             },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(source) => {
                 return Err(Error::Io {
                     path: file.clone(),
                     source,
                 });
             }
-        };
-        Ok(Self { path, entries })
+        }
+        Ok(checkpoint)
+    }
+
+    /// Whether the machine was booted since the file was written.
+    pub(crate) fn boot(&self) -> Boot {
+        match (&self.written, &self.boot) {
+            (Some(written), Some(now)) if written == now => Boot::Same,
+            (Some(_), Some(_)) => Boot::Changed,
+            _ => Boot::Unknown,
+        }
+    }
+
+    /// Replaces all states, and notes the present boot. Written only when something changes.
+    pub(crate) fn restored(&mut self, states: BTreeMap<String, State>) -> Result<(), Error> {
+        if states.is_empty() && (self.entries.is_empty() || self.boot() == Boot::Same) {
+            return Ok(());
+        }
+        for (uid, state) in states {
+            if let Some(entry) = self.entries.get_mut(&uid) {
+                entry.state = Some(state);
+            }
+        }
+        self.write()
     }
 
     pub(crate) fn get(&self, uid: &str) -> Option<&Entry> {
@@ -143,18 +187,34 @@ impl Checkpoint {
         };
         let data = serde_json::to_string(&self.entries).map_err(|error| io(error.into()))?;
         let checksum = crc32fast::hash(data.as_bytes());
-        let bytes =
-            serde_json::to_vec(&File { data, checksum }).map_err(|error| io(error.into()))?;
-        allot_cdi::file::write_atomic(path, &bytes, 0o600).map_err(io)
+        let file = File {
+            data,
+            checksum,
+            boot: self.boot.clone(),
+        };
+        let bytes = serde_json::to_vec(&file).map_err(|error| io(error.into()))?;
+        allot_cdi::file::write_atomic(path, &bytes, 0o600).map_err(io)?;
+        self.written.clone_from(&self.boot);
+        Ok(())
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<BTreeMap<String, Entry>, String> {
+/// The identity of the present boot, which Linux draws at random; `None` where the kernel does not tell.
+fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
+/// What the file says: the entries by UID, and the boot in which it was written.
+type Content = (BTreeMap<String, Entry>, Option<String>);
+
+fn decode(bytes: &[u8]) -> Result<Content, String> {
     let content: File = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if crc32fast::hash(content.data.as_bytes()) != content.checksum {
         return Err("checksum does not match".into());
     }
-    serde_json::from_str(&content.data).map_err(|error| error.to_string())
+    let entries = serde_json::from_str(&content.data).map_err(|error| error.to_string())?;
+    Ok((entries, content.boot))
 }
 
 /// Renames a damaged file, so that it can be looked at later.

@@ -1,14 +1,12 @@
-//! Claims as drivers see them.
+//! Names of claims, and devices that were prepared for them.
 
 use allot_cdi::ContainerEdits;
-use k8s_openapi::api::resource::v1::{
-    AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
-};
+use k8s_openapi::api::resource::v1::DeviceRequestAllocationResult;
 use serde::{Deserialize, Serialize};
 
 use crate::metadata::DeviceMetadata;
 
-/// Which claim; all that is known when it is given back.
+/// Which claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimRef {
     /// Namespace.
@@ -22,69 +20,6 @@ pub struct ClaimRef {
 impl std::fmt::Display for ClaimRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// An allocated claim.
-#[derive(Debug, Clone)]
-pub struct Claim {
-    pub(crate) reference: ClaimRef,
-    pub(crate) allocation: AllocationResult,
-    pub(crate) object: serde_json::Value,
-}
-
-impl Claim {
-    /// Its name and UID.
-    pub fn reference(&self) -> &ClaimRef {
-        &self.reference
-    }
-
-    /// What the scheduler decided, for all drivers.
-    pub fn allocation(&self) -> &AllocationResult {
-        &self.allocation
-    }
-
-    /// The whole object as the API server gave it, in whichever version it serves.
-    pub fn object(&self) -> &serde_json::Value {
-        &self.object
-    }
-
-    /// The allocated devices of one driver.
-    pub fn results<'a>(
-        &'a self,
-        driver: &'a str,
-    ) -> impl Iterator<Item = &'a DeviceRequestAllocationResult> {
-        let devices = self.allocation.devices.as_ref();
-        let results = devices
-            .and_then(|devices| devices.results.as_deref())
-            .unwrap_or_default();
-        results.iter().filter(move |result| result.driver == driver)
-    }
-
-    /// The opaque parameters of one driver that apply to a device, in rising priority: those of the class come before
-    /// those of the claim. A configuration without requests applies to all; one that names a request applies to its
-    /// sub-requests too.
-    pub fn configs<'a>(
-        &'a self,
-        driver: &'a str,
-        result: &'a DeviceRequestAllocationResult,
-    ) -> impl Iterator<Item = &'a serde_json::Value> {
-        let devices = self.allocation.devices.as_ref();
-        let configs = devices
-            .and_then(|devices| devices.config.as_deref())
-            .unwrap_or_default();
-        let applies = move |config: &&DeviceAllocationConfiguration| {
-            let requests = config.requests.as_deref().unwrap_or_default();
-            let base = base_request(&result.request);
-            requests.is_empty()
-                || requests
-                    .iter()
-                    .any(|request| *request == result.request || request == base)
-        };
-        configs.iter().filter(applies).filter_map(move |config| {
-            let opaque = config.opaque.as_ref()?;
-            (opaque.driver == driver).then_some(&opaque.parameters.0)
-        })
     }
 }
 
@@ -116,6 +51,26 @@ impl PreparedDevice {
             share_id: result.share_id.clone(),
             ..Self::default()
         }
+    }
+
+    /// The pool of the device.
+    pub fn pool(&self) -> &str {
+        &self.pool
+    }
+
+    /// The name of the device in its pool.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// The share of a device that several claims use at the same time (KEP-5075).
+    pub fn share_id(&self) -> Option<&str> {
+        self.share_id.as_deref()
+    }
+
+    /// The requests that the device was allocated for; `request/alternative` for one of a prioritized list.
+    pub fn requests(&self) -> &[String] {
+        &self.requests
     }
 
     /// What containers that use the device need. The SDK writes the CDI file; needs [`crate::Builder::cdi_kind`].

@@ -38,6 +38,20 @@ pub enum Error {
         /// ` (process N)` where that is known.
         by: String,
     },
+    /// The address of [`crate::Builder::diagnostics`] cannot be listened on.
+    #[error("listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// [`crate::Driver::restore`] refused to start with the claims of earlier processes.
+    #[error("restore prepared claims: {source}")]
+    Restore {
+        /// What the driver said.
+        source: Failure,
+    },
     /// A CDI file cannot be written.
     #[error(transparent)]
     Cdi(#[from] allot_cdi::Error),
@@ -57,7 +71,7 @@ impl std::fmt::Debug for Error {
     }
 }
 
-/// What [`crate::Driver::handle_error`] is told. All of these are tried again.
+/// What [`crate::Driver::handle_error`] is told. All of these are tried again, migrations at the next start.
 #[derive(Debug, thiserror::Error)]
 pub enum BackgroundError {
     /// The published resources contradict themselves; nothing is written until other ones are published.
@@ -78,5 +92,15 @@ pub enum BackgroundError {
         slice: usize,
         /// Names of the features, or `unknown`.
         features: String,
+    },
+    /// The state of a prepared claim could not be migrated.
+    #[error("claim {claim}: migrate state of version {version}: {source}")]
+    State {
+        /// The claim.
+        claim: crate::ClaimRef,
+        /// The version of the state.
+        version: u32,
+        /// What the driver said.
+        source: Failure,
     },
 }

@@ -1,6 +1,6 @@
 //! SDK for DRA drivers: everything between the kubelet, the API server and the code that knows the hardware.
 //!
-//! A driver implements [`Driver`]: what to do when a claim is prepared, and when it is given back. The SDK owns
+//! A driver implements [`Driver`]: what to do when a claim is prepared, and when it is unprepared. The SDK owns
 //! registration with the kubelet, the DRA services (v1 and v1beta1) and the health service, ResourceSlices with their pool generations,
 //! CDI spec files, a checkpoint, and restarts.
 //!
@@ -8,8 +8,8 @@
 //! - [`Driver::prepare`] succeeds once per claim, also over restarts: the result is in a checkpoint before the kubelet
 //!   sees it, and a repeated call is answered from there (the CDI file is written again, since it may be on a
 //!   temporary file system);
-//! - a claim that [`Driver::prepare`] was called for is also given back through [`Driver::unprepare`], whether the driver
-//!   failed, or was killed in the middle of it;
+//! - a claim that [`Driver::prepare`] was called for is also unprepared through [`Driver::unprepare`], whether the driver
+//!   failed, or was killed in the middle of it, and gets what was returned or saved for it;
 //! - a device is prepared for one claim at a time, unless the allocation says that it is shared or for an administrator;
 //! - the CDI and metadata files of prepared claims are there, also after a restart, and when somebody removes them;
 //! - one instance uses a data directory, or several of a rolling update;
@@ -20,12 +20,13 @@
 //!
 //! ```no_run
 //! use allot_driver::k8s_openapi::api::resource::v1::Device;
-//! use allot_driver::{Claim, ClaimRef, ContainerEdits, Driver, Failure, Plugin, Pool, PreparedDevice, Resources};
+//! use allot_driver::{Claim, ContainerEdits, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim, PreparedDevice};
+//! use allot_driver::Resources;
 //!
 //! struct Leds;
 //!
 //! impl Driver for Leds {
-//!     async fn prepare(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
+//!     async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
 //!         let results = claim.results("leds.example.com");
 //!         Ok(results
 //!             .map(|result| {
@@ -35,7 +36,7 @@
 //!             .collect())
 //!     }
 //!
-//!     async fn unprepare(&self, _claim: &ClaimRef) -> Result<(), Failure> {
+//!     async fn unprepare(&self, _claim: &PreparedClaim) -> Result<(), Failure> {
 //!         Ok(())
 //!     }
 //! }
@@ -68,24 +69,31 @@
 
 #![forbid(unsafe_code)]
 
+mod allocated;
 mod api;
 pub mod attributes;
 mod builder;
 mod checkpoint;
 mod claim;
 pub mod classic;
+mod diagnostics;
 mod error;
 mod health;
+mod journal;
 pub mod metadata;
+mod metadata_writer;
+mod metrics;
 mod plugin;
+mod prepared;
 mod publisher;
 mod registrar;
 mod service;
 
+pub use allocated::Claim;
 pub use allot_cdi::{ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice};
 pub use api::AccessError;
 pub use builder::Builder;
-pub use claim::{Claim, ClaimRef, PreparedDevice, base_request};
+pub use claim::{ClaimRef, PreparedDevice, base_request};
 pub use error::{BackgroundError, Error, Failure};
 pub use health::{DeviceHealth, Health};
 /// The types of the API, in the version that the SDK takes and returns.
@@ -93,24 +101,28 @@ pub use k8s_openapi;
 /// The client, likewise.
 pub use kube;
 pub use metadata::DeviceMetadata;
-pub use plugin::{Plugin, RegistrationStatus};
+pub use plugin::Plugin;
+pub use prepared::{Boot, MAX_STATE_BYTES, Prepared, PreparedClaim};
 pub use publisher::{Pool, Resources, Slice};
+pub use registrar::RegistrationStatus;
 
 /// Knowledge about a kind of hardware.
 ///
 /// Calls are serialised unless [`Builder::serialize`] is turned off: a driver needs no locks of its own.
 pub trait Driver: Send + Sync + 'static {
+    /// Version of the state that [`Driver::prepare`] returns. A checkpoint of an earlier version goes through
+    /// [`Driver::migrate_state`] at the start.
+    const STATE_VERSION: u32 = 0;
+
     /// Makes the devices that were allocated to `claim` on this node usable, and says what containers need.
     ///
     /// One [`PreparedDevice`] per allocation result of this driver is usual; fewer are allowed. What an earlier call for the
-    /// same claim left behind may be there: it failed, or the process was killed.
+    /// same claim left behind may be there: it failed, or the process was killed. [`Claim::save_state`] notes what is about
+    /// to be made, and [`Claim::saved_state`] tells a later call.
     ///
     /// # Errors
     /// The text reaches the pod's events; the kubelet tries again later.
-    fn prepare(
-        &self,
-        claim: &Claim,
-    ) -> impl Future<Output = Result<Vec<PreparedDevice>, Failure>> + Send;
+    fn prepare(&self, claim: &Claim) -> impl Future<Output = Result<Prepared, Failure>> + Send;
 
     /// Undoes [`Driver::prepare`], also one that failed or was interrupted; must succeed when there is nothing to do. It is
     /// called for claims that the SDK does not know, too: their checkpoint may be lost. Also called for a claim that is gone
@@ -118,7 +130,39 @@ pub trait Driver: Send + Sync + 'static {
     ///
     /// # Errors
     /// The pod stays terminating and the kubelet tries again.
-    fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn unprepare(&self, claim: &PreparedClaim) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Called once at the start, before the kubelet can ask for anything, with the claims that earlier processes prepared
+    /// or began to. The place to make what a reboot has undone ([`Boot::Changed`]), or to find again what is there.
+    ///
+    /// # Errors
+    /// The plugin does not start.
+    fn restore(
+        &self,
+        claims: &[PreparedClaim],
+        boot: Boot,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = (claims, boot);
+        std::future::ready(Ok(()))
+    }
+
+    /// Brings a state of an earlier (or, after a downgrade, of a later) version into [`Driver::STATE_VERSION`]. The default
+    /// refuses.
+    ///
+    /// # Errors
+    /// The claim stays as it is: it is reported through [`Driver::handle_error`], and its state cannot be read.
+    fn migrate_state(
+        &self,
+        version: u32,
+        state: serde_json::Value,
+    ) -> Result<serde_json::Value, Failure> {
+        let _ = state;
+        Err(format!(
+            "there is no migration from version {version} to {}",
+            Self::STATE_VERSION
+        )
+        .into())
+    }
 
     /// Something failed outside of any call, for example publishing. The default logs it.
     fn handle_error(&self, error: &BackgroundError) {

@@ -17,10 +17,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-mod writer;
-
-pub(crate) use writer::{Writer, pod_claim_name};
-
 #[cfg(test)]
 mod tests;
 
@@ -147,7 +143,7 @@ pub fn decode(content: &[u8]) -> Result<File, DecodeError> {
 }
 
 /// The stream: one object for each version.
-fn encode(file: &File) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn encode(file: &File) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Object<'a> {

@@ -1,28 +1,23 @@
 //! A running plugin.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use k8s_openapi::api::resource::v1::AllocatedDeviceStatus;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::builder::Builder;
+use crate::AccessError;
+use crate::api::ResourceApi;
 use crate::claim::{ClaimRef, PreparedDevice};
 use crate::error::Error;
-use crate::metadata::Writer;
+use crate::metadata_writer::Writer;
+use crate::metrics::Metrics;
 use crate::publisher::Resources;
-
-/// What the kubelet said last.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegistrationStatus {
-    /// It accepted the plugin.
-    pub registered: bool,
-    /// Why it did not.
-    pub error: String,
-}
+use crate::registrar::RegistrationStatus;
 
 /// A started driver plugin. Dropping it stops everything without waiting; [`Plugin::stop`] waits.
-#[derive(Debug)]
 pub struct Plugin {
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: JoinSet<Result<(), Error>>,
@@ -30,14 +25,13 @@ pub struct Plugin {
     pub(crate) desired: watch::Sender<Option<Arc<Resources>>>,
     pub(crate) can_publish: bool,
     pub(crate) metadata: Option<Arc<Writer>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) diagnostics_address: Option<SocketAddr>,
+    pub(crate) api: Arc<ResourceApi>,
+    pub(crate) driver_name: String,
 }
 
 impl Plugin {
-    /// Starts to describe a plugin for `driver_name`, such as `gpu.example.com`.
-    pub fn builder<D: crate::Driver>(driver_name: impl Into<String>, driver: D) -> Builder<D> {
-        Builder::new(driver_name.into(), driver)
-    }
-
     /// Publishes the devices of this node; replaces what was published before. Returns at once: the slices are
     /// written in the background and kept that way, problems go to [`crate::Driver::handle_error`].
     ///
@@ -49,6 +43,9 @@ impl Plugin {
                 "no NodeName was set to publish resources".into(),
             ));
         }
+        let slices = resources.pools.values().flat_map(|pool| &pool.slices);
+        let devices = slices.map(|slice| slice.devices.len()).sum();
+        self.metrics.set_devices(devices);
         self.desired.send_replace(Some(Arc::new(resources)));
         Ok(())
     }
@@ -70,6 +67,34 @@ impl Plugin {
         let off = || Error::Config("device metadata is not enabled".into());
         let writer = self.metadata.as_ref().ok_or_else(off)?;
         writer.update(claim, request, devices)
+    }
+
+    /// Replaces what this driver says about its devices in `status.devices` of a claim (KEP-4817): conditions, data, and
+    /// network data. `devices` is all of it; fields of other owners stay. Binding conditions (KEP-5007) are conditions of
+    /// these entries. The field `driver` is filled in.
+    ///
+    /// Needs the right to `patch` `resourceclaims/status`, and from Kubernetes 1.36 on the verb
+    /// `associated-node:patch` for the resource `resourceclaims/driver` of this driver's name.
+    ///
+    /// # Errors
+    /// The claim was replaced by another one of the same name, it has no such device, or the API server refuses.
+    pub async fn set_device_status(
+        &self,
+        claim: &ClaimRef,
+        devices: impl IntoIterator<Item = AllocatedDeviceStatus>,
+    ) -> Result<(), AccessError> {
+        let devices = devices.into_iter().map(|device| AllocatedDeviceStatus {
+            driver: self.driver_name.clone(),
+            ..device
+        });
+        self.api
+            .apply_device_status(claim, &self.driver_name, devices.collect())
+            .await
+    }
+
+    /// Where the endpoint for probes and metrics is, with [`Builder::diagnostics`].
+    pub fn diagnostics_address(&self) -> Option<SocketAddr> {
+        self.diagnostics_address
     }
 
     /// Changes whenever the kubelet accepts or refuses the plugin; `None` until then.
@@ -112,6 +137,14 @@ impl Plugin {
     pub async fn stop(mut self) {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plugin")
+            .field("driver_name", &self.driver_name)
+            .finish_non_exhaustive()
     }
 }
 

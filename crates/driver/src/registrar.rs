@@ -4,7 +4,14 @@ use allot_protos::registration as wire;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use crate::plugin::RegistrationStatus;
+/// What the kubelet said last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistrationStatus {
+    /// It accepted the plugin.
+    pub registered: bool,
+    /// Why it did not.
+    pub error: String,
+}
 
 #[derive(Clone)]
 pub(crate) struct Registrar {

@@ -7,18 +7,26 @@ use std::time::Duration;
 
 use allot_protos::{dra_v1, dra_v1beta1};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use crate::Driver;
+use crate::allocated::Claim;
 use crate::api::ResourceApi;
 use crate::checkpoint::{Checkpoint, Entry, taken};
-use crate::claim::{Claim, ClaimRef, PreparedDevice, base_request};
-use crate::error::{Error, Failure};
-use crate::metadata::{Writer, pod_claim_name};
+use crate::claim::{ClaimRef, PreparedDevice, base_request};
+use crate::error::{BackgroundError, Error, Failure};
+use crate::journal::Journal;
+use crate::metadata_writer::{Writer, pod_claim_name};
+use crate::metrics::{Metrics, Operation};
+use crate::prepared::{PreparedClaim, State};
 
 mod cdi;
 mod exclusion;
 mod keep;
+mod restore;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use cdi::Cdi;
 use exclusion::Exclusive;
@@ -35,8 +43,9 @@ pub(crate) struct Core<D> {
     pub(crate) cdi: Option<Cdi>,
     pub(crate) metadata: Option<Arc<Writer>>,
     pub(crate) serialization: Serialization,
-    pub(crate) checkpoint: Mutex<Checkpoint>,
+    pub(crate) checkpoint: Arc<Mutex<Checkpoint>>,
     pub(crate) checkpoint_path: Option<PathBuf>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl<D: Driver> Core<D> {
@@ -60,6 +69,7 @@ impl<D: Driver> Core<D> {
         &self,
         wanted: Vec<ClaimRef>,
     ) -> Result<Vec<(String, Result<Vec<dra_v1::Device>, String>)>, Status> {
+        let _in_flight = self.metrics.begin(Operation::Prepare, wanted.len());
         // Claims are read after the lock is taken: one that was read before, and is unprepared and deleted while this call
         // waits, would be prepared for nobody. The limit keeps a slow API server from holding up other pods for longer.
         let _exclusive = self
@@ -84,11 +94,17 @@ impl<D: Driver> Core<D> {
             })?);
         }
         let mut answers = Vec::new();
-        for claim in claims {
+        for mut claim in claims {
+            claim.journal = Some(Journal {
+                checkpoint: Arc::clone(&self.checkpoint),
+                version: D::STATE_VERSION,
+            });
+            let begun = Instant::now();
             let result = self
                 .prepare(&claim)
                 .await
                 .map_err(|error| error.to_string());
+            self.ended(Operation::Prepare, begun, result.is_err()).await;
             if let Err(error) = &result {
                 tracing::warn!(claim = %claim.reference, error, "claim could not be prepared");
             }
@@ -118,8 +134,9 @@ impl<D: Driver> Core<D> {
                     begun: true,
                     held: Some(held),
                     pod_claim: pod_claim_name(claim).map(str::to_owned),
+                    state: None,
                 };
-                // From here on the driver is told when the claim is given back, whatever becomes of this attempt.
+                // From here on the driver is told when the claim is unprepared, whatever becomes of this attempt.
                 if known.is_none() {
                     let mut checkpoint = self.checkpoint.lock().await;
                     // Without serialization another claim with the device may have come meanwhile.
@@ -128,14 +145,37 @@ impl<D: Driver> Core<D> {
                     }
                     checkpoint.insert(entry.clone())?;
                 }
-                entry.devices = self.driver.prepare(claim).await?;
+                let prepared = self.driver.prepare(claim).await?;
+                entry.devices = prepared.devices;
                 entry.begun = false;
                 self.write_files(&entry, true)?;
-                self.checkpoint.lock().await.insert(entry.clone())?;
+                let mut checkpoint = self.checkpoint.lock().await;
+                // What the driver saved on its way stays unless it returned something newer.
+                let saved = checkpoint.get(&entry.claim.uid);
+                entry.state = match prepared.state {
+                    Some(value) => Some(State {
+                        version: D::STATE_VERSION,
+                        value,
+                    }),
+                    None => saved.and_then(|saved| saved.state.clone()),
+                };
+                checkpoint.insert(entry.clone())?;
                 entry
             }
         };
         Ok(self.answer(&entry))
+    }
+
+    async fn ended(&self, operation: Operation, begun: Instant, failed: bool) {
+        self.metrics.ended(operation, failed, begun.elapsed());
+        let claims = self.checkpoint.lock().await.entries().count();
+        self.metrics.set_claims(claims);
+    }
+
+    /// Tells the driver about a failure outside of any call.
+    pub(crate) fn report(&self, error: &BackgroundError) {
+        self.metrics.count_error();
+        self.driver.handle_error(error);
     }
 
     /// The devices that no other claim may have at the same time.
@@ -247,14 +287,18 @@ impl<D: Driver> Core<D> {
         &self,
         claims: Vec<ClaimRef>,
     ) -> Result<Vec<(String, Result<(), String>)>, Status> {
+        let _in_flight = self.metrics.begin(Operation::Unprepare, claims.len());
         let uids = claims.iter().map(|claim| claim.uid.as_str());
         let _exclusive = self.exclusive(uids).await?;
         let mut answers = Vec::new();
         for claim in claims {
+            let begun = Instant::now();
             let result = self
                 .unprepare(&claim)
                 .await
                 .map_err(|error| error.to_string());
+            self.ended(Operation::Unprepare, begun, result.is_err())
+                .await;
             if let Err(error) = &result {
                 tracing::warn!(%claim, error, "claim could not be unprepared");
             }
@@ -266,12 +310,22 @@ impl<D: Driver> Core<D> {
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
         // A claim that is not known may have been prepared by a process whose checkpoint is lost.
         let known = self.checkpoint.lock().await.get(&claim.uid).cloned();
+        let prepared = match &known {
+            Some(entry) => entry.prepared(D::STATE_VERSION),
+            None => PreparedClaim {
+                reference: claim.clone(),
+                devices: Vec::new(),
+                state: None,
+                version: D::STATE_VERSION,
+                complete: false,
+            },
+        };
         if let Some(mut entry) = known.filter(|entry| !entry.begun) {
-            // After a crash in what follows, nobody may take it for prepared.
+            // After a crash in what follows, it must not be taken for prepared.
             entry.begun = true;
             self.checkpoint.lock().await.insert(entry)?;
         }
-        self.driver.unprepare(claim).await?;
+        self.driver.unprepare(&prepared).await?;
         if let Some(cdi) = &self.cdi {
             let path = cdi.file(&claim.uid);
             // A process that was killed may have left a file that it was writing.

@@ -7,9 +7,9 @@ use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 
 use crate::dra::conditions::Pending;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
-use crate::dra::podgroup::Consumer;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::podgroups::Condition;
+use crate::podgroups::claims::Consumer;
 
 /// A claim that has to be written before its pod can be bound.
 #[derive(Debug, Clone)]

@@ -13,13 +13,14 @@ use crate::cache::Snapshot;
 use crate::classic::PodClaims;
 use crate::config::Profile;
 use crate::dra::{DraContext, NodeDevices, PodDevices};
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::plugins::affinity::NodeAffinity;
 use crate::plugins::declared::NeededFeatures;
 use crate::plugins::interpod::InterPodAffinity;
 use crate::plugins::spread::Spread;
 use crate::plugins::volumes::{self, Attachments, Choice, ExclusiveClaims, PodVolumes};
-use crate::plugins::{Plugin, fit, ports, simple, taints};
+use crate::plugins::{fit, ports, simple, taints};
 use crate::pod::PodInfo;
 use crate::status::{Code, Rejection};
 

@@ -26,7 +26,7 @@ use allot_model::classic::objects::{
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaimStatus};
 use rustc_hash::FxHashMap;
 
-use crate::dra::resolve::{self, ResolveError};
+use crate::pod::claims::{ResolveError, claim_key};
 use crate::pod::{Key, PodInfo, Uid};
 use allot_reflector::Observed;
 
@@ -227,7 +227,7 @@ impl Classic {
         if self.served.alone {
             return true;
         }
-        matches!(resolve::name(pod, entry), Ok(Some(key)) if self.claims.get(&key).is_some())
+        matches!(claim_key(pod, entry), Ok(Some(key)) if self.claims.get(&key).is_some())
     }
 
     /// The classic claims of a pod with their names in the pod, each object once; the first problem ends it.
@@ -243,7 +243,7 @@ impl Classic {
             if !self.owns(pod, entry) {
                 continue;
             }
-            let Some(key) = resolve::name(pod, entry)? else {
+            let Some(key) = claim_key(pod, entry)? else {
                 continue;
             };
             let claim = self

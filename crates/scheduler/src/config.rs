@@ -7,10 +7,10 @@ use allot_allocator::Policy;
 use allot_election::clock::Clock;
 use allot_model::features::Feature;
 
+use crate::framework::{Plugin, PluginSet};
 use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::FitArgs;
 use crate::plugins::spread::Defaults;
-use crate::plugins::{Plugin, PluginSet};
 use crate::queue::Backoff;
 
 mod file;

@@ -21,17 +21,17 @@ use crate::cache::Cache;
 use crate::classic::Classic;
 use crate::config::{Config, Profile};
 use crate::device_allocator::DeviceAllocator;
+use crate::device_allocator::classes::Classes;
 use crate::dra::DraContext;
-use crate::dra::claims::{Claims, Version};
-use crate::dra::classes::Classes;
+use crate::dra::claims::Claims;
 use crate::dra::node_allocatable::Mappings;
-use crate::dra::podgroup::PodGroup;
 use crate::metrics::Metrics;
 use crate::nominations::Nominations;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::podgroups::PodGroups;
+use crate::podgroups::claims::PodGroup;
 use crate::preemption::Budget;
-use crate::queue::{Now, Queue, QueuedPod};
+use crate::queue::{Now, Queue};
 use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
 
@@ -53,6 +53,7 @@ use nominate::PendingVictims;
 use waiting::Waiting;
 
 pub use binding::BindError;
+use binding::Binding;
 pub use devices::allocator_features;
 pub(crate) use devices::groups_have_claims;
 pub use explain::{Chosen, Expected, NodeVerdict, Verdict};
@@ -145,40 +146,6 @@ pub struct Time {
     pub now: Now,
     /// As the API writes it.
     pub wall: Timestamp,
-}
-
-/// A pod on its way to a node.
-#[derive(Debug)]
-struct Binding {
-    queued: QueuedPod,
-    node: Arc<str>,
-    /// Identities under which allocations are in flight for it.
-    in_flight: Vec<Uid>,
-    /// The claims that it needs, with the extended resource claim once that was created, in the versions that a watch has to show.
-    claims: Vec<Version>,
-    /// Those that were allocated before, and not for it.
-    found: Vec<Uid>,
-    /// Classic claims that it needs.
-    classic: Vec<(Key, Uid)>,
-    /// Whether something is recorded in the pod's status about resources of the node.
-    has_node_allocatable: bool,
-    /// The extended resource claim, once it was created.
-    extended: Option<Arc<ResourceClaim>>,
-    /// Claims are written, conditions have to come true until then.
-    waits_until: Option<Timestamp>,
-    /// Volumes that have to be bound first.
-    volumes: volumes::Awaited,
-    /// When the attempt began.
-    started: Now,
-    /// When nothing but the binding itself was left.
-    ready: Option<Now>,
-}
-
-impl Binding {
-    /// When something that it waits for is late.
-    fn deadline(&self) -> Option<Timestamp> {
-        self.waits_until.into_iter().chain(self.volumes.until).min()
-    }
 }
 
 /// The state. See the module.

@@ -12,8 +12,11 @@ use allot_allocator::{
 use k8s_openapi::api::resource::v1::{AllocationResult, DeviceClass, ResourceClaim};
 use parking_lot::Mutex;
 
-use crate::dra::classes::Classes;
 use crate::node::NodeInfo;
+
+pub mod classes;
+
+use classes::Classes;
 
 /// Claims that are to be allocated together.
 #[derive(Debug, Clone)]

@@ -4,22 +4,20 @@
 //! Score and [`PodDevices::claim_to_deallocate`] its PostFilter. All are pure: they read [`claims::Claims`] and say what to do.
 
 pub mod claims;
-pub mod classes;
 pub mod conditions;
 pub mod extended;
 pub mod node_allocatable;
-pub mod podgroup;
 mod prepare;
 pub mod release;
 pub mod resolve;
 
 pub use prepare::{
-    ClaimCleanup, Counts, DraContext, ExtendedResourceClaimOnNode, MUST_BE_REALLOCATED,
-    NodeDevices, NodeNearness, PodClaim, PodDevices, missing_class, next_skip,
+    ClaimCleanup, Counts, DraContext, ExtendedResourceClaimOnNode, NodeDevices, NodeNearness,
+    PodClaim, PodDevices, missing_class, next_skip,
 };
 
 use crate::classic::Classic;
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
 

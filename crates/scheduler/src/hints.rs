@@ -1,9 +1,10 @@
 //! Which events may make which rejected pods fit (upstream's queueing hints).
 
+use crate::framework::{Plugin, PluginSet};
 use crate::node::NodeInfo;
 use crate::plugins::affinity::NodeAffinity;
 use crate::plugins::volumes::disks;
-use crate::plugins::{Plugin, PluginSet, simple, taints};
+use crate::plugins::{simple, taints};
 use crate::pod::{Key, PodInfo};
 use crate::storage;
 

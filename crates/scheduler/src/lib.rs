@@ -30,6 +30,7 @@ pub mod config;
 pub mod core;
 pub mod device_allocator;
 pub mod dra;
+pub mod framework;
 pub mod hints;
 mod limit;
 pub mod message;

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec, PodStatus, Toleration,
+    NodeAllocatableResourceClaimStatus, Pod, PodAffinityTerm, PodResourceClaimStatus, PodSpec,
+    PodStatus, Toleration,
 };
 
-use crate::dra::node_allocatable::{self, NodeAllocatableRequests};
-use crate::plugins::volumes::disks::Disk;
-use crate::resources::{self, Resources};
+use crate::resources::{self, Resources, node_allocatable};
 use crate::selectors::{LabelMap, Labels};
+
+pub mod claims;
+pub mod disks;
+
+use disks::Disk;
 
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -257,10 +261,10 @@ impl PodInfo {
 
     /// The pod as it counts on the node where devices give it something beside what it requests.
     #[must_use]
-    pub fn with_node_allocatable(&self, node_allocatable: &NodeAllocatableRequests) -> Self {
+    pub fn with_node_allocatable(&self, claims: &[NodeAllocatableResourceClaimStatus]) -> Self {
         let mut info = self.clone();
         info.requests
-            .add(&node_allocatable::recorded(&self.pod, &node_allocatable.0));
+            .add(&node_allocatable::recorded(&self.pod, claims));
         info
     }
 

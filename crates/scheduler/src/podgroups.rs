@@ -9,8 +9,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::dra::podgroup::{Groups, PodGroup};
 use crate::pod::{Key, PodInfo};
+
+pub mod claims;
+
+use claims::{Groups, PodGroup};
 
 /// The type of the condition that tells whether a group's pods were placed.
 pub const SCHEDULED: &str = "PodGroupScheduled";

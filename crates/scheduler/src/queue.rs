@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::plugins::{Plugin, PluginSet};
+use crate::framework::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, Uid};
 
 mod moves;

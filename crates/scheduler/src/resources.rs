@@ -8,6 +8,8 @@ use allot_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
+pub mod node_allocatable;
+
 /// CPU assumed for a container without a request when nodes are scored, in milli-CPU.
 pub const DEFAULT_MILLI_CPU: i64 = 100;
 /// Memory assumed for a container without a request when nodes are scored, in bytes.

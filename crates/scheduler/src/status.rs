@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 
 /// Why a node is rejected where an allocated claim can not be used; deallocating the claim may help.
 pub const NOT_AVAILABLE: &str = "resourceclaim not available on the node";
+
+/// Why a pod waits whose claim is losing its allocation; upstream said this while drivers deallocated claims.
+pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
 /// How a plugin rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

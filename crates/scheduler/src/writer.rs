@@ -28,9 +28,9 @@ use crate::classic::Served;
 use crate::core::{BindError, Input};
 use crate::dra::claims::key_of;
 use crate::dra::node_allocatable::NodeAllocatableRequests;
+use crate::framework::Plugin;
 use crate::metrics::Metrics;
 use crate::observe;
-use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 
 mod binding;

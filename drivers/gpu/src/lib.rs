@@ -12,8 +12,8 @@
 use std::path::PathBuf;
 
 use allot_driver::{
-    Claim, ClaimRef, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Pool,
-    PreparedDevice, Resources,
+    Claim, ContainerEdits, DeviceMetadata, Driver, Error, Failure, Plugin, Pool, Prepared,
+    PreparedClaim, PreparedDevice, Resources,
 };
 use k8s_openapi::api::resource::v1::Device;
 use tokio_util::sync::CancellationToken;
@@ -97,7 +97,7 @@ struct Gpus {
 }
 
 impl Driver for Gpus {
-    async fn prepare(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
+    async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         let mut prepared = Vec::new();
         for result in claim.results(DRIVER_NAME) {
             let index: usize = result
@@ -123,10 +123,10 @@ impl Driver for Gpus {
             let device = PreparedDevice::from_result(result).edits(edits);
             prepared.push(device.metadata(metadata));
         }
-        Ok(prepared)
+        Ok(prepared.into())
     }
 
-    async fn unprepare(&self, _: &ClaimRef) -> Result<(), Failure> {
+    async fn unprepare(&self, _: &PreparedClaim) -> Result<(), Failure> {
         Ok(())
     }
 }

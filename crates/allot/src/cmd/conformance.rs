@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use allot_conformance::{Options, PLACEHOLDERS, Report, Target, cases, run as try_driver};
+use allot_conformance::{
+    Length, Options, PLACEHOLDERS, Report, Target, cases, chaos, run as try_driver,
+};
 use anyhow::{Context, bail};
 
 use super::component;
@@ -78,6 +80,16 @@ struct DriverArgs {
     /// Write the results as JUnit XML, too
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    /// Instead of the cases: calls, kills, pauses, reboots and outages at random, the same for the same number; checks the rules
+    /// after every step
+    #[arg(long, value_name = "SEED", requires = "command", conflicts_with_all = ["cases", "skip", "expected_failures", "jobs"])]
+    chaos: Option<u64>,
+    /// How long chaos lasts
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "chaos", value_parser = clap::value_parser!(u32).range(1..=10_080))]
+    minutes: u32,
+    /// End chaos after so many steps instead
+    #[arg(long, value_name = "N", requires = "chaos", conflicts_with = "minutes", value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
     /// List the cases with their rules, and try nothing
     #[arg(long)]
     list: bool,
@@ -148,15 +160,29 @@ fn test(args: DriverArgs) -> anyhow::Result<bool> {
     let options = options(&args)?;
     let text = args.output == Output::Text;
     let mut report = None;
+    let length = match args.steps {
+        Some(steps) => Length::Steps(steps),
+        None => Length::Time(Duration::from_secs(60 * u64::from(args.minutes))),
+    };
     component::block_on(async |shutdown| {
-        let progress = |record: &allot_conformance::Record| {
+        // A closed pipe must not end the run, which removes what the driver left.
+        let say = |line: &str| {
             if text {
-                // A closed pipe must not end the run, which removes what the driver left.
-                let _ = writeln!(std::io::stdout(), "{}", record.text());
+                let _ = writeln!(std::io::stdout(), "{line}");
+            }
+        };
+        let work = async {
+            match args.chaos {
+                Some(seed) => {
+                    let report = chaos(options, seed, length, |_, step| say(step)).await?;
+                    report.cases.iter().for_each(|record| say(&record.text()));
+                    anyhow::Ok(report)
+                }
+                None => Ok(try_driver(options, |record| say(&record.text())).await?),
             }
         };
         tokio::select! {
-            result = try_driver(options, progress) => report = Some(result?),
+            result = work => report = Some(result?),
             () = shutdown.cancelled() => bail!("interrupted"),
         }
         Ok(())

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 mod gpu;
 mod net;
+mod new;
 mod test;
 
 /// Where a kubelet has its files unless it is told otherwise.
@@ -24,6 +25,8 @@ enum Driver {
     Gpu(gpu::Args),
     /// The network driver of Spiderpool's documents, netresources.spidernet.io, for Kubernetes 1.27 to 1.30
     Net(net::Args),
+    /// Write the project of a new driver: sources, tests, image, chart
+    New(new::Args),
     /// The test driver of Kubernetes 1.26 to 1.30: its resources are environment variables
     Test(test::Args),
 }
@@ -33,6 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.driver {
         Driver::Gpu(args) => gpu::run(args),
         Driver::Net(args) => net::run(args),
+        Driver::New(args) => new::run(args),
         Driver::Test(args) => test::run(args),
     }
 }

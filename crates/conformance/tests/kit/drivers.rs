@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use allot_conformance::{Options, Report, Verdict, cases, run};
+use allot_conformance::{Length, Options, Report, Verdict, cases, chaos, run};
 use futures::StreamExt;
 use serde_json::json;
 
@@ -52,6 +52,30 @@ async fn a_correct_driver_passes() {
         "{:?}",
         report.names(Verdict::Skip)
     );
+}
+
+async fn disturb(driver: &str, fault: &str, seed: u64) -> Report {
+    let report = chaos(options(driver, fault), seed, Length::Steps(60), |_, _| {});
+    report.await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chaos_finds_no_fault_in_correct_drivers() {
+    for (driver, seed) in [("gpu", 1), ("raw", 2)] {
+        disturb(driver, "", seed).await.assert_passed();
+    }
+}
+
+/// Faults that need a disturbance at the right time; the report says which.
+#[tokio::test(flavor = "multi_thread")]
+async fn chaos_finds_what_is_lost() {
+    for fault in ["mixes-claims", "leaves-cdi", "forgets"] {
+        let report = disturb("raw", fault, 3).await;
+        assert!(!report.passed(), "{fault}");
+        let observed = &report.cases[0].observed;
+        assert!(observed.contains("seed 3: "), "{fault}: {observed}");
+        assert!(observed.contains("the last steps:"), "{fault}: {observed}");
+    }
 }
 
 /// A fault, and the cases that find it.

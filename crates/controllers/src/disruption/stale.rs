@@ -12,10 +12,10 @@ use crate::Error;
 use crate::kit::api::{self, Part};
 use crate::kit::clock::{Clock, rfc3339, until};
 use crate::kit::context::Context;
+use crate::kit::context::Task;
 use crate::kit::informer::{Informer, Key, key_of};
 use crate::kit::meta;
 use crate::kit::queue::{Next, Queue};
-use crate::registry::Task;
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,9 @@ use super::metrics::Metrics;
 use super::queue::{Queue, QueueKey};
 use crate::Config;
 
+/// What a controller does; it runs once its informers have their first list.
+pub type Task = BoxFuture<'static, ()>;
+
 type Starter = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 type Synced = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 /// Is told the metadata of every object of a kind: now, and when it changes or (true) is gone.

@@ -3,16 +3,16 @@
 use std::convert::Infallible;
 
 use super::*;
-use crate::{Claim, ClaimRef, Failure, PreparedDevice};
+use crate::{Claim, Failure, Prepared, PreparedClaim};
 
 struct Nothing;
 
 impl Driver for Nothing {
-    async fn prepare(&self, _: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
-        Ok(Vec::new())
+    async fn prepare(&self, _: &Claim) -> Result<Prepared, Failure> {
+        Ok(Prepared::default())
     }
 
-    async fn unprepare(&self, _: &ClaimRef) -> Result<(), Failure> {
+    async fn unprepare(&self, _: &PreparedClaim) -> Result<(), Failure> {
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ fn entry(uid: &str) -> Entry {
         begun: false,
         held: None,
         pod_claim: None,
+        state: None,
     }
 }
 
@@ -82,7 +83,37 @@ fn what_is_not_on_disk_is_not_remembered() {
     let mut checkpoint = Checkpoint {
         path: Some(path),
         entries: BTreeMap::new(),
+        written: None,
+        boot: None,
     };
     assert!(checkpoint.insert(entry("a")).is_err());
     assert_eq!(checkpoint.get("a"), None);
+}
+
+#[test]
+fn a_boot_is_told_from_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("checkpoint.json");
+    let open = || Checkpoint::open(Some(path.clone())).unwrap();
+    let mut checkpoint = open();
+    assert_eq!(checkpoint.boot(), Boot::Unknown);
+    checkpoint.insert(entry("a")).unwrap();
+    assert_eq!(open().boot(), Boot::Same);
+
+    let mut earlier = open();
+    earlier.boot = Some("another".into());
+    earlier.insert(entry("b")).unwrap();
+    let mut checkpoint = open();
+    assert_eq!(checkpoint.boot(), Boot::Changed);
+    checkpoint.restored(BTreeMap::new()).unwrap();
+    assert_eq!(open().boot(), Boot::Same);
+
+    // Of a release that did not write it.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let boot = checkpoint.boot.unwrap();
+    let text = text.replace(&format!(r#","boot":"{boot}""#), "");
+    std::fs::write(&path, text).unwrap();
+    let checkpoint = open();
+    assert_eq!(checkpoint.boot(), Boot::Unknown);
+    assert!(checkpoint.get("a").is_some());
 }

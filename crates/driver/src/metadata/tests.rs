@@ -1,7 +1,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::claim::{Claim, ClaimRef, PreparedDevice};
+use crate::allocated::Claim;
+use crate::claim::{ClaimRef, PreparedDevice};
+use crate::metadata_writer::{Writer, pod_claim_name};
 
 fn writer(directory: &std::path::Path) -> Writer {
     Writer {
@@ -24,6 +26,7 @@ fn claim(pod_claim: Option<&str>) -> Claim {
         reference,
         allocation: Default::default(),
         object: json!({"metadata": {"annotations": annotations}}),
+        journal: None,
     }
 }
 

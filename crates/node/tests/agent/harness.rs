@@ -9,7 +9,8 @@ use allot_apiserver::Server;
 use allot_apiserver::identity::User;
 use allot_apiserver::registry::RuntimeConfig;
 use allot_driver::{
-    Claim, ClaimRef, ContainerEdits, Driver, Failure, Plugin, Pool, PreparedDevice, Resources,
+    Claim, ContainerEdits, Driver, Failure, Plugin, Pool, Prepared, PreparedClaim, PreparedDevice,
+    Resources,
 };
 use allot_model::features::{Features, Release};
 use allot_node::Config;
@@ -381,7 +382,7 @@ pub struct Calls {
 struct Recording(Arc<Calls>);
 
 impl Driver for Recording {
-    async fn prepare(&self, claim: &Claim) -> Result<Vec<PreparedDevice>, Failure> {
+    async fn prepare(&self, claim: &Claim) -> Result<Prepared, Failure> {
         if self.0.broken.load(Ordering::Relaxed) {
             return Err("the device is on fire".into());
         }
@@ -407,7 +408,7 @@ impl Driver for Recording {
         Ok(claim.results(DRIVER).map(device).collect())
     }
 
-    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Failure> {
+    async fn unprepare(&self, claim: &PreparedClaim) -> Result<(), Failure> {
         self.0
             .log
             .lock()

@@ -6,8 +6,8 @@ use allot_allocator::explain::Nearness;
 
 use super::{Attempt, Unplaced};
 use crate::dra::NodeNearness;
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 use crate::status::{Code, Rejection};
 
 /// How many checks of devices an event is worth. In clusters where that is not enough for all nodes, the first ones are

@@ -6,8 +6,8 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use super::{Attempt, Nominated, Placement, Unplaced};
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 use crate::status::{Code, Rejection};
 
 /// From this number of nodes on, filtering is worth several threads.

@@ -6,9 +6,10 @@ use allot_allocator::Policy;
 
 use super::{Attempt, Placement};
 use crate::dra::{Counts, NodeDevices, PodDevices};
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
 use crate::plugins::image::ImageLocality;
-use crate::plugins::{Plugin, fit, interpod, normalize, spread, taints};
+use crate::plugins::{fit, interpod, normalize, spread, taints};
 use crate::status::Rejection;
 
 impl Attempt<'_> {

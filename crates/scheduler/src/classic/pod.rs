@@ -12,8 +12,8 @@ use std::hash::{Hash, Hasher};
 use super::claims::uid_of;
 use super::structured::{Problem, Used};
 use super::{ClaimTask, Classic};
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
 use crate::selectors::Nodes;
 use crate::status::{NOT_AVAILABLE, Rejection};
@@ -335,7 +335,7 @@ impl State {
     ) -> Result<Self, Rejection> {
         let reject = |text: &'static str| Err(Rejection::unschedulable(PLUGIN, text));
         if claim.status.deallocation_requested || cx.claims.is_releasing(uid_of(claim), &pod.uid) {
-            return reject(crate::dra::MUST_BE_REALLOCATED);
+            return reject(crate::status::MUST_BE_REALLOCATED);
         }
         if let Some(allocation) = &claim.status.allocation {
             if !cx.claims.can_be_reserved(claim, &pod.uid) {

@@ -1,4 +1,4 @@
-//! Pods on their way to a node: claims get written, conditions come true, the binding is written; or something fails.
+//! Binding cycles: claims get written, conditions come true, the binding is written; or something fails.
 
 use std::sync::Arc;
 
@@ -10,10 +10,14 @@ use super::{Core, Time};
 use crate::actions::{Action, Nominate};
 use crate::dra::claims::{Version, key_of, uid_of};
 use crate::dra::conditions::{self, Readiness};
-use crate::dra::podgroup;
+use crate::framework::Plugin;
 use crate::metrics::{End, Outcome, Point};
-use crate::plugins::Plugin;
 use crate::pod::{Key, Uid, scheduler_name};
+use crate::podgroups::claims::serves;
+
+mod cycle;
+
+pub(super) use cycle::{Binding, Phase};
 
 /// Why a binding failed, in upstream's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,14 +98,16 @@ impl Core {
             .min()
             .or_else(|| time.wall.checked_add(timeout).ok());
         let has_conditions = claims.iter().any(|c| conditions::any(c));
+        let phase = Phase::Waiting {
+            conditions: deadline.filter(|_| has_conditions),
+            volumes: self.volumes_deadline(binding, time),
+        };
         if let Some(binding) = self.bindings.get_mut(pod) {
-            binding.waits_until = deadline.filter(|_| has_conditions);
+            binding.phase = phase;
         }
-        self.await_volumes(pod, time);
-        let deadline = self.bindings.get(pod).and_then(super::Binding::deadline);
         self.waiting
-            .insert(pod, self.names_of_claims(pod), deadline);
-        let waits = |b: &super::Binding| b.waits_until.is_some();
+            .insert(pod, self.names_of_claims(pod), phase.deadline());
+        let waits = |b: &Binding| b.phase.conditions_deadline().is_some();
         if self.check_binding(pod, time) && self.bindings.get(pod).is_some_and(waits) {
             let pending = claims.iter().flat_map(|c| conditions::pending(c)).collect();
             self.actions.push(Action::WaitsForConditions {
@@ -143,12 +149,18 @@ impl Core {
     /// Goes on with a pod whose claims were seen in the watch, whose devices are ready and whose volumes are bound, gives
     /// up one where that is not going to be. Says whether it still waits.
     pub(super) fn check_binding(&mut self, pod: &Uid, time: Time) -> bool {
-        let waiting = self.waiting.contains(pod);
-        let Some(binding) = self.bindings.get(pod).filter(|_| waiting) else {
+        let Some(binding) = self.bindings.get(pod) else {
             return false;
         };
-        let late = binding.waits_until.is_some_and(|at| at <= time.wall);
-        let waits_for_devices = binding.waits_until.is_some();
+        let Phase::Waiting {
+            conditions: deadline,
+            volumes: volumes_deadline,
+        } = binding.phase
+        else {
+            return false;
+        };
+        let late = deadline.is_some_and(|at| at <= time.wall);
+        let waits_for_devices = deadline.is_some();
         let claims = self.claims_of(pod);
         let error = claims.iter().find_map(|claim| {
             let name = claim.metadata.name.as_deref().unwrap_or_default();
@@ -164,7 +176,7 @@ impl Core {
                 ));
             }
             let mut users = consumers(claim).iter();
-            if !users.any(|user| podgroup::serves(user, &binding.queued.info)) {
+            if !users.any(|user| serves(user, &binding.queued.info)) {
                 return Some(format!(
                     "claim {} lost the reservation for the pod in the meantime",
                     key_of(claim)
@@ -214,12 +226,15 @@ impl Core {
         let Some(binding) = self.bindings.get_mut(pod) else {
             return false;
         };
-        if ready && binding.waits_until.take().is_some() {
-            self.waiting.set_deadline(pod, binding.deadline());
+        if ready && waits_for_devices {
+            binding.phase = Phase::Waiting {
+                conditions: None,
+                volumes: volumes_deadline,
+            };
+            self.waiting.set_deadline(pod, binding.phase.deadline());
         }
         if ready && seen && matches!(volumes, Progress::Bound) {
-            binding.volumes.until = None;
-            binding.ready = Some(time.now);
+            binding.phase = Phase::Bind { since: time.now };
             self.waiting.remove(pod);
             let (pod, node) = (binding.queued.info.clone(), binding.node.clone());
             // The watch has shown all claims that were made for it before the one that it gets: requests of earlier
@@ -270,19 +285,21 @@ impl Core {
         let profile = scheduler_name(&binding.queued.info.pod).to_owned();
         let bound = outcome.is_ok();
         let end = End::of(bound, End::Error);
-        match binding.ready {
-            Some(ready) => {
-                let before = ready.saturating_sub(binding.started);
+        match binding.phase {
+            Phase::Bind { since } => {
+                let before = since.saturating_sub(binding.started);
                 let (point, success) = (Point::PreBind, End::Success);
                 self.metrics.point(point, &profile, success, before);
-                let after = time.now.saturating_sub(ready);
+                let after = time.now.saturating_sub(since);
                 self.metrics.point(Point::Bind, &profile, end, after);
             }
             // Without claims that are to be written there is nothing but the binding.
-            None if bound || binding.claims.is_empty() => {
+            Phase::Writing | Phase::Waiting { .. } if bound || binding.claims.is_empty() => {
                 self.metrics.point(Point::Bind, &profile, end, taken);
             }
-            None => self.metrics.point(Point::PreBind, &profile, end, taken),
+            Phase::Writing | Phase::Waiting { .. } => {
+                self.metrics.point(Point::PreBind, &profile, end, taken);
+            }
         }
         match outcome {
             Ok(()) => {
@@ -337,7 +354,7 @@ impl Core {
     }
 
     /// Takes back what was written for a pod that is on no node.
-    fn unreserve_all(&mut self, pod: &Uid, binding: &super::Binding) {
+    fn unreserve_all(&mut self, pod: &Uid, binding: &Binding) {
         let extended = binding.extended.as_deref().map(uid_of);
         let own = |v: &&Version| Some(&*v.uid) != extended;
         // The last consumer that leaves a claim deallocates it; a pod that is gone has no next attempt.

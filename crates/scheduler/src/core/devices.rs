@@ -11,10 +11,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Core, Time};
 use crate::actions::Action;
 use crate::dra::claims::{Change, key_of, uid_of};
-use crate::dra::podgroup;
 use crate::dra::{ClaimCleanup, release};
 use crate::hints::{CLAIM, ClusterEvent};
 use crate::pod::{Key, PodInfo, Uid};
+use crate::podgroups::claims::serves;
 use crate::taint_rules::DeviceTaintRule;
 use allot_reflector::Observed;
 
@@ -98,7 +98,7 @@ impl Core {
         let pods = self.inherited.values().filter_map(|key| self.pods.get(key));
         let mut pods: Vec<Arc<PodInfo>> = pods
             .filter(|p| Some(&*p.key.namespace) == namespace && concerns(p))
-            .filter(|p| users.iter().any(|user| podgroup::serves(user, p)))
+            .filter(|p| users.iter().any(|user| serves(user, p)))
             .cloned()
             .collect();
         pods.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));

@@ -9,7 +9,7 @@ use super::{Core, GangVerdict, Time};
 use crate::attempt::{Attempt, Rank};
 use crate::config::Profile;
 use crate::dra::claims::key_of;
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 use crate::pod::{Key, PodInfo, scheduler_name};
 use crate::status::Rejection;
 

@@ -12,11 +12,11 @@ use super::refuse::Refusal;
 use super::{Core, Time, groups_have_claims};
 use crate::actions::{Action, Nominate};
 use crate::config::Profile;
-use crate::dra::podgroup::PodGroup;
+use crate::framework::{Plugin, PluginSet};
 use crate::message;
 use crate::metrics::Outcome;
-use crate::plugins::{Plugin, PluginSet};
 use crate::pod::{Key, PodInfo, scheduler_name};
+use crate::podgroups::claims::PodGroup;
 use crate::podgroups::{Condition, PodGroups};
 use crate::queue::QueuedPod;
 

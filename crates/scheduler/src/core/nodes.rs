@@ -8,8 +8,8 @@ use rustc_hash::FxHashSet;
 
 use super::{Core, Time};
 use crate::classic::key_of;
+use crate::framework::Plugin;
 use crate::hints::ClusterEvent;
-use crate::plugins::Plugin;
 use crate::preemption::Budget;
 use allot_reflector::Observed;
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use allot_resourceclaim::is_reserved_for;
 
+use super::binding::Phase;
 use super::refuse::{Refusal, after_pre_filter};
 use super::{Binding, Core, Time};
 use crate::actions::{Action, BindJob, ClaimTask, ExtendedResourceClaimTask, Nominate};
@@ -13,11 +14,12 @@ use crate::classic::pod::Negotiation;
 use crate::classic::{self, PodClaims};
 use crate::config::Profile;
 use crate::dra::claims::{Version, allocation_of, uid_of};
-use crate::dra::{PodClaim, conditions, release, resolve};
+use crate::dra::{PodClaim, conditions, release};
+use crate::framework::Plugin;
 use crate::message;
 use crate::metrics::{End, Outcome, Point};
-use crate::plugins::Plugin;
 use crate::plugins::volumes::Choice;
+use crate::pod::claims::claim_key;
 use crate::pod::{Key, Uid, scheduler_name};
 use crate::queue::QueuedPod;
 use crate::status::{Code, Rejection};
@@ -282,7 +284,7 @@ impl Core {
             .iter()
             .flatten()
             .filter(|c| !self.classic.as_ref().is_some_and(|k| k.owns(&pod, c)))
-            .filter_map(|c| resolve::name(&pod, c).ok().flatten())
+            .filter_map(|c| claim_key(&pod, c).ok().flatten())
             .collect();
         let allocations = claims.iter().filter_map(|t| t.allocation.as_deref());
         let mut wait = allocations
@@ -303,7 +305,7 @@ impl Core {
         let node_allocatable = placement.devices.node_allocatable;
         let counts = match node_allocatable.0.is_empty() {
             true => pod.clone(),
-            false => Arc::new(pod.with_node_allocatable(&node_allocatable)),
+            false => Arc::new(pod.with_node_allocatable(&node_allocatable.0)),
         };
         self.cache.assume(counts, &node);
         self.nominations.remove(&pod.uid);
@@ -312,16 +314,15 @@ impl Core {
             Binding {
                 queued,
                 node: node.clone(),
+                phase: Phase::Writing,
                 in_flight,
                 claims: needed,
                 found,
                 classic: classic_claims,
                 has_node_allocatable: !node_allocatable.0.is_empty(),
                 extended: None,
-                waits_until: None,
                 volumes: awaited,
                 started: time.now,
-                ready: None,
             },
         );
         BindJob {

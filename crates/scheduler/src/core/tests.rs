@@ -214,7 +214,7 @@ fn a_claim_is_not_counted_on_while_its_allocation_is_taken_back() {
     world.node("n0", json!({}));
     let waits = world.run();
     assert_eq!(waits.node(), None);
-    assert!(waits.message().contains(crate::dra::MUST_BE_REALLOCATED));
+    assert!(waits.message().contains(crate::status::MUST_BE_REALLOCATED));
     // It was not carried out: the claim is as it was.
     world.handle(Input::Released {
         pod: None,

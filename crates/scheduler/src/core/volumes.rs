@@ -9,12 +9,12 @@ use k8s_openapi::api::storage::v1::{
 };
 use kube::ResourceExt;
 
-use super::{Core, Time};
+use super::{Binding, Core, Time};
 use crate::actions::{VolumeTask, VolumeTasks};
 use crate::classic::key_of;
 use crate::core::BindError;
+use crate::framework::Plugin;
 use crate::hints::ClusterEvent;
-use crate::plugins::Plugin;
 use crate::plugins::volumes::Choice;
 use crate::pod::{Key, PodInfo, Uid, scheduler_name};
 use crate::storage::{self, Attachment, Capacity, ClaimRef, Class, Storage, Volume, VolumeClaim};
@@ -26,8 +26,6 @@ use allot_reflector::Observed;
 pub(super) struct Awaited {
     volumes: Vec<(String, Key, String)>,
     claims: Vec<(Key, String)>,
-    /// When it is late; set when everything is written.
-    pub(super) until: Option<Timestamp>,
 }
 
 /// How far the volumes of a pod are.
@@ -294,16 +292,14 @@ impl Core {
         }
     }
 
-    /// Everything is written: from now on volumes can be late.
-    pub(super) fn await_volumes(&mut self, pod: &Uid, time: Time) {
-        let Some(binding) = self.bindings.get(pod).filter(|b| !b.volumes.is_empty()) else {
-            return;
-        };
+    /// When the volumes of a pod whose claims are written now are late; `None` without any.
+    pub(super) fn volumes_deadline(&self, binding: &Binding, time: Time) -> Option<Timestamp> {
+        if binding.volumes.is_empty() {
+            return None;
+        }
         let profile = self.profile(scheduler_name(&binding.queued.info.pod));
         let timeout = profile.map_or_else(Default::default, |p| p.volume_binding_timeout);
-        if let Some(binding) = self.bindings.get_mut(pod) {
-            binding.volumes.until = time.wall.checked_add(timeout).ok();
-        }
+        time.wall.checked_add(timeout).ok()
     }
 
     /// Looks at the pods that wait for volumes.
@@ -320,14 +316,18 @@ impl Core {
     }
 
     /// How far the volumes of a pod are.
-    pub(super) fn volume_progress(&self, binding: &super::Binding, time: Time) -> Progress {
+    pub(super) fn volume_progress(&self, binding: &Binding, time: Time) -> Progress {
         let node = self.cache.node(&binding.node);
         let labels = node.map(|n| n.labels().clone()).unwrap_or_default();
         let storage = &*self.cache.snapshot().storage;
         let reaches = |volume: &Volume| volume.reaches(&binding.node, &labels);
         match volumes_bound(&binding.volumes, &binding.node, storage, reaches) {
             Ok(true) => Progress::Bound,
-            Ok(false) => match binding.volumes.until.is_some_and(|at| at <= time.wall) {
+            Ok(false) => match binding
+                .phase
+                .volumes_deadline()
+                .is_some_and(|at| at <= time.wall)
+            {
                 true => Progress::Failed("binding volumes: context deadline exceeded".to_owned()),
                 false => Progress::Waiting,
             },
@@ -337,7 +337,7 @@ impl Core {
 
     /// A pod that waits for volumes is gone.
     pub(super) fn stop_waiting_for_volumes(&mut self, pod: &PodInfo, time: Time) {
-        let waits = |b: &super::Binding| !b.volumes.is_empty();
+        let waits = |b: &Binding| !b.volumes.is_empty();
         if self.waiting.contains(&pod.uid) && self.bindings.get(&pod.uid).is_some_and(waits) {
             let message = format!(
                 "binding volumes: pod does not exist any more: pod {:?} not found",

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Core, Time};
+use crate::framework::Plugin;
 use crate::hints::{self, CLAIM, ClusterEvent};
-use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo};
 
 impl Core {

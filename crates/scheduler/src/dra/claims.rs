@@ -15,9 +15,9 @@ use allot_resourceclaim::{EXTENDED_RESOURCE_CLAIM_ANNOTATION, same_devices};
 use k8s_openapi::api::resource::v1::{AllocationResult, ResourceClaim};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::podgroup::Groups;
 use crate::assume_cache::{AssumeCache, Object};
 use crate::pod::{Key, Uid};
+use crate::podgroups::claims::Groups;
 use crate::releases::Releases;
 use crate::version::is_newer;
 

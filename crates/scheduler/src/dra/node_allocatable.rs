@@ -18,10 +18,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use rustc_hash::FxHashMap;
 
 use super::extended;
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 use crate::pod::PodInfo;
 use crate::resources::Resources;
+use crate::resources::node_allocatable::{besides_pod_level, demanded};
 use crate::status::Rejection;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
@@ -224,34 +225,6 @@ impl NodeAllocatableRequests {
         }
         Ok(())
     }
-}
-
-/// What claims add up to.
-fn demanded(claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
-    let mut sum = Resources::default();
-    for claim in claims {
-        sum.add(&Resources::from_list(Some(&claim.resources)));
-    }
-    sum
-}
-
-/// What a pod needs on its node for what is recorded in its status. Requests of the pod as a whole cover it.
-pub fn recorded(pod: &Pod, claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
-    besides_pod_level(pod, demanded(claims))
-}
-
-fn besides_pod_level(pod: &Pod, mut node_allocatable: Resources) -> Resources {
-    let spec = pod.spec.as_ref();
-    let level = spec.and_then(|s| s.resources.as_ref()?.requests.as_ref());
-    for name in level.into_iter().flatten().map(|(name, _)| name.as_str()) {
-        match name {
-            "cpu" => node_allocatable.milli_cpu = 0,
-            "memory" => node_allocatable.memory = 0,
-            "ephemeral-storage" => node_allocatable.ephemeral = 0,
-            name => node_allocatable.set_scalar(name, 0),
-        }
-    }
-    node_allocatable
 }
 
 fn amount_of(resources: &Resources, name: &str) -> i64 {

@@ -10,17 +10,17 @@ use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest, ResourceCl
 use rustc_hash::FxHashMap;
 
 use super::claims::{Claims, allocation_of, uid_of};
-use super::classes::Classes;
 use super::node_allocatable::{Mappings, NodeAllocatableRequests};
-use super::podgroup::Consumer;
 use super::{conditions, resolve};
 use crate::classic::Classic;
+use crate::device_allocator::classes::Classes;
 use crate::device_allocator::{AllocationRequest, DeviceAllocator};
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 use crate::pod::{Key, PodInfo, Uid};
+use crate::podgroups::claims::Consumer;
 use crate::selectors::Nodes;
-use crate::status::Rejection;
+use crate::status::{MUST_BE_REALLOCATED, Rejection};
 
 mod alternatives;
 mod classes;
@@ -39,8 +39,6 @@ pub use explain::NodeNearness;
 use extended::ExtendedResources;
 
 const PLUGIN: Plugin = Plugin::DynamicResources;
-/// Why a pod waits whose claim is losing its allocation; as upstream said while drivers did that.
-pub const MUST_BE_REALLOCATED: &str = "resourceclaim must be reallocated";
 
 /// What the plugin reads.
 #[derive(Clone, Copy)]

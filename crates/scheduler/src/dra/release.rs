@@ -7,9 +7,9 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::ClaimCleanup;
 use super::claims::{Claims, allocation_of, uid_of};
-use super::resolve;
 use crate::classic::Classic;
 use crate::pod::PodInfo;
+use crate::pod::claims::claim_key;
 
 /// One claim to release that an earlier attempt allocated or reserved for the pod: deallocate it if no other pod uses
 /// it, otherwise remove the pod's reservation. Upstream keeps both until the pod is gone. Claims that were allocated
@@ -21,7 +21,7 @@ pub fn claims_to_release(
 ) -> Option<ClaimCleanup> {
     let entries = pod.spec().resource_claims.iter().flatten();
     let newer = entries.filter(|entry| !classic.is_some_and(|c| c.owns(pod, entry)));
-    let known = newer.filter_map(|entry| claims.get(&resolve::name(pod, entry).ok()??));
+    let known = newer.filter_map(|entry| claims.get(&claim_key(pod, entry).ok()??));
     let known: Vec<&Arc<ResourceClaim>> = known.collect();
     // The pod may only wait for the end of that.
     if known

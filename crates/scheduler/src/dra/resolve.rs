@@ -1,56 +1,13 @@
 //! From the claims in a pod's specification to claim objects.
 
-use allot_resourceclaim::{UnknownName, is_for_pod};
-use k8s_openapi::api::core::v1::PodResourceClaim;
+use allot_resourceclaim::is_for_pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::claims::{Claims, uid_of};
-use super::podgroup::{Consumer, PodGroup};
 use crate::classic::Classic;
+use crate::pod::claims::{ResolveError, claim_key};
 use crate::pod::{Key, PodInfo};
-
-/// Why a claim of a pod has no usable object; the texts are upstream's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResolveError {
-    /// The controller has not created the claim from its template yet.
-    #[error("pod {0:?}: ResourceClaim not created yet")]
-    NotCreated(String),
-    /// The entry has none of the sources of claims that are known in this release.
-    #[error("pod {0:?}, spec.resourceClaim {1:?}: none of the supported fields are set")]
-    Unsupported(String, String),
-    /// There is no such claim.
-    #[error("resourceclaim.resource.k8s.io {0:?} not found")]
-    NotFound(String),
-    /// The claim goes away.
-    #[error("resourceclaim {0:?} is being deleted")]
-    Deleting(String),
-    /// The claim under the expected name was generated for another pod.
-    #[error("ResourceClaim {0} was not created for Pod {1} (Pod is not owner)")]
-    NotOwner(String, String),
-    /// As before, for a pod in a group.
-    #[error(
-        "ResourceClaim {0} was not created for Pod {1} (neither Pod nor PodGroup {2} is the owner)"
-    )]
-    NeitherOwner(String, String, String),
-    /// The pod's group is not there (yet).
-    #[error("podgroup.scheduling.k8s.io {0:?} not found")]
-    NoGroup(String),
-}
-
-/// The name of the object behind a claim of a pod; `None` when the controller decided that none is needed.
-pub fn name(pod: &PodInfo, claim: &PodResourceClaim) -> Result<Option<Key>, ResolveError> {
-    let pod_key = || pod.key.to_string();
-    match allot_resourceclaim::claim_name(&pod.pod, claim) {
-        Ok(name) => Ok(name.map(|name| Key {
-            namespace: pod.key.namespace.clone(),
-            name: name.into(),
-        })),
-        Err(UnknownName::NotCreated) => Err(ResolveError::NotCreated(pod_key())),
-        Err(UnknownName::Unsupported) => {
-            Err(ResolveError::Unsupported(pod_key(), claim.name.clone()))
-        }
-    }
-}
+use crate::podgroups::claims::{Consumer, PodGroup};
 
 /// A claim of a pod together with its object.
 #[derive(Debug, Clone)]
@@ -87,7 +44,7 @@ pub fn all(
         if classic.is_some_and(|c| c.owns(pod, entry)) {
             continue;
         }
-        let Some(key) = name(pod, entry)? else {
+        let Some(key) = claim_key(pod, entry)? else {
             continue;
         };
         let claim = claims

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 use crate::status::Rejection;
 
 fn unplaced(reasons: &[&'static str]) -> Unplaced {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::Place;
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 use crate::pod::{PodInfo, scheduler_name};
 
 /// Pods that came to a part of the queue because of an event: (event, part), both with upstream's names.

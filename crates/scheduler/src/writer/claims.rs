@@ -6,7 +6,7 @@ use allot_resourceclaim::{Change, FINALIZER, Target, consumers, is_reserved_for,
 use super::*;
 use crate::actions::{ClaimTask, ExtendedResourceClaimTask};
 use crate::dra::claims::allocation_of;
-use crate::dra::podgroup::Consumer;
+use crate::podgroups::claims::Consumer;
 
 /// The annotation of a claim while it is [fenced](ClaimWriter::fence): the version that a scheduler found.
 const FENCED: &str = "allot.dev/renewed-from";

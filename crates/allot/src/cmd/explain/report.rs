@@ -5,7 +5,7 @@ use allot_apimachinery::suggest;
 use allot_scheduler::attempt::Rank;
 use allot_scheduler::core::{Chosen, NodeVerdict, Verdict};
 use allot_scheduler::dra::resolve;
-use allot_scheduler::plugins::Plugin;
+use allot_scheduler::framework::Plugin;
 use allot_scheduler::plugins::taints::untolerated;
 use allot_scheduler::pod::{PodInfo, scheduler_name};
 use anyhow::Context as _;

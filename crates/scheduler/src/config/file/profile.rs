@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::args::{PluginConfig, arguments};
 use super::{ConfigError, invalid, percentage};
 use crate::config::Profile;
+use crate::framework::{Plugin, PluginSet};
 use crate::plugins::points::ExtensionPoint;
-use crate::plugins::{Plugin, PluginSet};
 
 /// Plugins of upstream that deal with things that are not in scope.
 const ELSEWHERE: [&str; 2] = ["TopologyPlacementGenerator", "PodGroupPodsCount"];

@@ -8,8 +8,8 @@ use crate::actions::BindJob;
 use crate::config::Profile;
 use crate::core::explain::{Chosen, NodeVerdict};
 use crate::core::{Core, Time};
-use crate::dra::podgroup::PodGroup;
 use crate::pod::{Key, PodInfo};
+use crate::podgroups::claims::PodGroup;
 
 /// What would become of the gang of a pod if it were its turn now.
 #[derive(Debug)]

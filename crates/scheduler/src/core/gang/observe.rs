@@ -6,8 +6,8 @@ use allot_reflector::Observed;
 
 use crate::actions::{Action, Nominate, Rejected};
 use crate::core::{Core, Time};
-use crate::dra::podgroup::PodGroup;
 use crate::pod::{PodInfo, scheduler_name};
+use crate::podgroups::claims::PodGroup;
 use crate::podgroups::{NotYet, PodGroups, group_key};
 
 impl Core {

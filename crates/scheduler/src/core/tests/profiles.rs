@@ -1,7 +1,7 @@
 //! What profiles say about all of their pods.
 
 use super::*;
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 use crate::plugins::affinity::AddedAffinity;
 use crate::plugins::fit::{FitArgs, Strategy};
 use crate::selectors::Nodes;

@@ -29,8 +29,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Change, Claims, allocation_of, key_of, uid_of};
 use crate::assume_cache::Object;
-use crate::dra::podgroup;
 use crate::pod::{Key, PodInfo, Uid};
+use crate::podgroups::claims::serves;
 use crate::version::is_newer;
 
 /// A version of a claim.
@@ -211,7 +211,7 @@ impl Claims {
         let keys = self.double_allocated.values().map(|earlier| &earlier.of);
         let of_pod = |key: &&Key| {
             let claim = self.get(key).filter(|_| key.namespace == pod.key.namespace);
-            claim.is_some_and(|claim| consumers(claim).iter().any(|u| podgroup::serves(u, pod)))
+            claim.is_some_and(|claim| consumers(claim).iter().any(|u| serves(u, pod)))
         };
         keys.filter(of_pod).cloned().collect()
     }
@@ -225,7 +225,7 @@ impl Claims {
         let conflict = self.conflict(uid_of(claim))?;
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         let runs = |user: &ResourceClaimConsumerReference| {
-            let on_node = |p: &Arc<PodInfo>| podgroup::serves(user, p) && p.node_name().is_some();
+            let on_node = |p: &Arc<PodInfo>| serves(user, p) && p.node_name().is_some();
             match is_pod_group(user) {
                 true => pods
                     .values()

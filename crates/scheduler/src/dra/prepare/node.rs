@@ -12,8 +12,8 @@ use super::{
 use crate::device_allocator::{AllocationRequest, Outcome};
 use crate::dra::claims::uid_of;
 use crate::dra::node_allocatable::Mappings;
-use crate::dra::resolve;
 use crate::node::NodeInfo;
+use crate::pod::claims::claim_key;
 use crate::status::{NOT_AVAILABLE, Rejection};
 
 impl PodDevices {
@@ -79,7 +79,7 @@ impl PodDevices {
             let entries = self.pod.spec().resource_claims.iter().flatten();
             let entries: Vec<&str> = entries
                 .filter(|e| {
-                    let key = resolve::name(&self.pod, e).ok().flatten();
+                    let key = claim_key(&self.pod, e).ok().flatten();
                     key.is_some_and(|k| k == claim.key)
                 })
                 .map(|e| e.name.as_str())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cache::Snapshot;
-use crate::plugins::Plugin;
+use crate::framework::Plugin;
 use crate::pod::{Key, PodInfo};
 use crate::status::Rejection;
 use crate::storage;

@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
 
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 use crate::pod::PodInfo;
 use crate::status::Rejection;
 use crate::storage::{self, Storage};

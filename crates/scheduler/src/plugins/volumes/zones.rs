@@ -1,7 +1,7 @@
 //! VolumeZone: a volume with labels of a zone or region is used there.
 
+use crate::framework::Plugin;
 use crate::node::NodeInfo;
-use crate::plugins::Plugin;
 use crate::status::Rejection;
 
 use super::PodVolumes;

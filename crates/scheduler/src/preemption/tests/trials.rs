@@ -10,9 +10,9 @@ use super::*;
 use crate::cache::Cache;
 use crate::config::Profile;
 use crate::device_allocator::DeviceAllocator;
+use crate::device_allocator::classes::Classes;
 use crate::dra::DraContext;
 use crate::dra::claims::Claims;
-use crate::dra::classes::Classes;
 use crate::status::Rejection;
 
 const NODES: [&str; 3] = ["a", "b", "c"];

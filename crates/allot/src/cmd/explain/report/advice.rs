@@ -1,6 +1,6 @@
 //! What can be done for a pod that is not tried, in a sentence.
 
-use allot_scheduler::plugins::Plugin;
+use allot_scheduler::framework::Plugin;
 use allot_scheduler::pod::PodInfo;
 use allot_scheduler::podgroups::group_key;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Writes the files on the host, and the CDI specs that mount them.
+//! Writes the files of device metadata on the host, and the CDI specs that mount them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,10 @@ use allot_cdi::{ContainerEdits, Device as CdiDevice, Mount, Spec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 
-use super::{Device, File, Request, claim_file, decode, encode, template_file};
-use crate::claim::{Claim, ClaimRef, PreparedDevice, base_request};
+use crate::allocated::Claim;
+use crate::claim::{ClaimRef, PreparedDevice, base_request};
 use crate::error::Error;
+use crate::metadata::{Device, File, Request, claim_file, decode, encode, template_file};
 
 /// Set by the claim controller on claims made from a template.
 const POD_CLAIM_NAME: &str = "resource.kubernetes.io/pod-claim-name";

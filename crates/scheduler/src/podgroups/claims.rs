@@ -1,7 +1,7 @@
 //! Groups of pods (PodGroup) that use claims together, whichever version of the API serves them.
 //!
 //! A claim that a pod and its group name alike is the group's: it is made once, reserved for the group instead of each
-//! of its pods, and free again when the group is gone. What else groups are for is in [`crate::podgroups`].
+//! of its pods, and free again when the group is gone. What else groups are for is in [`super`].
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use kube::api::DynamicObject;
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
+use super::Condition;
 use crate::pod::{Key, PodInfo, Uid};
-use crate::podgroups::Condition;
 
 /// A group, as far as it matters for where its pods go.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,98 @@
+//! An allocated claim, as a driver sees it while it prepares the claim.
+
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::claim::{ClaimRef, base_request};
+use crate::error::Failure;
+use crate::journal::Journal;
+
+/// An allocated claim.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub(crate) reference: ClaimRef,
+    pub(crate) allocation: AllocationResult,
+    pub(crate) object: serde_json::Value,
+    pub(crate) journal: Option<Journal>,
+}
+
+impl Claim {
+    /// Its name and UID.
+    pub fn reference(&self) -> &ClaimRef {
+        &self.reference
+    }
+
+    /// What the scheduler decided, for all drivers.
+    pub fn allocation(&self) -> &AllocationResult {
+        &self.allocation
+    }
+
+    /// The whole object as the API server gave it, in whichever version it serves.
+    pub fn object(&self) -> &serde_json::Value {
+        &self.object
+    }
+
+    /// Writes the driver's state of this claim into the checkpoint, before the driver does what it describes: create a
+    /// partition, move an interface. It is on disk when the call returns. A later [`crate::Driver::prepare`] of the claim
+    /// finds it in [`Claim::saved_state`], and [`crate::Driver::unprepare`] in [`crate::PreparedClaim::state`].
+    ///
+    /// # Errors
+    /// The state is not representable in JSON or larger than [`crate::MAX_STATE_BYTES`], or the disk is full.
+    pub async fn save_state(&self, state: &impl Serialize) -> Result<(), Failure> {
+        let journal = self.journal.as_ref().ok_or(NO_JOURNAL)?;
+        journal.save(&self.reference.uid, state).await
+    }
+
+    /// What [`Claim::save_state`] wrote last, in this call of `prepare` or in one that did not succeed.
+    ///
+    /// # Errors
+    /// The state is of a version that could not be migrated, or has another shape.
+    pub async fn saved_state<T: DeserializeOwned>(&self) -> Result<Option<T>, Failure> {
+        let journal = self.journal.as_ref().ok_or(NO_JOURNAL)?;
+        journal.saved(&self.reference.uid).await
+    }
+
+    /// The allocated devices of one driver.
+    pub fn results<'a>(
+        &'a self,
+        driver: &'a str,
+    ) -> impl Iterator<Item = &'a DeviceRequestAllocationResult> {
+        let devices = self.allocation.devices.as_ref();
+        let results = devices
+            .and_then(|devices| devices.results.as_deref())
+            .unwrap_or_default();
+        results.iter().filter(move |result| result.driver == driver)
+    }
+
+    /// The opaque parameters of one driver that apply to a device, in rising priority: those of the class come before
+    /// those of the claim. A configuration without requests applies to all; one that names a request applies to its
+    /// sub-requests too.
+    pub fn configs<'a>(
+        &'a self,
+        driver: &'a str,
+        result: &'a DeviceRequestAllocationResult,
+    ) -> impl Iterator<Item = &'a serde_json::Value> {
+        let devices = self.allocation.devices.as_ref();
+        let configs = devices
+            .and_then(|devices| devices.config.as_deref())
+            .unwrap_or_default();
+        let applies = move |config: &&DeviceAllocationConfiguration| {
+            let requests = config.requests.as_deref().unwrap_or_default();
+            let base = base_request(&result.request);
+            requests.is_empty()
+                || requests
+                    .iter()
+                    .any(|request| *request == result.request || request == base)
+        };
+        configs.iter().filter(applies).filter_map(move |config| {
+            let opaque = config.opaque.as_ref()?;
+            (opaque.driver == driver).then_some(&opaque.parameters.0)
+        })
+    }
+}
+
+/// Claims reach drivers through the service, which gives each of them a journal.
+const NO_JOURNAL: &str = "the claim is not being prepared";

@@ -1,0 +1,35 @@
+//! Resources of the node that claims of a pod stand for, as they are recorded in the pod's status
+//! (DRANodeAllocatableResources).
+
+use k8s_openapi::api::core::v1::{NodeAllocatableResourceClaimStatus, Pod};
+
+use super::Resources;
+
+/// What claims add up to.
+pub fn demanded(claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
+    let mut sum = Resources::default();
+    for claim in claims {
+        sum.add(&Resources::from_list(Some(&claim.resources)));
+    }
+    sum
+}
+
+/// What a pod needs on its node for what is recorded in its status. Requests of the pod as a whole cover it.
+pub fn recorded(pod: &Pod, claims: &[NodeAllocatableResourceClaimStatus]) -> Resources {
+    besides_pod_level(pod, demanded(claims))
+}
+
+/// The part that the requests of the pod as a whole do not cover.
+pub fn besides_pod_level(pod: &Pod, mut node_allocatable: Resources) -> Resources {
+    let spec = pod.spec.as_ref();
+    let level = spec.and_then(|s| s.resources.as_ref()?.requests.as_ref());
+    for name in level.into_iter().flatten().map(|(name, _)| name.as_str()) {
+        match name {
+            "cpu" => node_allocatable.milli_cpu = 0,
+            "memory" => node_allocatable.memory = 0,
+            "ephemeral-storage" => node_allocatable.ephemeral = 0,
+            name => node_allocatable.set_scalar(name, 0),
+        }
+    }
+    node_allocatable
+}
