@@ -32,6 +32,7 @@ const ORDER: &[&str] = &[
     "driver-net",
     "driver-test",
     "conformance",
+    "hardware",
     "allot",
 ];
 
