@@ -15,6 +15,7 @@ pub mod devices;
 pub mod drain_driver;
 pub mod driver;
 pub mod explain;
+pub mod hardware;
 pub mod image;
 pub mod lint;
 pub mod manifests;

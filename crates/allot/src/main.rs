@@ -53,6 +53,8 @@ enum Command {
     Explain(cmd::explain::Args),
     /// List devices: what is free, what is in use and by whom
     Devices(cmd::devices::Args),
+    /// Models of hardware: list and show them, let devices fail
+    Hardware(cmd::hardware::Args),
     /// Write down what decides about pods and devices of a cluster, to look at it elsewhere
     Snapshot(cmd::snapshot::Args),
     /// Solve allocation problems given as JSON
@@ -107,6 +109,7 @@ fn main() -> ExitCode {
         Command::Conformance(args) => return cmd::conformance::run(args),
         Command::Explain(args) => cmd::explain::run(args),
         Command::Devices(args) => cmd::devices::run(args),
+        Command::Hardware(args) => cmd::hardware::run(args),
         Command::Snapshot(args) => cmd::snapshot::run(args),
         Command::Allocate(args) => cmd::allocate::run(args),
         Command::Cel(args) => cmd::cel::run(args),

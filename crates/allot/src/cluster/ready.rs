@@ -27,11 +27,7 @@ pub(super) async fn wait(
     .context("waiting for the nodes")?;
     match driver {
         None => Ok(()),
-        Some(Driver::Gpu) => until::<ResourceSlice>(client, nodes, |slice| {
-            slice.data["spec"]["nodeName"].as_str().map(str::to_owned)
-        })
-        .await
-        .context("waiting for the driver's devices"),
+        Some(Driver::Gpu) => wait_for_slices(client, nodes).await,
         Some(Driver::Test { name, .. }) => registered(client, nodes, name).await,
         Some(Driver::Net) => {
             until::<CustomResourceDefinition>(client, allot_driver_net::KINDS, |kind| {
@@ -49,6 +45,18 @@ pub(super) async fn wait(
             .context("waiting for the interfaces of the nodes")
         }
     }
+}
+
+/// Waits until as many nodes have devices.
+pub(super) async fn wait_for_slices(client: &Client, nodes: usize) -> anyhow::Result<()> {
+    if nodes == 0 {
+        return Ok(());
+    }
+    until::<ResourceSlice>(client, nodes, |slice| {
+        slice.data["spec"]["nodeName"].as_str().map(str::to_owned)
+    })
+    .await
+    .context("waiting for the driver's devices")
 }
 
 /// Waits until a driver is registered on as many nodes.

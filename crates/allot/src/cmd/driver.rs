@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
 mod gpu;
+pub mod model;
 mod net;
 mod test;
 
@@ -22,6 +23,8 @@ pub struct Args {
 enum Driver {
     /// The example GPU driver gpu.example.com: modelled GPUs, no hardware
     Gpu(gpu::Args),
+    /// A driver for modelled hardware: publishes what the real driver would, prepares claims without doing anything
+    Model(model::Args),
     /// The network driver of Spiderpool's documents, netresources.spidernet.io, for Kubernetes 1.27 to 1.30
     Net(net::Args),
     /// The test driver of Kubernetes 1.26 to 1.30: its resources are environment variables
@@ -32,6 +35,7 @@ enum Driver {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.driver {
         Driver::Gpu(args) => gpu::run(args),
+        Driver::Model(args) => model::run(args),
         Driver::Net(args) => net::run(args),
         Driver::Test(args) => test::run(args),
     }
